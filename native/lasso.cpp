@@ -1,0 +1,166 @@
+#include "lasso.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dispatch.h"
+
+namespace crossbyte {
+namespace {
+
+constexpr int kMaxRounds = 100;   // active-set rounds; a handful is usual
+constexpr int kMaxSweeps = 2000;  // coordinate sweeps within a round
+constexpr float kPenaltyFloor = 1e-3f;
+
+CROSSBYTE_INLINE float shrink(float value, float by) {
+    if (value > by) return value - by;
+    if (value < -by) return value + by;
+    return 0.0f;
+}
+
+// One sample: the atoms in use, their weights, and what of q they leave unexplained (c = q - G s).
+struct Sample {
+    int64_t n_atoms;
+    const float* gram;
+    std::vector<int32_t> active;
+    std::vector<float> weights;          // of the active atoms
+    std::vector<float> correlations;     // [n_atoms], c
+    std::vector<char> is_active;         // [n_atoms]
+    std::vector<float> small_gram;       // [active, active]
+    std::vector<float> small_corr;       // [active]
+    std::vector<std::pair<float, int32_t>> violators;
+
+    Sample(int64_t n, const float* g)
+        : n_atoms(n), gram(g), correlations(n), is_active(n, 0) {}
+};
+
+CROSSBYTE_INLINE void recompute_correlations(Sample& s, const float* q) {
+    float* __restrict c = s.correlations.data();
+    std::copy(q, q + s.n_atoms, c);
+    for (size_t a = 0; a < s.active.size(); ++a) {
+        const float weight = s.weights[a];
+        if (weight == 0.0f) continue;
+        const float* __restrict row = s.gram + s.active[a] * s.n_atoms;
+        for (int64_t j = 0; j < s.n_atoms; ++j) c[j] -= weight * row[j];
+    }
+}
+
+CROSSBYTE_INLINE void drop_zero_weights(Sample& s) {
+    size_t kept = 0;
+    for (size_t a = 0; a < s.active.size(); ++a) {
+        if (s.weights[a] == 0.0f) {
+            s.is_active[s.active[a]] = 0;
+            continue;
+        }
+        s.active[kept] = s.active[a];
+        s.weights[kept++] = s.weights[a];
+    }
+    s.active.resize(kept);
+    s.weights.resize(kept);
+}
+
+// Takes in the strongest violators, at most as many as are active (at least 8): most of the atoms
+// that violate at first would end at zero again.
+CROSSBYTE_INLINE bool add_violators(Sample& s, float bound) {
+    s.violators.clear();
+    for (int32_t j = 0; j < s.n_atoms; ++j) {
+        const float size = std::fabs(s.correlations[j]);
+        if (size > bound && !s.is_active[j]) s.violators.emplace_back(-size, j);
+    }
+    const size_t take = std::min(s.violators.size(), std::max<size_t>(8, s.active.size()));
+    std::partial_sort(s.violators.begin(), s.violators.begin() + take, s.violators.end());
+    for (size_t v = 0; v < take; ++v) {
+        s.active.push_back(s.violators[v].second);
+        s.weights.push_back(0.0f);
+        s.is_active[s.violators[v].second] = 1;
+    }
+    return take > 0;
+}
+
+CROSSBYTE_INLINE void gather_small_problem(Sample& s) {
+    const size_t n = s.active.size();
+    s.small_gram.resize(n * n);
+    s.small_corr.resize(n);
+    for (size_t a = 0; a < n; ++a) {
+        const float* row = s.gram + s.active[a] * s.n_atoms;
+        for (size_t b = 0; b < n; ++b) s.small_gram[a * n + b] = row[s.active[b]];
+        s.small_corr[a] = s.correlations[s.active[a]];
+    }
+}
+
+// Cyclic coordinate descent on the active atoms until no step moves c by more than `tolerance`.
+CROSSBYTE_INLINE void descend(Sample& s, float z, float tolerance) {
+    const size_t n = s.active.size();
+    float* __restrict c = s.small_corr.data();
+    for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
+        float largest = 0.0f;
+        for (size_t a = 0; a < n; ++a) {
+            const float* __restrict row = s.small_gram.data() + a * n;
+            const float curvature = row[a];
+            if (curvature <= 0.0f) continue;
+            const float updated = shrink(c[a] + curvature * s.weights[a], z) / curvature;
+            const float step = updated - s.weights[a];
+            if (step == 0.0f) continue;
+            s.weights[a] = updated;
+            for (size_t b = 0; b < n; ++b) c[b] -= step * row[b];
+            largest = std::max(largest, std::fabs(step) * curvature);
+        }
+        if (largest <= tolerance) return;
+    }
+}
+
+CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance) {
+    float scale = z;
+    for (int64_t j = 0; j < s.n_atoms; ++j) scale = std::max(scale, kPenaltyFloor * std::fabs(q[j]));
+    const float slack = tolerance * scale;
+    recompute_correlations(s, q);
+    for (int round = 0; round < kMaxRounds; ++round) {
+        const bool grew = add_violators(s, z + slack);
+        if (!grew && round > 0) return;
+        gather_small_problem(s);
+        descend(s, z, 0.5f * slack);
+        drop_zero_weights(s);
+        recompute_correlations(s, q);
+    }
+}
+
+CROSSBYTE_INLINE void load_start(Sample& s, const SparseRows& start, int64_t i) {
+    for (int32_t j : s.active) s.is_active[j] = 0;
+    s.active.assign(start.indices + start.indptr[i], start.indices + start.indptr[i + 1]);
+    s.weights.assign(start.values + start.indptr[i], start.values + start.indptr[i + 1]);
+    for (int32_t j : s.active) s.is_active[j] = 1;
+}
+
+// Stored in the order of the atoms, whatever order the active set found them in.
+CROSSBYTE_INLINE void store(const Sample& s, SparseRowsResult& result) {
+    std::vector<std::pair<int32_t, float>> entries;
+    for (size_t a = 0; a < s.active.size(); ++a) entries.emplace_back(s.active[a], s.weights[a]);
+    std::sort(entries.begin(), entries.end());
+    for (const auto& [atom, weight] : entries) {
+        result.indices.push_back(atom);
+        result.values.push_back(weight);
+    }
+    result.indptr.push_back(static_cast<int32_t>(result.indices.size()));
+}
+
+CROSSBYTE_INLINE void lasso_body(const float* gram, const float* products, const float* penalty,
+                                 SparseRows start, int64_t n, int64_t n_atoms, float tolerance,
+                                 SparseRowsResult& result) {
+    Sample sample(n_atoms, gram);
+    result.indptr.assign(1, 0);
+    for (int64_t i = 0; i < n; ++i) {
+        load_start(sample, start, i);
+        solve(sample, products + i * n_atoms, penalty[i], tolerance);
+        store(sample, result);
+    }
+}
+
+}  // namespace
+
+CROSSBYTE_DISPATCH(void, lasso,
+                   (const float* gram, const float* products, const float* penalty,
+                    SparseRows start, int64_t n, int64_t n_atoms, float tolerance,
+                    SparseRowsResult& result),
+                   (gram, products, penalty, start, n, n_atoms, tolerance, result))
+
+}  // namespace crossbyte

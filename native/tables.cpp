@@ -1,0 +1,38 @@
+#include "tables.h"
+
+#include <algorithm>
+
+#include "codes.h"
+#include "dispatch.h"
+
+namespace crossbyte {
+namespace {
+
+constexpr int64_t kStrip = 64;  // words whose sums stay in registers
+
+CROSSBYTE_INLINE void distance_tables_body(const float* points, const float* words_by_dim, int64_t n,
+                                           int64_t n_codebooks, int64_t n_dims, float* tables) {
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t at = 0; at < n_codebooks * kWords; at += kStrip) {
+            const float* words = words_by_dim + (at / kWords) * n_dims * kWords + at % kWords;
+            float sums[kStrip] = {};
+            for (int64_t j = 0; j < n_dims; ++j) {
+                const float x = points[i * n_dims + j];
+                for (int64_t k = 0; k < kStrip; ++k) {
+                    const float difference = x - words[j * kWords + k];
+                    sums[k] += difference * difference;
+                }
+            }
+            std::copy(sums, sums + kStrip, tables + i * n_codebooks * kWords + at);
+        }
+    }
+}
+
+}  // namespace
+
+CROSSBYTE_DISPATCH(void, distance_tables,
+                   (const float* points, const float* words_by_dim, int64_t n, int64_t n_codebooks,
+                    int64_t n_dims, float* tables),
+                   (points, words_by_dim, n, n_codebooks, n_dims, tables))
+
+}  // namespace crossbyte

@@ -1,0 +1,109 @@
+"""Canonical blocks of rows, and workers that go through them in order.
+
+Whatever the storage and the number of threads, rows are always cut at the same places, each block is
+computed with one BLAS thread, and sums over blocks are added in the order of the rows. That is what
+makes a model's bytes a function of data and seed alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from types import TracebackType
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["BLOCK_ROWS", "Workers", "row_blocks"]
+
+BLOCK_ROWS = 4096
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def row_blocks(n_rows: int) -> list[slice]:
+    """Cut ``n_rows`` rows into the canonical blocks."""
+    return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    # Looking for the loaded BLAS takes milliseconds, so it is done once.
+    return ThreadpoolController()
+
+
+class Workers:
+    """Threads that work on blocks; a context that also holds BLAS to one thread.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        Number of threads; None or -1 for all cores of this process. The results do not depend on it.
+    """
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.n_jobs = available_cores() if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
+        self._pool: ThreadPoolExecutor | None = None
+        self._limits: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> Workers:
+        self._limits = _blas().limit(limits=1, user_api="blas")
+        self._limits.__enter__()
+        if self.n_jobs > 1:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._limits is not None:
+            self._limits.__exit__(kind, error, trace)
+        self._pool = self._limits = None
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield ``function(item)`` in the order of the items, a few at a time."""
+        if self._pool is None:
+            yield from map(function, items)
+            return
+        # A short queue: results are used up in order, so memory stays bounded.
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(self._pool.submit(function, item))
+            if len(waiting) > 2 * self.n_jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def each(self, function: Callable[[slice], object], n_rows: int) -> None:
+        """Call ``function(block)`` for every canonical block of ``n_rows`` rows."""
+        for _ in self.map(function, row_blocks(n_rows)):
+            pass
+
+    def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
+        """Sum ``function(block)`` over the canonical blocks, in their order.
+
+        The function returns an array, a number, or a tuple of these.
+        """
+        parts = self.map(function, row_blocks(n_rows))
+        result = next(parts)
+        for part in parts:
+            result = _add(result, part)
+        return result
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, tuple):
+        return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
+    return left + right

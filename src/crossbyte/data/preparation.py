@@ -1,0 +1,190 @@
+"""Preparation of features, learned on training data only: centre, reduce by PCA, bring to unit length.
+
+The order is that of LSSH, whose common space the paper takes over. Rows that are zero before centring
+(a text without a known word) stay zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from crossbyte.blocks import Workers, row_blocks
+from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
+from crossbyte.errors import InvalidInput
+
+__all__ = ["MAX_GRAM_DIMS", "Preparation"]
+
+Float64 = NDArray[np.float64]
+Raw = NDArray[Any] | sparse.csr_matrix
+
+MAX_GRAM_DIMS = 8192
+"""Widest side whose (d, d) products are formed (512 MB)."""
+
+_RANK_CUT = 1e-10  # of the largest variance; below it a direction is rounding error
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What was learned about one side.
+
+    Attributes
+    ----------
+    scale : float
+        A power of two that brings the largest training value near 1, so that no square overflows.
+    mean : (d,) float64
+        Mean of the scaled training rows.
+    components : (k, d) float64 or None
+        Principal directions, strongest first; None where PCA is off.
+    """
+
+    scale: float
+    mean: Float64
+    components: Float64 | None
+
+    @classmethod
+    def fit(cls, raw: Raw, n_components: int | None, name: str, workers: Workers) -> Preparation:
+        """Learn scale, mean and directions from (n, d) training rows."""
+        scale = _power_of_two(_largest(raw, workers), name)
+        n, d = raw.shape
+        mean = workers.total(lambda rows: _block(raw, rows, scale).sum(axis=0), n) / n
+        mean = np.asarray(mean, dtype=np.float64).reshape(d)
+        components = None
+        if n_components is not None and n_components < d:
+            components = _principal_directions(raw, scale, mean, n_components, name, workers)
+        return cls(scale, mean, components)
+
+    @property
+    def n_features(self) -> int:
+        """Width of the raw rows."""
+        return len(self.mean)
+
+    @property
+    def n_dims(self) -> int:
+        """Width of the prepared rows."""
+        return len(self.mean if self.components is None else self.components)
+
+    def apply(self, raw: Raw, workers: Workers) -> Rows:
+        """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
+        if sparse.issparse(raw) and self.components is None:
+            return self._apply_sparse(raw, workers)
+        prepared = np.empty((raw.shape[0], self.n_dims), dtype=np.float32)
+
+        def prepare(rows: slice) -> None:
+            block = _block(raw, rows, self.scale)
+            prepared[rows] = _unit_length(self._centred(block), ~_zero_rows(block))
+
+        workers.each(prepare, raw.shape[0])
+        return DenseRows(prepared)
+
+    def _centred(self, block: Any) -> Float64:
+        if self.components is None:
+            return np.asarray(block - self.mean)
+        return np.asarray(block @ self.components.T - self.components @ self.mean)
+
+    def _apply_sparse(self, raw: sparse.csr_matrix, workers: Workers) -> CentredSparseRows:
+        factors = np.zeros(raw.shape[0])
+        mean_square = self.mean @ self.mean
+
+        def measure(rows: slice) -> None:
+            block = _block(raw, rows, self.scale)
+            squares = np.asarray(block.multiply(block).sum(axis=1)).ravel()
+            lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
+            keep = ~_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
+            factors[rows] = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
+
+        workers.each(measure, raw.shape[0])
+        values = sparse.csr_matrix(
+            ((raw.data * self.scale).astype(np.float32), raw.indices, raw.indptr), shape=raw.shape
+        )
+        return CentredSparseRows(values, self.mean, factors)
+
+
+def _block(raw: Raw, rows: slice, scale: float) -> Any:
+    """Return a canonical block in float64 and C order, whatever the storage."""
+    if sparse.issparse(raw):
+        return raw[rows].astype(np.float64) * scale
+    return np.ascontiguousarray(raw[rows], dtype=np.float64) * scale
+
+
+def _zero_rows(block: Any) -> NDArray[np.bool_]:
+    if sparse.issparse(block):
+        return np.asarray(abs(block).sum(axis=1)).ravel() == 0
+    return ~block.any(axis=1)
+
+
+def _largest(raw: Raw, workers: Workers) -> float:
+    values = raw.data if sparse.issparse(raw) else raw
+    parts = workers.map(
+        lambda rows: float(np.abs(np.asarray(values[rows], dtype=np.float64)).max(initial=0.0)),
+        row_blocks(len(values)),
+    )
+    return max(parts, default=0.0)
+
+
+def _power_of_two(largest: float, name: str) -> float:
+    if largest == 0.0:
+        raise InvalidInput(
+            f"{name}: expected rows that differ, but every value is zero; there is nothing to learn from"
+        )
+    return float(2.0 ** -np.frexp(largest)[1])
+
+
+def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Rows over their length; rows not to keep, and rows that are the mean itself, become zero."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    keep = keep & (lengths > 1e-12)
+    factors = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
+    return (rows * factors[:, None]).astype(np.float32)
+
+
+def _principal_directions(
+    raw: Raw, scale: float, mean: Float64, n_components: int, name: str, workers: Workers
+) -> Float64:
+    n, d = raw.shape
+    if d > MAX_GRAM_DIMS:
+        return _subspace_iteration(raw, scale, mean, n_components, workers)
+    covariance = workers.total(lambda rows: _products(_block(raw, rows, scale)), n) / n
+    covariance -= np.outer(mean, mean)
+    first = max(0, d - n_components)
+    variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
+    keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
+    if not keep.any() or variances[-1] <= _RANK_CUT * max(np.trace(covariance + np.outer(mean, mean)), 0.0) / d:
+        raise InvalidInput(f"{name}: expected rows that differ, but all rows are equal")
+    return fixed_signs(directions[:, keep].T[::-1])
+
+
+def _products(block: Any) -> Float64:
+    product = block.T @ block
+    return np.asarray(product.toarray() if sparse.issparse(product) else product)
+
+
+def _subspace_iteration(
+    raw: Raw, scale: float, mean: Float64, n_components: int, workers: Workers, n_passes: int = 4
+) -> Float64:
+    """Principal directions of a very wide side from products with thin matrices only."""
+    n, d = raw.shape
+    size = min(n_components + 16, n, d)
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((d, size)))[0]
+    for _ in range(n_passes):
+
+        def covariance_times(rows: slice, basis: Float64 = basis) -> Float64:
+            block = _block(raw, rows, scale)
+            projected = block @ basis - mean @ basis
+            return np.asarray(block.T @ projected) - np.outer(mean, projected.sum(axis=0))
+
+        basis, triangle = np.linalg.qr(workers.total(covariance_times, n))
+    rotation, strengths, _ = np.linalg.svd(triangle)
+    keep = strengths[:n_components] > _RANK_CUT * strengths[0]
+    return fixed_signs((basis @ rotation[:, :n_components]).T[keep])
+
+
+def fixed_signs(directions: Float64) -> Float64:
+    """Rows with their largest entry made positive: eigenvectors come with an arbitrary sign."""
+    at = np.abs(directions).argmax(axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), at])
+    return np.ascontiguousarray(directions * np.where(signs == 0, 1.0, signs)[:, None])

@@ -1,0 +1,172 @@
+"""The door to the four hot loops: the C++ extension where it was built, NumPy elsewhere.
+
+``CROSSBYTE_NO_NATIVE=1`` in the environment switches the extension off. Both implementations have the
+same signatures and give the same answers; ``kernels_numpy`` is the readable one and defines what is
+right.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crossbyte import kernels_numpy
+
+__all__ = [
+    "WORDS",
+    "CrossPenalty",
+    "WordTables",
+    "beam_search",
+    "codebook_value_gradient",
+    "distance_tables",
+    "icm",
+    "implementation",
+    "lasso",
+]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Codes = NDArray[np.uint8]
+
+WORDS = 256
+"""Codewords per codebook (K): a code is one byte."""
+
+
+def _load() -> Any:
+    if os.environ.get("CROSSBYTE_NO_NATIVE", "0") not in ("", "0"):
+        return None
+    try:
+        from crossbyte import _native
+    except ImportError:
+        return None
+    return _native
+
+
+_native = _load()
+
+
+def implementation() -> str:
+    """Say which kernels are in use: ``"avx2"``, ``"portable"`` or ``"numpy"``."""
+    return str(_native.level()) if _native is not None else "numpy"
+
+
+class CrossPenalty(NamedTuple):
+    """The penalty μ (cross term - ε)² on one item."""
+
+    weight: float
+    epsilon: float
+
+
+class WordTables(NamedTuple):
+    """What the code kernels need to know of the codebooks C of one side."""
+
+    words: Float64
+    """(M, K, d)"""
+    words_by_dim: Float32
+    """(M, d, K): one dimension of all words lies together."""
+    gram: Float32
+    """(M K, M K): inner products of all codewords."""
+
+    @classmethod
+    def of(cls, words: NDArray[np.floating[Any]]) -> WordTables:
+        """Make the tables of codebooks of shape (M, K, d)."""
+        words = np.ascontiguousarray(words, dtype=np.float64)
+        flat = words.reshape(-1, words.shape[2])
+        gram = (flat @ flat.T).astype(np.float32)
+        return cls(words, np.ascontiguousarray(words.transpose(0, 2, 1), dtype=np.float32), gram)
+
+
+def lasso(
+    gram: Float32,
+    products: Float32,
+    penalty: Float32,
+    start: sparse.csr_matrix,
+    tolerance: float = 1e-4,
+) -> sparse.csr_matrix:
+    """Minimise ½ s'Gs - q's + z|s|₁ for every row q of ``products``.
+
+    Parameters
+    ----------
+    gram : (A, A) float32
+    products : (n, A) float32
+    penalty : (n,) float32
+        z of every row.
+    start : (n, A) sparse
+        Where to begin; an empty matrix for a cold start.
+    tolerance : float
+        Largest violation of the optimality conditions, relative to z.
+
+    Returns
+    -------
+    (n, A) sparse float32, indices sorted
+    """
+    if _native is None:
+        return kernels_numpy.lasso(gram, products, penalty, start, tolerance)
+    indptr, indices, values = _native.lasso(
+        gram,
+        products,
+        penalty,
+        start.indptr.astype(np.int32, copy=False),
+        start.indices.astype(np.int32, copy=False),
+        start.data.astype(np.float32, copy=False),
+        tolerance,
+    )
+    return sparse.csr_matrix((values, indices, indptr), shape=products.shape)
+
+
+def icm(tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int) -> Codes:
+    """Improve codes one codebook after another (iterated conditional modes).
+
+    Every row minimises ``|t - sum of words|² + μ (cross - ε)²``; no row gets worse.
+
+    Parameters
+    ----------
+    targets : (n, d) float32
+    codes : (n, M) uint8
+        Left as it is; the improved codes are returned.
+    """
+    if _native is None:
+        return kernels_numpy.icm(tables, targets, penalty, codes, max_sweeps)
+    better = codes.copy()
+    _native.icm(tables.words_by_dim, tables.words, tables.gram, targets, *penalty, max_sweeps, better)
+    return better
+
+
+def beam_search(tables: WordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+    """Find codes of (n, d) float32 targets from nothing, keeping ``width`` prefixes per codebook.
+
+    Prefixes are compared by their error alone; the penalty decides between the finished codes.
+    """
+    if _native is None:
+        return kernels_numpy.beam_search(tables, targets, penalty, width)
+    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
+    _native.beam_search(tables.words_by_dim, tables.words, tables.gram, targets, *penalty, width, codes)
+    return codes
+
+
+def codebook_value_gradient(
+    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
+) -> tuple[float, Float64]:
+    """Sum of ``|t - sum of words|² + μ (cross - ε)²`` over rows, and its gradient (M, K, d)."""
+    if _native is None:
+        return kernels_numpy.codebook_value_gradient(words, codes, targets, penalty)
+    gradient = np.empty_like(words)
+    value = _native.codebook_value_gradient(words, codes, targets, *penalty, gradient)
+    return float(value), gradient
+
+
+def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
+    """Squared distances (n, M, K) float32 from points (n, d) to all words (M, d, K).
+
+    Summed over the dimensions in order, in float32: a row does not depend on the rows beside it.
+    """
+    if _native is None:
+        return kernels_numpy.distance_tables(points, words_by_dim)
+    n_codebooks, _, n_words = words_by_dim.shape
+    tables = np.empty((len(points), n_codebooks, n_words), dtype=np.float32)
+    _native.distance_tables(points, words_by_dim, tables)
+    return tables

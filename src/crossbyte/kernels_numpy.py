@@ -1,0 +1,213 @@
+"""The kernels in NumPy: what is right, and what runs where no compiler was at hand.
+
+The arithmetic is that of the C++ kernels, operation by operation, only for all rows at once; codes and
+tables therefore agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from crossbyte.kernels import CrossPenalty, WordTables
+
+__all__ = ["beam_search", "codebook_value_gradient", "distance_tables", "icm", "lasso"]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Codes = NDArray[np.uint8]
+
+_MAX_SWEEPS = 2000
+_PENALTY_FLOOR = 1e-3
+_ROWS_AT_ONCE = 512  # bounds the temporary arrays of the code kernels
+
+
+def lasso(
+    gram: Float32, products: Float32, penalty: Float32, start: sparse.csr_matrix, tolerance: float
+) -> sparse.csr_matrix:
+    """Cyclic coordinate descent, one atom at a time for all rows; see :func:`crossbyte.kernels.lasso`."""
+    G, S, z = gram.astype(np.float64), start.toarray().astype(np.float64), penalty.astype(np.float64)
+    C = products - S @ G  # what the atoms in use leave unexplained
+    scale = np.maximum(z, _PENALTY_FLOOR * np.abs(products).max(axis=1, initial=0.0))
+    todo = np.arange(len(S))
+    for _ in range(_MAX_SWEEPS):
+        if not len(todo):
+            break
+        largest = _lasso_sweep(G, S, C, z, todo)
+        todo = todo[largest > 0.5 * tolerance * scale[todo]]
+    return sparse.csr_matrix(S.astype(np.float32))
+
+
+def _lasso_sweep(G: Float64, S: Float64, C: Float64, z: Float64, rows: NDArray[np.intp]) -> Float64:
+    weights, left, bound = S[rows], C[rows], z[rows]
+    largest = np.zeros(len(rows))
+    for j in np.flatnonzero(np.diag(G) > 0):
+        wish = left[:, j] + G[j, j] * weights[:, j]
+        updated = np.sign(wish) * np.maximum(np.abs(wish) - bound, 0.0) / G[j, j]
+        step = updated - weights[:, j]
+        weights[:, j] = updated
+        left -= step[:, None] * G[j]
+        np.maximum(largest, np.abs(step) * G[j, j], out=largest)
+    S[rows], C[rows] = weights, left
+    return largest
+
+
+def _word_products(tables: WordTables, targets: Float32) -> Float32:
+    """<t, word> as (n, M, K), summed over the dimensions in order."""
+    by_dim = tables.words_by_dim
+    products = np.zeros((len(targets), by_dim.shape[0], by_dim.shape[2]), dtype=np.float32)
+    for j in range(by_dim.shape[1]):
+        products += targets[:, j, None, None] * by_dim[None, :, j, :]
+    return products
+
+
+def _overlaps(gram: NDArray[np.float32], codes: NDArray[Any], m: int, until: int) -> Float32:
+    """Sum over the other codebooks of <their word, word (m, k)>, as (..., K); gram is (M, K, M, K)."""
+    overlaps = np.zeros((*codes.shape[:-1], gram.shape[1]), dtype=np.float32)
+    for j in range(until):
+        if j != m:
+            overlaps += gram[j, codes[..., j], m, :]
+    return overlaps
+
+
+def _cross_terms(gram: NDArray[np.float32], codes: NDArray[Any]) -> Float32:
+    total = np.zeros(codes.shape[:-1], dtype=np.float32)
+    for i in range(codes.shape[-1]):
+        for j in range(i):
+            total += gram[i, codes[..., i], j, codes[..., j]]
+    return np.float32(2.0) * total
+
+
+def _four_axes(tables: WordTables) -> tuple[NDArray[np.float32], Float32]:
+    M, K, _ = tables.words.shape
+    gram = tables.gram.reshape(M, K, M, K)
+    norms = np.ascontiguousarray(np.diagonal(tables.gram)).reshape(M, K)
+    return gram, norms
+
+
+def _exact_objective(
+    tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: NDArray[Any]
+) -> Float64:
+    chosen = tables.words[np.arange(codes.shape[1]), codes]  # (n, M, d)
+    sums = chosen.sum(axis=1)
+    cross = (sums**2).sum(axis=1) - (chosen**2).sum(axis=(1, 2))
+    error = ((targets - sums) ** 2).sum(axis=1)
+    result: Float64 = error + penalty.weight * (cross - penalty.epsilon) ** 2
+    return result
+
+
+def icm(tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int) -> Codes:
+    """See :func:`crossbyte.kernels.icm`."""
+    better = codes.copy()
+    for start in range(0, len(codes), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        better[rows] = _icm_rows(tables, targets[rows], penalty, codes[rows], max_sweeps)
+    return better
+
+
+def _icm_rows(
+    tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int
+) -> Codes:
+    gram, norms = _four_axes(tables)
+    products = _word_products(tables, targets)
+    new = codes.astype(np.intp)
+    cross = _cross_terms(gram, new)
+    for _ in range(max_sweeps):
+        before = new.copy()
+        for m in range(codes.shape[1]):
+            _improve_one(gram, norms[m], products[:, m], penalty, m, cross, new)
+        if (new == before).all():
+            break
+    old_value = _exact_objective(tables, targets, penalty, codes)
+    new_value = _exact_objective(tables, targets, penalty, new)
+    return np.where((new_value < old_value)[:, None], new, codes).astype(np.uint8)
+
+
+def _improve_one(
+    gram: NDArray[np.float32],
+    norms: Float32,
+    products: Float32,
+    penalty: CrossPenalty,
+    m: int,
+    cross: Float32,
+    codes: NDArray[np.intp],
+) -> None:
+    rows, two = np.arange(len(codes)), np.float32(2.0)
+    mu, epsilon = np.float32(penalty.weight), np.float32(penalty.epsilon)
+    overlaps = _overlaps(gram, codes, m, codes.shape[1])
+    rest = cross - two * overlaps[rows, codes[:, m]]
+    gap = rest[:, None] + two * overlaps - epsilon
+    scores = norms - two * products + two * overlaps + mu * gap * gap
+    best = scores.argmin(axis=1)
+    changed = scores[rows, best] < scores[rows, codes[:, m]]
+    codes[changed, m] = best[changed]
+    cross[changed] = (rest + two * overlaps[rows, best])[changed]
+
+
+def beam_search(tables: WordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+    """See :func:`crossbyte.kernels.beam_search`."""
+    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
+    for start in range(0, len(targets), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        codes[rows] = _beam_rows(tables, targets[rows], penalty, width)
+    return codes
+
+
+def _beam_rows(tables: WordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+    gram, norms = _four_axes(tables)
+    products = _word_products(tables, targets)
+    n, M, K = products.shape
+    beams = np.zeros((n, 1, M), dtype=np.intp)  # (n, width, M)
+    errors = np.zeros((n, 1), dtype=np.float32)
+    for m in range(M):
+        scores = norms[m] - np.float32(2.0) * products[:, None, m] + np.float32(2.0) * _overlaps(gram, beams, m, m)
+        candidates = (errors[:, :, None] + scores).reshape(n, -1)
+        errors, chosen = _smallest(candidates, min(width, candidates.shape[1]))
+        beams = np.take_along_axis(beams, (chosen // K)[:, :, None], axis=1)
+        beams[:, :, m] = chosen % K
+    gap = _cross_terms(gram, beams).astype(np.float64) - penalty.epsilon
+    best = (errors + penalty.weight * gap * gap).argmin(axis=1)
+    return beams[np.arange(n), best].astype(np.uint8)
+
+
+def _smallest(values: Float32, count: int) -> tuple[Float32, NDArray[np.intp]]:
+    """The ``count`` smallest of each row, ties in the order of the columns (as a stable sort)."""
+    rows, values = np.arange(len(values)), values.copy()
+    chosen = np.empty((len(values), count), dtype=np.intp)
+    smallest = np.empty((len(values), count), dtype=np.float32)
+    for i in range(count):
+        chosen[:, i] = values.argmin(axis=1)
+        smallest[:, i] = values[rows, chosen[:, i]]
+        values[rows, chosen[:, i]] = np.inf
+    return smallest, chosen
+
+
+def codebook_value_gradient(
+    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
+) -> tuple[float, Float64]:
+    """See :func:`crossbyte.kernels.codebook_value_gradient`."""
+    books = np.arange(codes.shape[1])
+    chosen = words[books, codes]  # (n, M, d)
+    sums = chosen.sum(axis=1)
+    error = sums - targets
+    gap = (sums**2).sum(axis=1) - (chosen**2).sum(axis=(1, 2)) - penalty.epsilon
+    value = float((error**2).sum() + penalty.weight * (gap**2).sum())
+    push = (4.0 * penalty.weight * gap)[:, None, None]
+    pull = 2.0 * error[:, None, :] + push * (sums[:, None, :] - chosen)
+    gradient = np.zeros_like(words)
+    np.add.at(gradient, (books[None, :], codes), pull)
+    return value, gradient
+
+
+def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
+    """See :func:`crossbyte.kernels.distance_tables`."""
+    n_codebooks, n_dims, n_words = words_by_dim.shape
+    tables = np.zeros((len(points), n_codebooks, n_words), dtype=np.float32)
+    for j in range(n_dims):
+        difference = points[:, j, None, None] - words_by_dim[None, :, j, :]
+        tables += difference * difference
+    return tables

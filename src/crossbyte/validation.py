@@ -1,0 +1,190 @@
+"""The only judge of users' arrays and numbers.
+
+Every public call passes its arguments through here before any work starts; behind this border, arrays
+are known to be two-dimensional, real, finite and of the right width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crossbyte.blocks import row_blocks
+from crossbyte.errors import InvalidInput, NotFinite
+
+__all__ = [
+    "check_choice",
+    "check_features",
+    "check_groups",
+    "check_integer",
+    "check_number",
+    "check_pairs",
+    "check_rows_agree",
+]
+
+Raw = NDArray[Any] | sparse.csr_matrix
+
+_LARGEST = 1e150  # squares of larger values overflow
+
+
+def check_features(values: Any, name: str, n_features: int | None = None, min_rows: int = 0) -> Raw:
+    """Return (n, d) features as a real array or a CSR matrix, or say what is wrong with them.
+
+    Dense arrays keep their type, order and storage (also memory maps): blocks are converted when they
+    are used. Nothing is ever written into the argument.
+    """
+    raw = _as_sparse(values, name) if sparse.issparse(values) else _as_array(values, name)
+    if raw.shape[1] == 0:
+        raise InvalidInput(
+            f"{name}: expected at least one feature, got 0 feature(s) (shape={raw.shape}) "
+            "while a minimum of 1 is required."
+        )
+    if n_features is not None and raw.shape[1] != n_features:
+        raise InvalidInput(
+            f"{name}: X has {raw.shape[1]} features, but the model was fitted with {n_features} features "
+            "as input; use the encoder that made the training features"
+        )
+    if raw.shape[0] < min_rows:
+        raise InvalidInput(
+            f"{name}: expected at least {min_rows} rows, got n_samples = {raw.shape[0]}; "
+            "one sample (1 sample) or none is not enough to learn from"
+        )
+    _check_finite(raw, name)
+    return raw
+
+
+def check_pairs(images: Any, texts: Any) -> tuple[Raw, Raw]:
+    """Return both sides of the training pairs, with at least two rows each, row by row."""
+    images = check_features(images, "images", min_rows=2)
+    texts = check_features(texts, "texts", min_rows=2)
+    check_rows_agree(images, texts)
+    return images, texts
+
+
+def check_rows_agree(images: Raw, texts: Raw) -> None:
+    """Refuse sides with different numbers of rows."""
+    if images.shape[0] != texts.shape[0]:
+        raise InvalidInput(
+            f"expected one text per image, row by row, got {images.shape[0]} images and "
+            f"{texts.shape[0]} texts; repeat the image of an image with several texts"
+        )
+
+
+def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
+    """Number the groups 0, 1, … in the order of their first row; None: every row its own group."""
+    if groups is None:
+        return np.arange(n_rows)
+    labels = np.asarray(groups)
+    if labels.ndim != 1 or len(labels) != n_rows:
+        raise InvalidInput(f"groups: expected one label per row ({n_rows}), got shape {labels.shape}")
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def check_number(
+    value: Any, name: str, low: float, high: float = np.inf, *, open_low: bool = False
+) -> float:
+    """Return a finite number in [low, high], or (low, high] with ``open_low``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+        raise InvalidInput(f"{name}: expected a finite number, got {value!r}")
+    if not low <= float(value) <= high or (open_low and float(value) == low):
+        bracket = "(" if open_low else "["
+        raise InvalidInput(f"{name}: expected a number in {bracket}{low:g}, {high:g}], got {value!r}")
+    return float(value)
+
+
+def check_integer(value: Any, name: str, low: int, high: int | None = None) -> int:
+    """Return an integer of at least ``low`` and at most ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InvalidInput(f"{name}: expected an integer, got {value!r}")
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise InvalidInput(f"{name}: expected an integer {limit}, got {value}")
+    return int(value)
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
+    """Return one of the choices."""
+    known = sorted(choices)
+    if not isinstance(value, str) or value not in known:
+        raise InvalidInput(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
+    return value
+
+
+def _as_array(values: Any, name: str) -> NDArray[Any]:
+    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+        row, *column = np.argwhere(np.ma.getmaskarray(values))[0]
+        where = f"row {row}" + (f", column {column[0]}" if column else "")
+        raise NotFinite(f"{name}: expected a value in every cell, got a masked one at {where}; fill it first")
+    array = np.asarray(values)
+    if array.ndim != 2:
+        raise InvalidInput(
+            f"{name}: Expected 2D array of shape (rows, features), got {array.ndim}D array instead "
+            f"(shape {array.shape}). Reshape your data: one item is values.reshape(1, -1)"
+        )
+    if array.dtype.kind == "O":
+        array = _numbers_of_objects(array, name)
+    _check_real(array.dtype, name)
+    return array
+
+
+def _numbers_of_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+    if any(isinstance(value, complex) for value in array.flat):
+        raise InvalidInput(f"{name}: Complex data not supported; expected real numbers")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{name}: expected numbers, got an array of Python objects ({error}); "
+            "argument must be a string or a number: convert it with .astype(float)"
+        ) from error
+
+
+def _check_real(dtype: np.dtype[Any], name: str) -> None:
+    if dtype.kind == "c":
+        raise InvalidInput(f"{name}: Complex data not supported; expected real numbers, got {dtype}")
+    if dtype.kind not in "fiub":
+        raise InvalidInput(f"{name}: expected numbers, got an array of type {dtype}")
+
+
+def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
+    if values.ndim != 2:
+        raise InvalidInput(f"{name}: Expected 2D array, got a {values.ndim}D sparse array instead")
+    _check_real(values.dtype, name)
+    rows = sparse.csr_matrix(values)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # sorting and summing works in place, and the argument is not ours
+        rows.sum_duplicates()
+    return rows
+
+
+def _check_finite(raw: Raw, name: str) -> None:
+    is_sparse = sparse.issparse(raw)
+    values = raw.data if is_sparse else raw
+    if values.dtype.kind != "f":
+        return
+    for rows in row_blocks(len(values)):
+        bad = ~(np.abs(values[rows]) <= _LARGEST)
+        if bad.any():
+            at = np.argwhere(bad)[0]
+            at[0] += rows.start
+            raise NotFinite(_describe(raw, at, name))
+
+
+def _describe(raw: Raw, at: NDArray[np.intp], name: str) -> str:
+    if sparse.issparse(raw):
+        value, column = raw.data[at[0]], raw.indices[at[0]]
+        row = int(np.searchsorted(raw.indptr, at[0], side="right")) - 1
+    else:
+        row, column = at
+        value = raw[row, column]
+    what = "NaN" if np.isnan(value) else "inf" if np.isinf(value) else f"{value:g}"
+    return (
+        f"{name}: expected finite values of at most 1e150, got {what} at row {row}, column {column}; "
+        "Input contains NaN, infinity or too large a value: drop or repair that row"
+    )
