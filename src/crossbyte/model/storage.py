@@ -1,0 +1,154 @@
+"""Reading a file once and replacing a file in one step: what the model file asks of the file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
+
+__all__ = ["read_regular_file", "replace_file"]
+
+_BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+_NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits for a writer for ever
+
+
+def read_regular_file(path: str, max_bytes: int) -> bytes:
+    """Read a whole regular file; type and size are those of the descriptor that is read.
+
+    Parameters
+    ----------
+    path : str
+    max_bytes : int
+        Refuse a larger file before reading it.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ForeignModelFile
+        A directory, pipe or device.
+    ModelFileError
+        Too large, or it changed while it was read.
+    OSError
+        The system refused, for example FileNotFoundError.
+    """
+    with _descriptor(path, os.O_RDONLY | _NONBLOCK | _BINARY) as descriptor:
+        size = _regular_size(descriptor, path)
+        if size > max_bytes:
+            raise ModelFileError(
+                f"{path}: expected at most {max_bytes} bytes, got {size}; raise max_bytes if this is a model"
+            )
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            data = stream.read(size + 1)  # one more, to notice growth
+    if len(data) != size:
+        raise ModelFileError(f"{path}: the file changed while it was read; try again")
+    return data
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Put `data` in the place of `path` in one step, and onto the disk.
+
+    On any failure before that step, what was there is untouched and the temporary file is removed;
+    if only flushing the folder fails, the new file is complete and in place. An existing file keeps
+    its permissions; of a symbolic link, the target is replaced.
+
+    Parameters
+    ----------
+    path : str
+    data : bytes
+
+    Raises
+    ------
+    InvalidInput
+        `path` is a directory, pipe or device: a rename would destroy /dev/null as willingly as a file.
+    OSError
+        The system refused; the message names the file.
+    """
+    target = os.path.realpath(path)  # so that a link stays a link
+    mode = _mode_to_keep(target)
+    folder = os.path.dirname(target)
+    staged = os.path.join(folder, f".crossbyte-{secrets.token_hex(8)}.tmp")
+    with _naming(target, "before the old file was touched"), _folder(folder) as folder_descriptor:
+        try:
+            _write_through(staged, data, mode)
+            os.replace(staged, target)
+        finally:
+            with suppress(OSError):  # gone already after the rename; never hide the first error
+                os.unlink(staged)
+        with _naming(target, "after the new file was put in place"):
+            _flush_folder(folder_descriptor)
+
+
+def _regular_size(descriptor: int, path: str) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise ForeignModelFile(f"{path}: expected a crossbyte model, got no regular file; check the path")
+    return status.st_size
+
+
+def _mode_to_keep(target: str) -> int | None:
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise InvalidInput(f"{target}: expected a regular file or a free name, got a directory or device")
+    return stat.S_IMODE(mode)
+
+
+def _write_through(path: str, data: bytes, mode: int | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
+    with _descriptor(path, flags) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as stream:
+        if mode is not None:
+            os.chmod(path, mode)
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _descriptor(path: str, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o666)  # less the umask, as for any new file
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _folder(path: str) -> Iterator[int | None]:
+    """Open a folder for flushing, before anything is changed; Windows has no such thing."""
+    if os.name == "nt":
+        yield None
+        return
+    with _descriptor(path, os.O_RDONLY) as descriptor:
+        yield descriptor
+
+
+def _flush_folder(descriptor: int | None) -> None:
+    if descriptor is None:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            raise
+
+
+@contextmanager
+def _naming(target: str, when: str) -> Iterator[None]:
+    """Give an error of the system the file that the caller knows, and keep its number and class."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == target and error.filename2 is None:
+            raise
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"writing the model failed {when} ({reason})", target) from error
