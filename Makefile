@@ -1,0 +1,103 @@
+# crossbyte: everything a contributor runs. `make` alone lists the targets.
+#
+#   STRICT=1      compiler warnings in native/ are errors (as in .ci/run)
+#   PYTHON=...    the interpreter that makes .venv; otherwise the newest one found, 3.11 or later
+#   PYTEST_ARGS=  more arguments for pytest, e.g. PYTEST_ARGS="-k lasso"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+# Parallel targets would write to one .venv at the same time.
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.crossbyte-installed
+BENCH_STAMP := $(VENV)/.crossbyte-bench-installed
+# The package is installed in editable form: Python sources are read from src/, so only these need a new install.
+BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py $(wildcard native/*)
+NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
+PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
+, := ,
+STRICT ?=
+PYTEST_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# A shim or a system Python may be on PATH and still not run, or lack the parts that make a virtual environment.
+FIND_PYTHON = for candidate in "$(PYTHON)" python3.13 python3.12 python3.11 python3 python; do \
+  if [ -n "$$candidate" ] && "$$candidate" -c \
+    'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+    echo "$$candidate"; exit 0; fi; done; \
+  echo "make: no Python 3.11 or later (with venv and ensurepip) found on PATH; install one or set PYTHON=" >&2; exit 1
+
+# Can C++17 be compiled against this Python? Then a build that loses the extension is an error, not a fallback.
+CAN_COMPILE = printf '\#include <Python.h>\n\#include <vector>\nint main() {}\n' | \
+  $${CXX:-c++} -x c++ -std=c++17 -fsyntax-only \
+  -I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" - >/dev/null 2>&1
+
+# $(call install,extras)
+define install
+if $(CAN_COMPILE); then \
+  echo "== installing crossbyte[$(1)] with its native extension"; \
+  CROSSBYTE_REQUIRE_NATIVE=1 $(BIN)/python -m pip install --quiet --editable '.[$(1)]' \
+    $(if $(STRICT),--config-settings=cmake.define.CROSSBYTE_WERROR=ON); \
+else \
+  echo "== no working C++ compiler: installing crossbyte[$(1)] in pure Python"; \
+  CROSSBYTE_PURE_PYTHON=1 $(BIN)/python -m pip install --quiet --editable '.[$(1)]'; \
+fi
+endef
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: $(STAMP) ## create .venv and install the package for development (the other targets do it when needed)
+
+# An existing .venv is kept when it works; a broken one or one of an older Python is made anew.
+$(STAMP): $(BUILD_INPUTS)
+	@if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  python="$$($(FIND_PYTHON))"; echo "== making $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi
+	@$(call install,dev)
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(call install,dev$(,)faiss)
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## see crossbyte at work
+	@$(BIN)/python -m crossbyte.demo
+
+.PHONY: test
+test: $(STAMP) ## the tests, in minutes
+	$(BIN)/python -m pytest -x -q -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: test ## the tests, the long ones, and all of them once more without the native extension
+	$(BIN)/python -m pytest -x -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: there are no long tests
+	CROSSBYTE_NO_NATIVE=1 $(BIN)/python -m pytest -x -q $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(STAMP) ## formatting, lint and types; changes nothing
+	$(BIN)/ruff format --check $(PYTHON_SOURCES)
+	$(BIN)/ruff check $(PYTHON_SOURCES)
+	$(BIN)/mypy
+	$(if $(NATIVE_SOURCES),$(BIN)/clang-format --dry-run -Werror $(NATIVE_SOURCES))
+
+.PHONY: format
+format: $(STAMP) ## format Python and C++, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only --quiet $(PYTHON_SOURCES)
+	$(BIN)/ruff format $(PYTHON_SOURCES)
+	$(if $(NATIVE_SOURCES),$(BIN)/clang-format -i $(NATIVE_SOURCES))
+
+.PHONY: bench
+bench: $(BENCH_STAMP) ## the benchmarks (they read the data in ../shared and compare with FAISS)
+	$(BIN)/python -m benchmarks
+
+.PHONY: clean
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) src/crossbyte/_native*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

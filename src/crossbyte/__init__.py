@@ -1,0 +1,55 @@
+"""Search images by text and texts by image, in 2 to 16 bytes per item.
+
+Names are imported when first used, so that ``import crossbyte`` alone stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crossbyte.errors import (
+        CrossbyteError,
+        FitInterrupted,
+        InvalidInput,
+        ModelFileError,
+        NotFitted,
+        NumericalError,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CrossbyteError",
+    "FitInterrupted",
+    "InvalidInput",
+    "ModelFileError",
+    "NotFitted",
+    "NumericalError",
+    "__version__",
+]
+
+# Public name -> the module that defines it.
+_HOMES = {
+    "CrossbyteError": "crossbyte.errors",
+    "FitInterrupted": "crossbyte.errors",
+    "InvalidInput": "crossbyte.errors",
+    "ModelFileError": "crossbyte.errors",
+    "NotFitted": "crossbyte.errors",
+    "NumericalError": "crossbyte.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'crossbyte' has no attribute {name!r}; it exports {', '.join(__all__)}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, whether imported already or not."""
+    return sorted(__all__)

@@ -1,0 +1,20 @@
+"""What every test may rely on: reproducible examples and a seeded generator."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+
+# Machines differ in speed, so no example has a deadline. In CI the examples are the same in each run.
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Return a generator with the same seed in each test."""
+    return np.random.default_rng(0)
