@@ -26,6 +26,7 @@ from crossbyte.errors import (
 from crossbyte.model import file as model_file
 from crossbyte.model.file import (
     FORMAT,
+    MAX_HEADER_BYTES,
     model_bytes,
     parse_model_bytes,
     read_model_file,
@@ -174,6 +175,19 @@ def test_an_impossible_entry_of_an_array_is_damage(entry: dict[str, Any]) -> Non
     assert header["codes"] == {"dtype": "U8", "shape": [3, 2], "data_offsets": [12, 18]}
     with pytest.raises(DamagedModelFile):
         parse_model_bytes(with_header({**header, "codes": {**header["codes"], **entry}}, data), "m")
+
+
+def test_the_words_for_a_constant_that_json_lacks() -> None:
+    with pytest.raises(DamagedModelFile, match="NaN is no JSON number"):
+        parse_model_bytes(with_text('{"n":NaN}'), "m")
+
+
+def test_a_header_over_the_limit_is_refused() -> None:
+    data = model_bytes(ARRAYS, DOCUMENT)
+    text = json.dumps(header_of(data), separators=(",", ":"))
+    assert same(parse_model_bytes(with_header(text.ljust(MAX_HEADER_BYTES), data), "m").arrays, ARRAYS)
+    with pytest.raises(DamagedModelFile, match=f"more than {MAX_HEADER_BYTES}"):
+        parse_model_bytes(with_header(text.ljust(MAX_HEADER_BYTES + 1), data), "m")
 
 
 @pytest.mark.parametrize("entry", [None, [], "U8", 3, {}])
