@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.crossbyte-installed
 BENCH_STAMP := $(VENV)/.crossbyte-bench-installed
 # The package is installed in editable form: Python sources are read from src/, so only these need a new install.
-BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py $(wildcard native/*)
+BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py native $(wildcard native/*)
 NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
 PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
 , := ,
@@ -56,12 +56,14 @@ help: ## list these targets
 .PHONY: venv
 venv: $(STAMP) ## create .venv and install the package for development (the other targets do it when needed)
 
-# An existing .venv is kept when it works; a broken one or one of an older Python is made anew.
+# An existing .venv is kept when it works; a broken one or one of an older Python is made anew. The stamp bears
+# the time at which the install began, so that an edit made meanwhile still counts.
 $(STAMP): $(BUILD_INPUTS)
 	@if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	  python="$$($(FIND_PYTHON))"; echo "== making $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi
+	@touch $@.begun
 	@$(call install,dev)
-	@touch $@
+	@mv $@.begun $@
 
 $(BENCH_STAMP): $(STAMP)
 	@$(call install,dev$(,)faiss)
