@@ -1,0 +1,1 @@
+"""Where pairs come from: files, features, and generated data."""
