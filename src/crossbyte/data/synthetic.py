@@ -147,8 +147,8 @@ def _dense(mixtures: Floats, dim: int, noise: float, rng: np.random.Generator) -
 def _histograms(mixtures: Floats, dim: int, total: float, rng: np.random.Generator) -> NDArray[np.float32]:
     """Draw counts (n, dim) of visual words, about ``total`` in a row.
 
-    A count with mean m is geometric: bursty, as visual words are (texture repeats itself), and cheaper to draw
-    than a Poisson count, because it is an exponential variable over log(1 + 1/m), rounded down.
+    A count with mean m is geometric: bursty, as visual words are (texture repeats itself), and cheaper
+    to draw than a Poisson count, because it is an exponential variable over log(1 + 1/m), rounded down.
     """
     topics = total * (rng.dirichlet(np.full(dim, 0.2), size=mixtures.shape[1]) + 1e-9).astype(np.float32)
     shares = mixtures.astype(np.float32)
