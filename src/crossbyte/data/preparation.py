@@ -51,11 +51,13 @@ class Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
         scale = _power_of_two(_largest(raw, workers), name)
         n, d = raw.shape
-        mean = workers.total(lambda rows: _block(raw, rows, scale).sum(axis=0), n) / n
-        mean = np.asarray(mean, dtype=np.float64).reshape(d)
+        total, square = workers.total(lambda rows: _moments(_block(raw, rows, scale)), n)
+        mean = total / n
+        if square / n - mean @ mean <= _RANK_CUT * square / n:
+            raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
         components = None
         if n_components is not None and n_components < d:
-            components = _principal_directions(raw, scale, mean, n_components, name, workers)
+            components = _principal_directions(raw, scale, mean, n_components, workers)
         return cls(scale, mean, components)
 
     @property
@@ -143,7 +145,7 @@ def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
 
 
 def _principal_directions(
-    raw: Raw, scale: float, mean: Float64, n_components: int, name: str, workers: Workers
+    raw: Raw, scale: float, mean: Float64, n_components: int, workers: Workers
 ) -> Float64:
     n, d = raw.shape
     if d > MAX_GRAM_DIMS:
@@ -153,9 +155,13 @@ def _principal_directions(
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
-    if not keep.any() or variances[-1] <= _RANK_CUT * max(np.trace(covariance + np.outer(mean, mean)), 0.0) / d:
-        raise InvalidInput(f"{name}: expected rows that differ, but all rows are equal")
     return fixed_signs(directions[:, keep].T[::-1])
+
+
+def _moments(block: Any) -> tuple[Float64, float]:
+    """Sum of the rows, and the sum of all squares."""
+    square = block.multiply(block).sum() if sparse.issparse(block) else np.vdot(block, block)
+    return np.asarray(block.sum(axis=0), dtype=np.float64).ravel(), float(square)
 
 
 def _products(block: Any) -> Float64:

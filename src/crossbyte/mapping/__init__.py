@@ -1,0 +1,1 @@
+"""The common space: the paper's sparse mapping, canonical correlation, and a contrastive refinement."""

@@ -1,0 +1,119 @@
+"""A common space by one matrix per side: canonical correlation, or whatever refines it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.data.preparation import MAX_GRAM_DIMS, fixed_signs
+from crossbyte.errors import InvalidInput
+
+__all__ = ["LinearSpace", "canonical_correlation", "place"]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+_RANK_CUT = 1e-6  # of the largest correlation
+
+
+@dataclass(frozen=True)
+class LinearSpace:
+    """Rows times a matrix, brought to unit length (zero rows stay zero).
+
+    Attributes
+    ----------
+    image_matrix : (d_I, D) float64
+    text_matrix : (d_T, D) float64
+    """
+
+    image_matrix: Float64
+    text_matrix: Float64
+
+    @property
+    def n_dims(self) -> int:
+        """Dimensions of the common space."""
+        return int(self.image_matrix.shape[1])
+
+    def transform_images(self, images: Rows, workers: Workers) -> Float32:
+        """Place prepared images (n, d_I) in the common space (n, D)."""
+        return place(images, self.image_matrix, workers, unit=True)
+
+    def transform_texts(self, texts: Rows, workers: Workers) -> Float32:
+        """Place prepared texts (n, d_T) in the common space (n, D)."""
+        return place(texts, self.text_matrix, workers, unit=True)
+
+    def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
+        """Place pairs; the halves do not change each other here."""
+        return self.transform_images(images, workers), self.transform_texts(texts, workers)
+
+    def truncated(self, n_dims: int) -> LinearSpace:
+        """The first ``n_dims`` dimensions."""
+        return LinearSpace(self.image_matrix[:, :n_dims].copy(), self.text_matrix[:, :n_dims].copy())
+
+
+def place(rows: Rows, matrix: Float64, workers: Workers, unit: bool = False) -> Float32:
+    """Rows (n, d) times a (d, D) matrix, block by block, to unit length if asked."""
+    points = np.empty((rows.shape[0], matrix.shape[1]), dtype=np.float32)
+
+    def one_block(block: slice) -> None:
+        placed = rows[block].times(matrix)
+        points[block] = unit_rows(placed) if unit else placed
+
+    workers.each(one_block, rows.shape[0])
+    return points
+
+
+def unit_rows(rows: Any) -> Any:
+    """Rows over their length; zero rows stay zero."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 1e-12)
+
+
+def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Workers) -> LinearSpace:
+    """Regularised CCA, each direction weighted by its correlation.
+
+    Parameters
+    ----------
+    n_dims : int
+        Wanted dimensions; fewer are returned where the data have fewer.
+    ridge : float
+        Added to every variance, in units of the side's mean variance.
+    """
+    for rows, name in ((X, "images"), (Y, "texts")):
+        _check_width(rows, name)
+
+    def sums(block: slice) -> tuple[Float64, Float64, Float64]:
+        x, y = X[block], Y[block]
+        return x.gram(), y.gram(), y.cross(x.dense())
+
+    Cxx, Cyy, Cxy = workers.total(sums, X.shape[0])
+    left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge)
+    A, correlations, Bt = linalg.svd(left.T @ Cxy @ right, full_matrices=False)
+    keep = min(n_dims, int((correlations > _RANK_CUT * correlations[0]).sum()))
+    signs = np.sign(fixed_signs(A.T[:keep])[:, :1] * A.T[:keep, :1])[:, 0]
+    weights = correlations[:keep] * np.where(signs == 0, 1.0, signs)
+    return LinearSpace((left @ A[:, :keep]) * weights, (right @ Bt[:keep].T) * weights)
+
+
+def _check_width(rows: Rows, name: str) -> None:
+    if rows.shape[1] > MAX_GRAM_DIMS:
+        raise InvalidInput(
+            f"{name}: this common space needs all products of dimensions, and {rows.shape[1]} of them are "
+            f"more than {MAX_GRAM_DIMS}; set {name[:-1]}_components=512 to reduce them first"
+        )
+
+
+def _whitener(covariance: Float64, ridge: float) -> Float64:
+    """W with W' (C + r I) W = I; directions without variance are left out."""
+    mean_variance = np.trace(covariance) / len(covariance)
+    variances, directions = linalg.eigh(covariance)
+    variances = np.maximum(variances, 0.0)
+    floor = variances + ridge * mean_variance
+    keep = variances > 1e-12 * variances[-1]
+    return directions[:, keep] / np.sqrt(floor[keep])

@@ -1,0 +1,1 @@
+"""Additive quantization of the common space: codebooks, codes, and the two sides together."""

@@ -1,0 +1,149 @@
+"""Codebooks of one side: their start, their update by L-BFGS (Sec. 4.2), and decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from crossbyte import kernels
+from crossbyte.blocks import Workers
+from crossbyte.kernels import WORDS, CrossPenalty
+from crossbyte.quantization.kmeans import kmeans, nearest
+
+__all__ = ["cross_terms", "decode", "residual_codebooks", "update_codebooks", "update_shared_codebooks"]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Codes = NDArray[np.uint8]
+
+
+def decode(words: NDArray[Any], codes: Codes, workers: Workers) -> Float32:
+    """Sum the chosen words (M, K, d) of each row of (n, M) codes: (n, d) float32."""
+    points = np.empty((len(codes), words.shape[2]), dtype=np.float32)
+
+    def add_up(rows: slice) -> None:
+        points[rows] = _decode(words, codes[rows])
+
+    workers.each(add_up, len(codes))
+    return points
+
+
+def _decode(words: NDArray[Any], codes: Codes) -> Float32:
+    total = np.zeros((len(codes), words.shape[2]))
+    for m, chosen in enumerate(codes.T):
+        total += words[m, chosen]
+    return total.astype(np.float32)
+
+
+def cross_terms(words: NDArray[Any], codes: Codes, workers: Workers) -> Float64:
+    """Inner products of the chosen words, summed over ordered pairs of codebooks: (n,) float64."""
+    cross = np.empty(len(codes))
+    own = (words.astype(np.float64) ** 2).sum(axis=2)  # (M, K)
+
+    def measure(rows: slice) -> None:
+        total = np.zeros((rows.stop - rows.start, words.shape[2]))
+        squares = np.zeros(rows.stop - rows.start)
+        for m, chosen in enumerate(codes[rows].T):
+            total += words[m, chosen]
+            squares += own[m, chosen]
+        cross[rows] = np.einsum("nd,nd->n", total, total) - squares
+
+    workers.each(measure, len(codes))
+    return cross
+
+
+def residual_codebooks(points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Workers) -> Float64:
+    """K-means of what the codebooks before leave over."""
+    words = np.empty((n_codebooks, WORDS, points.shape[1]))
+    rest = points.copy()
+    for m in range(n_codebooks):
+        words[m] = kmeans(rest, WORDS, rng, workers)
+        labels, _ = nearest(rest, words[m], workers)
+        rest -= words[m].astype(np.float32)[labels]
+    return words
+
+
+def update_codebooks(
+    words: Float64,
+    codes: Codes,
+    targets: Float32,
+    penalty: CrossPenalty,
+    workers: Workers,
+    max_iter: int = 20,
+) -> Float64:
+    """Minimise Σ |t - C p|² + μ (cross - ε)² over the words; never worse than the start."""
+
+    def objective(candidate: Float64) -> tuple[float, Float64]:
+        return _value_gradient(candidate, codes, targets, penalty, workers)
+
+    return minimise(objective, words, word_counts(codes), max_iter)
+
+
+def _value_gradient(
+    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty, workers: Workers
+) -> tuple[float, Float64]:
+    def one_block(rows: slice) -> tuple[float, Float64]:
+        return kernels.codebook_value_gradient(words, codes[rows], targets[rows], penalty)
+
+    value, gradient = workers.total(one_block, len(codes))
+    return value, gradient
+
+
+def update_shared_codebooks(
+    words: Float64,
+    codes: tuple[Codes, Codes],
+    points: tuple[Float32, Float32],
+    penalties: tuple[CrossPenalty, CrossPenalty],
+    correlation: float,
+    workers: Workers,
+    max_iter: int = 20,
+) -> Float64:
+    """Minimise both sides' objectives plus γ |C (P - Q)|² over one set of words.
+
+    Here the blended target would move with the words, so the term in γ is taken as it is: its value
+    is the error of one side's codes against the other side's decoded points, and its gradient is the
+    sum of the two gradients with the opposite side held still.
+    """
+
+    def one_block(rows: slice, candidate: Float64) -> tuple[float, Float64]:
+        value, gradient = 0.0, np.zeros_like(candidate)
+        own = [_decode(candidate, side[rows]) for side in codes]
+        for i in (0, 1):
+            part = kernels.codebook_value_gradient(candidate, codes[i][rows], points[i][rows], penalties[i])
+            tie = kernels.codebook_value_gradient(candidate, codes[i][rows], own[1 - i], CrossPenalty(0.0, 0.0))
+            value += part[0] + correlation * tie[0] / 2
+            gradient += part[1] + correlation * tie[1]
+        return value, gradient
+
+    def objective(candidate: Float64) -> tuple[float, Float64]:
+        total: tuple[float, Float64] = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
+        return total
+
+    return minimise(objective, words, sum(map(word_counts, codes)), max_iter)
+
+
+def word_counts(codes: Codes) -> NDArray[np.intp]:
+    """How many rows use each word: (M, K)."""
+    return np.stack([np.bincount(column, minlength=WORDS) for column in codes.T])
+
+
+def minimise(objective: Any, words: Float64, counts: NDArray[np.intp], max_iter: int) -> Float64:
+    """L-BFGS over words scaled by the square root of their use.
+
+    The scaling makes the diagonal of the Hessian constant: a word of 500 items and a word of one then
+    need the same step, and a dozen iterations do the work of hundreds.
+    """
+    scale = np.sqrt(np.maximum(counts, 1.0))[:, :, None]
+
+    def scaled(flat: Float64) -> tuple[float, Float64]:
+        value, gradient = objective(np.ascontiguousarray(flat.reshape(words.shape) / scale))
+        return value, (gradient / scale).ravel()
+
+    start = (words * scale).ravel()
+    before, _ = scaled(start)
+    found = optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+    better = found.fun < before and np.isfinite(found.x).all()
+    return found.x.reshape(words.shape) / scale if better else words

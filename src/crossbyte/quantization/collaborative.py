@@ -1,0 +1,183 @@
+"""Collaborative quantization: two additive quantizers whose codes agree on pairs (Sec. 3 and 4.2).
+
+With everything of the other side fixed, one side is plain composite quantization of a blended target:
+
+    |x - Cp|² + γ |Cp - Dq|² + μ(…)²  =  (1 + γ) |t - Cp|² + μ(…)² + const,   t = (x + γ Dq) / (1 + γ)
+
+so one set of functions serves images and texts, and γ = 0 is composite quantization itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte import kernels
+from crossbyte.blocks import Workers
+from crossbyte.kernels import CrossPenalty, WordTables
+from crossbyte.quantization import codebooks
+
+__all__ = [
+    "Pull",
+    "Side",
+    "blend",
+    "encode",
+    "encode_pairs",
+    "initial_side",
+    "update_codes",
+    "update_epsilon",
+    "update_shared_words",
+    "update_words",
+]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Codes = NDArray[np.uint8]
+
+BEAM_WIDTH = 16
+MAX_SWEEPS = 10
+
+
+class Side(NamedTuple):
+    """The quantizer of one modality and what it makes of the training points."""
+
+    words: Float64
+    """(M, K, d) codebooks: C or D"""
+    codes: Codes
+    """(N, M): P or Q"""
+    epsilon: float
+    """what the cross terms should be: ε₁ or ε₂"""
+    decoded: Float32
+    """(N, d): C P or D Q"""
+
+
+class Pull(NamedTuple):
+    """The weights γ (towards the other half of the pair) and μ (towards constant cross terms)."""
+
+    correlation: float
+    cross_penalty: float
+
+    def penalty(self, epsilon: float) -> CrossPenalty:
+        """The penalty beside a blended target, whose error counts 1 + γ times."""
+        return CrossPenalty(self.cross_penalty / (1.0 + self.correlation), epsilon)
+
+
+def blend(points: Float32, other: Float32, correlation: float) -> Float32:
+    """The target (x + γ Dq) / (1 + γ) of one side, given the decoded other half of each pair."""
+    if correlation == 0.0:
+        return points
+    mixed: Float32 = (points + np.float32(correlation) * other) / np.float32(1.0 + correlation)
+    return mixed
+
+
+def encode(
+    words: NDArray[np.floating], targets: Float32, penalty: CrossPenalty, workers: Workers
+) -> Codes:
+    """Codes of new items: a beam search, then the code update from there."""
+    tables = WordTables.of(words)
+    codes = np.empty((len(targets), len(words)), dtype=np.uint8)
+
+    def code(rows: slice) -> None:
+        found = kernels.beam_search(tables, targets[rows], penalty, BEAM_WIDTH)
+        codes[rows] = kernels.icm(tables, targets[rows], penalty, found, MAX_SWEEPS)
+
+    workers.each(code, len(targets))
+    return codes
+
+
+def improve(
+    words: Float64, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers
+) -> Codes:
+    """Codes improved from where they are; no row gets worse."""
+    tables = WordTables.of(words)
+    better = np.empty_like(codes)
+
+    def update(rows: slice) -> None:
+        better[rows] = kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
+
+    workers.each(update, len(codes))
+    return better
+
+
+def initial_side(
+    points: Float32, n_codebooks: int, cross_penalty: float, rng: np.random.Generator, workers: Workers, n_rounds: int = 8
+) -> Side:
+    """Composite quantization of one side on its own, from residual k-means."""
+    words = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
+    codes = encode(words, points, CrossPenalty(0.0, 0.0), workers)
+    side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
+    return refine(update_epsilon(side, workers), points, cross_penalty, workers, n_rounds)
+
+
+def refine(side: Side, points: Float32, cross_penalty: float, workers: Workers, n_rounds: int) -> Side:
+    """Alternate codebooks, ε and codes of plain composite quantization."""
+    pull = Pull(0.0, cross_penalty)
+    for _ in range(n_rounds):
+        side = update_words(side, points, side.decoded, pull, workers)
+        side = update_epsilon(side, workers)
+        side = update_codes(side, points, side.decoded, pull, workers)
+    return update_epsilon(side, workers)
+
+
+def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
+    """C: L-BFGS on the blended target."""
+    targets = blend(points, other, pull.correlation)
+    words = codebooks.update_codebooks(side.words, side.codes, targets, pull.penalty(side.epsilon), workers)
+    return side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers))
+
+
+def update_epsilon(side: Side, workers: Workers) -> Side:
+    """ε: the mean of the cross terms."""
+    return side._replace(epsilon=float(codebooks.cross_terms(side.words, side.codes, workers).mean()))
+
+
+def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
+    """P: iterated conditional modes on the blended target."""
+    targets = blend(points, other, pull.correlation)
+    codes = improve(side.words, targets, pull.penalty(side.epsilon), side.codes, workers)
+    return side._replace(codes=codes, decoded=codebooks.decode(side.words, codes, workers))
+
+
+def update_shared_words(
+    sides: tuple[Side, Side], points: tuple[Float32, Float32], pull: Pull, workers: Workers
+) -> tuple[Side, Side]:
+    """C = D: L-BFGS on the joint objective of both sides."""
+    words = codebooks.update_shared_codebooks(
+        sides[0].words,
+        (sides[0].codes, sides[1].codes),
+        points,
+        (CrossPenalty(pull.cross_penalty, sides[0].epsilon), CrossPenalty(pull.cross_penalty, sides[1].epsilon)),
+        pull.correlation,
+        workers,
+    )
+    images, texts = (
+        side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers)) for side in sides
+    )
+    return images, texts
+
+
+def encode_pairs(
+    words: tuple[NDArray[np.floating], NDArray[np.floating]],
+    points: tuple[Float32, Float32],
+    epsilons: tuple[float, float],
+    pull: Pull,
+    workers: Workers,
+    max_rounds: int = 10,
+) -> tuple[Codes, Codes]:
+    """Codes of new pairs, both halves known: P and Q alternately on their blended targets.
+
+    Starts from the codes that each half would get alone and ends when no code changes.
+    """
+    penalties = tuple(pull.penalty(epsilon) for epsilon in epsilons)
+    codes = [encode(words[i], points[i], penalties[i], workers) for i in (0, 1)]
+    for _ in range(max_rounds if pull.correlation > 0 else 0):
+        before = [side.copy() for side in codes]
+        for i in (0, 1):
+            other = codebooks.decode(words[1 - i], codes[1 - i], workers)
+            target = blend(points[i], other, pull.correlation)
+            codes[i] = improve(words[i].astype(np.float64), target, penalties[i], codes[i], workers)
+        if all((new == old).all() for new, old in zip(codes, before, strict=True)):
+            break
+    return codes[0], codes[1]

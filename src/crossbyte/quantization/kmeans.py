@@ -1,0 +1,60 @@
+"""Lloyd's k-means over canonical blocks.
+
+Written here because the result must not depend on the number of threads (scikit-learn's does) and the
+assignment is one matrix product per block anyway.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.blocks import Workers
+
+__all__ = ["kmeans", "nearest"]
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+_MAX_POINTS_PER_WORD = 100  # more points hardly move a centre, and cost time
+
+
+def kmeans(points: Float32, n_words: int, rng: np.random.Generator, workers: Workers, n_iter: int = 12) -> Float64:
+    """Return (n_words, d) centres; with fewer points than words, points are repeated."""
+    limit = n_words * _MAX_POINTS_PER_WORD
+    if len(points) > limit:
+        points = points[np.sort(rng.choice(len(points), limit, replace=False))]
+    order = rng.permutation(len(points))
+    centres = points[np.resize(order, n_words)].astype(np.float64)
+    if len(points) <= n_words:
+        return centres
+    for _ in range(n_iter):
+        labels, errors = nearest(points, centres, workers)
+        centres = _means(points, labels, errors, centres)
+    return centres
+
+
+def nearest(points: Float32, centres: Float64, workers: Workers) -> tuple[NDArray[np.intp], Float32]:
+    """Index of the nearest centre of each point, and the squared distance to it."""
+    labels = np.empty(len(points), dtype=np.intp)
+    errors = np.empty(len(points), dtype=np.float32)
+    table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
+
+    def assign(rows: slice) -> None:
+        block = points[rows]
+        scores = offsets - 2 * (block @ table)
+        labels[rows] = best = scores.argmin(axis=1)
+        errors[rows] = scores[np.arange(len(block)), best] + np.einsum("nd,nd->n", block, block)
+
+    workers.each(assign, len(points))
+    return labels, errors
+
+
+def _means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
+    counts = np.bincount(labels, minlength=len(centres))
+    sums = np.zeros_like(centres)
+    np.add.at(sums, labels, points)
+    empty = np.flatnonzero(counts == 0)
+    # An empty word takes over the worst-served points, one each.
+    sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
+    return sums / np.maximum(counts, 1)[:, None]
