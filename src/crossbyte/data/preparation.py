@@ -15,6 +15,7 @@ from scipy import linalg, sparse
 
 from crossbyte.blocks import Workers, row_blocks
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
+from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 
 __all__ = ["MAX_GRAM_DIMS", "Preparation"]
@@ -149,13 +150,22 @@ def _principal_directions(
 ) -> Float64:
     n, d = raw.shape
     if d > MAX_GRAM_DIMS:
-        return _subspace_iteration(raw, scale, mean, n_components, workers)
+        return principal_directions(
+            lambda basis: workers.total(lambda rows: _covariance_times(_block(raw, rows, scale), mean, basis), n),
+            d,
+            n_components,
+        )
     covariance = workers.total(lambda rows: _products(_block(raw, rows, scale)), n) / n
     covariance -= np.outer(mean, mean)
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
     return fixed_signs(directions[:, keep].T[::-1])
+
+
+def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:
+    projected = block @ basis - mean @ basis
+    return np.asarray(block.T @ projected) - np.outer(mean, projected.sum(axis=0))
 
 
 def _moments(block: Any) -> tuple[Float64, float]:
@@ -167,30 +177,3 @@ def _moments(block: Any) -> tuple[Float64, float]:
 def _products(block: Any) -> Float64:
     product = block.T @ block
     return np.asarray(product.toarray() if sparse.issparse(product) else product)
-
-
-def _subspace_iteration(
-    raw: Raw, scale: float, mean: Float64, n_components: int, workers: Workers, n_passes: int = 4
-) -> Float64:
-    """Principal directions of a very wide side from products with thin matrices only."""
-    n, d = raw.shape
-    size = min(n_components + 16, n, d)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((d, size)))[0]
-    for _ in range(n_passes):
-
-        def covariance_times(rows: slice, basis: Float64 = basis) -> Float64:
-            block = _block(raw, rows, scale)
-            projected = block @ basis - mean @ basis
-            return np.asarray(block.T @ projected) - np.outer(mean, projected.sum(axis=0))
-
-        basis, triangle = np.linalg.qr(workers.total(covariance_times, n))
-    rotation, strengths, _ = np.linalg.svd(triangle)
-    keep = strengths[:n_components] > _RANK_CUT * strengths[0]
-    return fixed_signs((basis @ rotation[:, :n_components]).T[keep])
-
-
-def fixed_signs(directions: Float64) -> Float64:
-    """Rows with their largest entry made positive: eigenvectors come with an arbitrary sign."""
-    at = np.abs(directions).argmax(axis=1)
-    signs = np.sign(directions[np.arange(len(directions)), at])
-    return np.ascontiguousarray(directions * np.where(signs == 0, 1.0, signs)[:, None])

@@ -11,7 +11,8 @@ from scipy import linalg
 
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
-from crossbyte.data.preparation import MAX_GRAM_DIMS, fixed_signs
+from crossbyte.data.preparation import MAX_GRAM_DIMS
+from crossbyte.data.subspace import fixed_signs
 from crossbyte.errors import InvalidInput
 
 __all__ = ["LinearSpace", "canonical_correlation", "place"]

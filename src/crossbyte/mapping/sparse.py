@@ -16,6 +16,7 @@ from scipy import sparse
 from crossbyte import kernels
 from crossbyte.blocks import Workers, row_blocks
 from crossbyte.data.features import Rows
+from crossbyte.data.subspace import principal_directions
 from crossbyte.mapping.bounded import bounded_least_squares
 
 __all__ = [
@@ -71,6 +72,11 @@ class SparseState(NamedTuple):
     text_points: Float32
     """(N, D), Y'"""
 
+    @property
+    def points(self) -> tuple[Float32, Float32]:
+        """Both sides, images first."""
+        return self.image_points, self.text_points
+
 
 def initial_state(
     X: Rows, Y: Rows, n_atoms: int, n_dims: int, weights: SparseWeights, rng: np.random.Generator, workers: Workers
@@ -78,7 +84,7 @@ def initial_state(
     """Start from random atoms, a basis inside the span of the texts, and sparse codes of B alone."""
     B = _unit_rows(rng.standard_normal((n_atoms, X.shape[1])))
     R = _unit_rows(rng.standard_normal((n_atoms, n_dims)))
-    U = _basis_in_span(Y, n_dims, rng)
+    U = _basis_in_span(Y, n_dims, rng, workers)
     S = image_lasso(X, B, weights, workers)
     image_points = _image_points(S, R, workers)
     text_points = np.empty((Y.shape[0], n_dims), dtype=np.float32)
@@ -214,11 +220,21 @@ def _image_points(S: sparse.csr_matrix, R: Float64, workers: Workers) -> Float32
     return points
 
 
-def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator) -> Float64:
-    """Random mixtures of texts: with more dimensions than the texts have, nothing else makes sense."""
-    chosen = np.sort(rng.choice(Y.shape[0], size=min(Y.shape[0], 512), replace=False))
-    mixture = rng.standard_normal((len(chosen), n_dims))
-    return _unit_rows(Y[chosen].cross(mixture))
+def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Workers) -> Float64:
+    """Start U as a tight frame of the texts' strongest directions.
+
+    With more dimensions than the texts have, directions outside their span mean nothing, and a frame
+    that is tight makes distances between y' those between texts.
+    """
+
+    def times_gram(basis: Float64) -> Float64:
+        total: Float64 = workers.total(lambda rows: Y[rows].cross(Y[rows].times(basis)).T, Y.shape[0])
+        return total
+
+    directions = principal_directions(times_gram, Y.shape[1], n_dims)  # (r, d_T)
+    frame = np.linalg.qr(rng.standard_normal((n_dims, len(directions))))[0]
+    U = frame @ directions
+    return U / np.linalg.norm(U, axis=1).max()
 
 
 def _unit_rows(rows: Float64) -> Float64:

@@ -71,15 +71,21 @@ def update_codebooks(
     codes: Codes,
     targets: Float32,
     penalty: CrossPenalty,
+    shrinkage: float,
     workers: Workers,
-    max_iter: int = 20,
+    max_iter: int = 12,
 ) -> Float64:
-    """Minimise Σ |t - C p|² + μ (cross - ε)² over the words; never worse than the start."""
+    """Minimise Σ |t - C p|² + μ (cross - ε)² + τ |C|² over the words; never worse than the start.
+
+    τ (``shrinkage``) acts like τ items at the origin per word: a word that few items share would
+    otherwise learn them by heart and serve new items badly.
+    """
 
     def objective(candidate: Float64) -> tuple[float, Float64]:
-        return _value_gradient(candidate, codes, targets, penalty, workers)
+        value, gradient = _value_gradient(candidate, codes, targets, penalty, workers)
+        return value + shrinkage * np.vdot(candidate, candidate), gradient + 2 * shrinkage * candidate
 
-    return minimise(objective, words, word_counts(codes), max_iter)
+    return minimise(objective, words, word_counts(codes) + shrinkage, max_iter)
 
 
 def _value_gradient(
@@ -98,8 +104,9 @@ def update_shared_codebooks(
     points: tuple[Float32, Float32],
     penalties: tuple[CrossPenalty, CrossPenalty],
     correlation: float,
+    shrinkage: float,
     workers: Workers,
-    max_iter: int = 20,
+    max_iter: int = 12,
 ) -> Float64:
     """Minimise both sides' objectives plus γ |C (P - Q)|² over one set of words.
 
@@ -119,10 +126,10 @@ def update_shared_codebooks(
         return value, gradient
 
     def objective(candidate: Float64) -> tuple[float, Float64]:
-        total: tuple[float, Float64] = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
-        return total
+        value, gradient = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
+        return value + shrinkage * np.vdot(candidate, candidate), gradient + 2 * shrinkage * candidate
 
-    return minimise(objective, words, sum(map(word_counts, codes)), max_iter)
+    return minimise(objective, words, word_counts(codes[0]) + word_counts(codes[1]) + shrinkage, max_iter)
 
 
 def word_counts(codes: Codes) -> NDArray[np.intp]:
@@ -130,7 +137,7 @@ def word_counts(codes: Codes) -> NDArray[np.intp]:
     return np.stack([np.bincount(column, minlength=WORDS) for column in codes.T])
 
 
-def minimise(objective: Any, words: Float64, counts: NDArray[np.intp], max_iter: int) -> Float64:
+def minimise(objective: Any, words: Float64, counts: NDArray[Any], max_iter: int) -> Float64:
     """L-BFGS over words scaled by the square root of their use.
 
     The scaling makes the diagonal of the Hessian constant: a word of 500 items and a word of one then
@@ -144,6 +151,6 @@ def minimise(objective: Any, words: Float64, counts: NDArray[np.intp], max_iter:
 
     start = (words * scale).ravel()
     before, _ = scaled(start)
-    found = optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+    found = optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": 1e-6})
     better = found.fun < before and np.isfinite(found.x).all()
     return found.x.reshape(words.shape) / scale if better else words

@@ -54,10 +54,15 @@ class Side(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """The weights γ (towards the other half of the pair) and μ (towards constant cross terms)."""
+    """What pulls at codes and words beside their own points.
 
-    correlation: float
-    cross_penalty: float
+    The weights γ (towards the other half of the pair), μ (towards constant cross terms) and τ (of the
+    words towards the origin).
+    """
+
+    correlation: float = 0.0
+    cross_penalty: float = 0.1
+    shrinkage: float = 0.0
 
     def penalty(self, epsilon: float) -> CrossPenalty:
         """The penalty beside a blended target, whose error counts 1 + γ times."""
@@ -102,29 +107,36 @@ def improve(
 
 
 def initial_side(
-    points: Float32, n_codebooks: int, cross_penalty: float, rng: np.random.Generator, workers: Workers, n_rounds: int = 8
+    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Workers
 ) -> Side:
     """Composite quantization of one side on its own, from residual k-means."""
     words = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
     codes = encode(words, points, CrossPenalty(0.0, 0.0), workers)
     side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
-    return refine(update_epsilon(side, workers), points, cross_penalty, workers, n_rounds)
+    return refine(update_epsilon(side, workers), points, pull, workers)
 
 
-def refine(side: Side, points: Float32, cross_penalty: float, workers: Workers, n_rounds: int) -> Side:
-    """Alternate codebooks, ε and codes of plain composite quantization."""
-    pull = Pull(0.0, cross_penalty)
+def refine(side: Side, points: Float32, pull: Pull, workers: Workers, n_rounds: int = 5) -> Side:
+    """Alternate codebooks, ε and codes of composite quantization, the other half left out."""
+    alone = pull._replace(correlation=0.0)
     for _ in range(n_rounds):
-        side = update_words(side, points, side.decoded, pull, workers)
+        side = update_words(side, points, side.decoded, alone, workers)
         side = update_epsilon(side, workers)
-        side = update_codes(side, points, side.decoded, pull, workers)
+        side = update_codes(side, points, side.decoded, alone, workers)
     return update_epsilon(side, workers)
 
 
 def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
     """C: L-BFGS on the blended target."""
     targets = blend(points, other, pull.correlation)
-    words = codebooks.update_codebooks(side.words, side.codes, targets, pull.penalty(side.epsilon), workers)
+    words = codebooks.update_codebooks(
+        side.words,
+        side.codes,
+        targets,
+        pull.penalty(side.epsilon),
+        pull.shrinkage / (1.0 + pull.correlation),  # beside a blended target, as the penalty
+        workers,
+    )
     return side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers))
 
 
@@ -150,6 +162,7 @@ def update_shared_words(
         points,
         (CrossPenalty(pull.cross_penalty, sides[0].epsilon), CrossPenalty(pull.cross_penalty, sides[1].epsilon)),
         pull.correlation,
+        2 * pull.shrinkage,  # the words serve both sides, and count once for each
         workers,
     )
     images, texts = (

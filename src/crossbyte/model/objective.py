@@ -1,0 +1,212 @@
+"""The objective Ψ + M of the paper, term by term (Sec. 3, Eq. 3 to 5 and the penalty of Sec. 4.2).
+
+One function per term; each takes the training problem and the state and returns a float64 sum over
+blocks. Terms that do not exist yet (no quantizer) or not at all (a space with fixed points) are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.mapping.sparse import SparseState, SparseWeights
+from crossbyte.quantization.codebooks import cross_terms
+from crossbyte.quantization.collaborative import Pull, Side
+
+__all__ = ["TERMS", "Objective", "ObjectiveRecord", "Points", "Problem", "State", "measure"]
+
+
+class Points(NamedTuple):
+    """A mapping whose points stay where they are (canonical, contrastive)."""
+
+    image_points: Any
+    text_points: Any
+
+    @property
+    def points(self) -> tuple[Any, Any]:
+        """Both sides, images first."""
+        return self.image_points, self.text_points
+
+
+class Problem(NamedTuple):
+    """What does not change during training."""
+
+    images: Rows
+    """(N, d_I) prepared, X"""
+    texts: Rows
+    """(N, d_T) prepared, Y"""
+    weights: SparseWeights
+    pull: Pull
+    workers: Workers
+
+
+class State(NamedTuple):
+    """What does."""
+
+    mapping: SparseState | Points
+    sides: tuple[Side, Side] | None = None
+    """the quantizers, images first; None before they exist"""
+
+    def with_side(self, which: int, side: Side) -> State:
+        """Put a new quantizer in the place of one side's."""
+        assert self.sides is not None
+        return self._replace(sides=(side, self.sides[1]) if which == 0 else (self.sides[0], side))
+
+
+class Objective(NamedTuple):
+    """Values of all terms, weights included."""
+
+    image_fit: float = 0.0
+    sparsity: float = 0.0
+    text_fit: float = 0.0
+    alignment: float = 0.0
+    image_quantization: float = 0.0
+    text_quantization: float = 0.0
+    correlation: float = 0.0
+    image_penalty: float = 0.0
+    text_penalty: float = 0.0
+    shrinkage: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Sum of all terms."""
+        return float(sum(self))
+
+
+class ObjectiveRecord(NamedTuple):
+    """The objective after one block update.
+
+    ``block`` is the paper's letter of what was updated; the first record is the start, round 0.
+    """
+
+    round: int
+    block: str
+    terms: Objective
+
+    @property
+    def total(self) -> float:
+        """Sum of all terms."""
+        return self.terms.total
+
+
+def image_fit(problem: Problem, state: State) -> float:
+    """|X - S B|²."""
+    if not isinstance(state.mapping, SparseState):
+        return 0.0
+    S, B = state.mapping.S, state.mapping.B
+
+    def one_block(rows: slice) -> float:
+        rest = problem.images[rows].dense().astype(np.float64) - S[rows].astype(np.float64) @ B
+        return float(np.vdot(rest, rest))
+
+    return float(problem.workers.total(one_block, S.shape[0]))
+
+
+def sparsity(problem: Problem, state: State) -> float:
+    """ρ |S|₁ (in ratio mode too, where it is only a record)."""
+    if not isinstance(state.mapping, SparseState):
+        return 0.0
+    return problem.weights.sparsity * float(np.abs(state.mapping.S.data).sum(dtype=np.float64))
+
+
+def text_fit(problem: Problem, state: State) -> float:
+    """η |Y - Y' U|² = η Σ |y|² - 2 (y U') y' + y' U U' y'."""
+    if not isinstance(state.mapping, SparseState):
+        return 0.0
+    U, points = state.mapping.U, state.mapping.text_points
+    gram = U @ U.T
+
+    def one_block(rows: slice) -> float:
+        y, p = problem.texts[rows], points[rows].astype(np.float64)
+        return float(y.squares().sum() - 2 * np.vdot(y.times(U.T), p) + np.vdot(p @ gram, p))
+
+    return problem.weights.text_weight * float(problem.workers.total(one_block, len(points)))
+
+
+def alignment(problem: Problem, state: State) -> float:
+    """λ |Y' - S R|²."""
+    if not isinstance(state.mapping, SparseState):
+        return 0.0
+    mapping = state.mapping
+    return problem.weights.alignment * _distance(mapping.text_points, mapping.image_points, problem.workers)
+
+
+def image_quantization(problem: Problem, state: State) -> float:
+    """|X' - C P|²."""
+    return _error(problem, state, 0)
+
+
+def text_quantization(problem: Problem, state: State) -> float:
+    """|Y' - D Q|²."""
+    return _error(problem, state, 1)
+
+
+def correlation(problem: Problem, state: State) -> float:
+    """γ |C P - D Q|²."""
+    if state.sides is None:
+        return 0.0
+    images, texts = state.sides
+    return problem.pull.correlation * _distance(images.decoded, texts.decoded, problem.workers)
+
+
+def image_penalty(problem: Problem, state: State) -> float:
+    """μ Σ (cross - ε₁)²."""
+    return _penalty(problem, state, 0)
+
+
+def text_penalty(problem: Problem, state: State) -> float:
+    """μ Σ (cross - ε₂)²."""
+    return _penalty(problem, state, 1)
+
+
+def shrinkage(problem: Problem, state: State) -> float:
+    """τ (|C|² + |D|²); not in the paper, and zero with its mapping."""
+    return problem.pull.shrinkage * float(sum(np.vdot(side.words, side.words) for side in state.sides or ()))
+
+
+def _error(problem: Problem, state: State, side: int) -> float:
+    if state.sides is None:
+        return 0.0
+    return _distance(state.mapping.points[side], state.sides[side].decoded, problem.workers)
+
+
+def _penalty(problem: Problem, state: State, side: int) -> float:
+    if state.sides is None or problem.pull.cross_penalty == 0.0:
+        return 0.0
+    own = state.sides[side]
+    gap = cross_terms(own.words, own.codes, problem.workers) - own.epsilon
+    return problem.pull.cross_penalty * float(gap @ gap)
+
+
+def _distance(left: Any, right: Any, workers: Workers) -> float:
+    def one_block(rows: slice) -> float:
+        difference = left[rows].astype(np.float64) - right[rows]
+        return float(np.vdot(difference, difference))
+
+    return float(workers.total(one_block, len(left)))
+
+
+TERMS: dict[str, Callable[[Problem, State], float]] = {
+    function.__name__: function
+    for function in (
+        image_fit,
+        sparsity,
+        text_fit,
+        alignment,
+        image_quantization,
+        text_quantization,
+        correlation,
+        image_penalty,
+        text_penalty,
+        shrinkage,
+    )
+}
+
+
+def measure(problem: Problem, state: State, names: tuple[str, ...], known: Objective = Objective()) -> Objective:
+    """Measure the named terms again; the others are known."""
+    return known._replace(**{name: TERMS[name](problem, state) for name in names})

@@ -1,0 +1,163 @@
+"""The alternation (Sec. 4): block after block, each kept only if the objective does not rise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from crossbyte.mapping import sparse as mapping
+from crossbyte.mapping.sparse import SparseState, Targets
+from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure
+from crossbyte.quantization import collaborative
+from crossbyte.quantization.collaborative import Side
+
+__all__ = ["Block", "alternate", "initial_sides", "mapping_blocks", "quantization_blocks"]
+
+Report = Callable[[ObjectiveRecord], object]
+
+
+class Block(NamedTuple):
+    """One group of variables: the paper's letter, its update, and the terms that it changes."""
+
+    letter: str
+    update: Callable[[Problem, State], State]
+    changes: tuple[str, ...]
+    always_kept: bool = False
+
+
+def alternate(
+    problem: Problem, state: State, blocks: Sequence[Block], max_iter: int, tol: float, report: Report
+) -> tuple[State, list[ObjectiveRecord]]:
+    """Update the blocks in turn until a round lowers the objective by less than ``tol`` of it."""
+    terms = measure(problem, state, Objective._fields)
+    history = [ObjectiveRecord(0, "start", terms)]
+    for number in range(1, max_iter + 1):
+        before = terms.total
+        for block in blocks:
+            state, terms = _step(problem, state, terms, block)
+            history.append(ObjectiveRecord(number, block.letter, terms))
+            report(history[-1])
+        if before - terms.total <= tol * before:
+            break
+    return state, history
+
+
+def _step(problem: Problem, state: State, terms: Objective, block: Block) -> tuple[State, Objective]:
+    candidate = block.update(problem, state)
+    new = measure(problem, candidate, block.changes, terms)
+    # Rounding can undo what a converged block gains; then the old value stays.
+    keep = block.always_kept or new.total <= terms.total
+    return (candidate, new) if keep else (state, terms)
+
+
+def mapping_blocks(ratio: bool) -> list[Block]:
+    """Y', S, U, B, R of the sparse mapping (Sec. 4.1)."""
+    return [
+        Block("Y'", _update_text_points, ("text_fit", "alignment", "text_quantization")),
+        # In ratio mode the penalty moves with the data, and S is the only block that may raise Ψ + M.
+        Block("S", _update_sparse_codes, ("image_fit", "sparsity", "alignment", "image_quantization"), ratio),
+        Block("U", _update_text_basis, ("text_fit",)),
+        Block("B", _update_image_dictionary, ("image_fit",)),
+        Block("R", _update_image_map, ("alignment", "image_quantization")),
+    ]
+
+
+def quantization_blocks(shared: bool) -> list[Block]:
+    """C, ε₁, P, D, ε₂, Q (Sec. 4.2); with one dictionary for both, C is updated once for both sides."""
+    blocks = [*_side_blocks(0, "image", ("C", "ε₁", "P")), *_side_blocks(1, "text", ("D", "ε₂", "Q"))]
+    if not shared:
+        return blocks
+    both = tuple(dict.fromkeys(blocks[0].changes + blocks[3].changes))
+    return [Block("C=D", _update_shared_words, both), *blocks[1:3], *blocks[4:]]
+
+
+def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
+    """Codebooks, ε and codes of one side; the same functions for both."""
+    codes_change = (f"{name}_quantization", "correlation", f"{name}_penalty")
+    return [
+        Block(letters[0], partial(_update_words, side=side), (*codes_change, "shrinkage")),
+        Block(letters[1], partial(_update_epsilon, side=side), (f"{name}_penalty",)),
+        Block(letters[2], partial(_update_codes, side=side), codes_change),
+    ]
+
+
+def initial_sides(problem: Problem, state: State, n_codebooks: int, shared: bool, rng: np.random.Generator) -> State:
+    """Composite quantization of each side alone, or of both together with one dictionary."""
+    points, workers = state.mapping.points, problem.workers
+    if not shared:
+        images, texts = (
+            collaborative.initial_side(side, n_codebooks, problem.pull, rng, workers) for side in points
+        )
+        return state._replace(sides=(images, texts))
+    joint = collaborative.initial_side(np.vstack(points), n_codebooks, problem.pull, rng, workers)
+    n = len(points[0])
+    halves = (joint._replace(codes=joint.codes[at], decoded=joint.decoded[at]) for at in (slice(n), slice(n, None)))
+    images, texts = (collaborative.update_epsilon(half, workers) for half in halves)
+    return state._replace(sides=(images, texts))
+
+
+def _sparse(state: State) -> SparseState:
+    assert isinstance(state.mapping, SparseState)
+    return state.mapping
+
+
+def _targets(state: State) -> Targets | None:
+    """Decoded codes to pull the points to; none before the quantizers exist."""
+    return None if state.sides is None else Targets(*(side.decoded for side in state.sides))
+
+
+def _update_text_points(problem: Problem, state: State) -> State:
+    new = mapping.update_text_points(
+        _sparse(state), problem.texts, _targets(state), problem.weights, problem.workers
+    )
+    return state._replace(mapping=new)
+
+
+def _update_sparse_codes(problem: Problem, state: State) -> State:
+    new = mapping.update_sparse_codes(
+        _sparse(state), problem.images, _targets(state), problem.weights, problem.workers
+    )
+    return state._replace(mapping=new)
+
+
+def _update_text_basis(problem: Problem, state: State) -> State:
+    return state._replace(mapping=mapping.update_text_basis(_sparse(state), problem.texts, problem.workers))
+
+
+def _update_image_dictionary(problem: Problem, state: State) -> State:
+    new = mapping.update_image_dictionary(_sparse(state), problem.images, problem.workers)
+    return state._replace(mapping=new)
+
+
+def _update_image_map(problem: Problem, state: State) -> State:
+    new = mapping.update_image_map(_sparse(state), _targets(state), problem.weights, problem.workers)
+    return state._replace(mapping=new)
+
+
+def _update_shared_words(problem: Problem, state: State) -> State:
+    assert state.sides is not None
+    new = collaborative.update_shared_words(state.sides, state.mapping.points, problem.pull, problem.workers)
+    return state._replace(sides=new)
+
+
+def _update_epsilon(problem: Problem, state: State, side: int) -> State:
+    assert state.sides is not None
+    return state.with_side(side, collaborative.update_epsilon(state.sides[side], problem.workers))
+
+
+def _update_words(problem: Problem, state: State, side: int) -> State:
+    return _beside_the_other(collaborative.update_words, problem, state, side)
+
+
+def _update_codes(problem: Problem, state: State, side: int) -> State:
+    return _beside_the_other(collaborative.update_codes, problem, state, side)
+
+
+def _beside_the_other(update: Callable[..., Side], problem: Problem, state: State, side: int) -> State:
+    assert state.sides is not None
+    own, other = state.sides[side], state.sides[1 - side]
+    points = state.mapping.points[side]
+    return state.with_side(side, update(own, points, other.decoded, problem.pull, problem.workers))

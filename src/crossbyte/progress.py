@@ -1,0 +1,37 @@
+"""How long work says how far it is: by callback, never by printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["Progress", "ProgressCallback", "silent"]
+
+
+class Progress(NamedTuple):
+    """One step of a long call.
+
+    Attributes
+    ----------
+    stage : str
+        ``"prepare"``, ``"space"``, ``"codebooks"``, ``"alternate"`` or ``"select"``.
+    detail : str
+        The block or candidate just finished.
+    done, total : int
+        Steps of this stage; a fit that settles early ends before ``total``.
+    objective : float or None
+        Value of the objective after the step, where there is one.
+    """
+
+    stage: str
+    detail: str
+    done: int
+    total: int
+    objective: float | None = None
+
+
+ProgressCallback = Callable[[Progress], object]
+
+
+def silent(_: Progress) -> None:
+    """Do nothing with it."""

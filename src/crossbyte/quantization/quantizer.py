@@ -1,0 +1,116 @@
+"""The fitted quantizer of one modality: encode, decode, and the table that a search adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte import kernels
+from crossbyte.blocks import Workers
+from crossbyte.kernels import CrossPenalty
+from crossbyte.quantization import codebooks, collaborative
+
+__all__ = ["DistanceTable", "Quantizer"]
+
+Float32 = NDArray[np.float32]
+Codes = NDArray[np.uint8]
+
+_LEVELS = 256  # a stored cross term is one byte
+
+
+@dataclass(frozen=True)
+class DistanceTable:
+    """What a search adds up for some queries.
+
+    Attributes
+    ----------
+    tables : (n, M', 256) float32
+        ``tables[q, m, code]``; one table per codebook, and one more for a stored cross term.
+    offsets : (n,) float32
+        Added last: -(M - 1)|x'|², and ε where the cross term is not stored.
+    """
+
+    tables: Float32
+    offsets: Float32
+
+    def distances(self, scan_codes: Codes) -> Float32:
+        """Distances (n, N) float32 to items given by their scan codes (N, M').
+
+        The canonical sum: float32, table after table, the offset last.
+        """
+        total = self.tables[:, 0, scan_codes[:, 0]]
+        for m in range(1, scan_codes.shape[1]):
+            total += self.tables[:, m, scan_codes[:, m]]
+        total += self.offsets[:, None]
+        return total
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """Codebooks of one side, and how their cross term is treated.
+
+    Attributes
+    ----------
+    words : (M, 256, d) float32
+        Codebooks C or D.
+    epsilon : float
+        Mean cross term of the training items.
+    cross_penalty : float
+        μ, for coding items on their own.
+    cross_levels : (256,) float32 or None
+        Values that a stored cross term is rounded to; None with the paper's constant cross term.
+    """
+
+    words: Float32
+    epsilon: float
+    cross_penalty: float
+    cross_levels: Float32 | None
+
+    @cached_property
+    def _words_by_dim(self) -> Float32:
+        return np.ascontiguousarray(self.words.transpose(0, 2, 1))
+
+    @property
+    def penalty(self) -> CrossPenalty:
+        """The penalty when coding one side alone; a stored cross term needs none."""
+        return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
+
+    def encode(self, points: Float32, workers: Workers) -> Codes:
+        """Codes (n, M) uint8 of points (n, d) of the common space."""
+        return collaborative.encode(self.words, points, self.penalty, workers)
+
+    def decode(self, codes: Codes, workers: Workers) -> Float32:
+        """The points (n, d) that codes (n, M) stand for."""
+        return codebooks.decode(self.words, codes, workers)
+
+    def scan_codes(self, codes: Codes, workers: Workers) -> Codes:
+        """What a search reads: the codes, and one more byte where the cross term is stored."""
+        if self.cross_levels is None:
+            return codes
+        cross = codebooks.cross_terms(self.words, codes, workers)
+        low, high = float(self.cross_levels[0]), float(self.cross_levels[-1])
+        step = (high - low) / (_LEVELS - 1)
+        byte = np.clip(np.rint((cross - low) / (step or 1.0)), 0, _LEVELS - 1).astype(np.uint8)
+        return np.column_stack([codes, byte])
+
+    def table(self, points: Float32) -> DistanceTable:
+        """Distance table of query points (n, d); a query's does not depend on the others."""
+        tables = kernels.distance_tables(points, self._words_by_dim)
+        squares = np.zeros(len(points), dtype=np.float32)
+        for column in points.T:  # in order, so that it does not depend on the batch either
+            squares += column * column
+        offsets = -np.float32(len(self.words) - 1) * squares
+        if self.cross_levels is None:
+            return DistanceTable(tables, offsets + np.float32(self.epsilon))
+        stored = np.broadcast_to(self.cross_levels, (len(points), 1, _LEVELS))
+        return DistanceTable(np.concatenate([tables, stored], axis=1), offsets)
+
+
+def cross_levels(cross: NDArray[np.float64]) -> Float32:
+    """256 even levels over the range of the training items' cross terms, with a margin."""
+    low, high = float(cross.min()), float(cross.max())
+    margin = 0.1 * (high - low)
+    return np.linspace(low - margin, high + margin, _LEVELS).astype(np.float32)
