@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         NotFitted,
         NumericalError,
     )
+    from crossbyte.model.cmcq import CMCQ
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CMCQ",
     "CrossbyteError",
     "FitInterrupted",
     "InvalidInput",
@@ -32,6 +34,7 @@ __all__ = [
 
 # Public name -> the module that defines it.
 _HOMES = {
+    "CMCQ": "crossbyte.model.cmcq",
     "CrossbyteError": "crossbyte.errors",
     "FitInterrupted": "crossbyte.errors",
     "InvalidInput": "crossbyte.errors",

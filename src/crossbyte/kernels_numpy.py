@@ -164,7 +164,9 @@ def _beam_rows(tables: WordTables, targets: Float32, penalty: CrossPenalty, widt
     beams = np.zeros((n, 1, M), dtype=np.intp)  # (n, width, M)
     errors = np.zeros((n, 1), dtype=np.float32)
     for m in range(M):
-        scores = norms[m] - np.float32(2.0) * products[:, None, m] + np.float32(2.0) * _overlaps(gram, beams, m, m)
+        scores = (
+            norms[m] - np.float32(2.0) * products[:, None, m] + np.float32(2.0) * _overlaps(gram, beams, m, m)
+        )
         candidates = (errors[:, :, None] + scores).reshape(n, -1)
         errors, chosen = _smallest(candidates, min(width, candidates.shape[1]))
         beams = np.take_along_axis(beams, (chosen // K)[:, :, None], axis=1)

@@ -86,9 +86,7 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
     return np.argsort(np.argsort(first))[inverse]
 
 
-def check_number(
-    value: Any, name: str, low: float, high: float = np.inf, *, open_low: bool = False
-) -> float:
+def check_number(value: Any, name: str, low: float, high: float = np.inf, *, open_low: bool = False) -> float:
     """Return a finite number in [low, high], or (low, high] with ``open_low``."""
     if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
         raise InvalidInput(f"{name}: expected a finite number, got {value!r}")
@@ -169,7 +167,9 @@ def _check_finite(raw: Raw, name: str) -> None:
     if values.dtype.kind != "f":
         return
     for rows in row_blocks(len(values)):
-        bad = ~(np.abs(values[rows]) <= _LARGEST)
+        block = values[rows]
+        # Half and single precision cannot even hold the largest value allowed.
+        bad = ~(np.abs(block) <= _LARGEST) if block.dtype.itemsize > 4 else ~np.isfinite(block)
         if bad.any():
             at = np.argwhere(bad)[0]
             at[0] += rows.start

@@ -117,9 +117,12 @@ class CentredSparseRows:
         """The (d, d) products: V'F²V - mean (F²V)' - (F²V) mean' + |f|² mean mean'."""
         scaled = sparse.diags(self.factors) @ self.values.astype(np.float64)
         shift = np.outer(scaled.T @ self.factors, self.mean)
-        return np.asarray((scaled.T @ scaled).toarray()) - shift - shift.T + np.outer(
-            self.mean, self.mean
-        ) * (self.factors @ self.factors)
+        return (
+            np.asarray((scaled.T @ scaled).toarray())
+            - shift
+            - shift.T
+            + np.outer(self.mean, self.mean) * (self.factors @ self.factors)
+        )
 
     def cross(self, left: Real) -> Float64:
         """The (k, d) product of (n, k) values, transposed, with the rows."""

@@ -29,7 +29,7 @@ MAX_GRAM_DIMS = 8192
 _RANK_CUT = 1e-10  # of the largest variance; below it a direction is rounding error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Preparation:
     """What was learned about one side.
 
@@ -151,7 +151,9 @@ def _principal_directions(
     n, d = raw.shape
     if d > MAX_GRAM_DIMS:
         return principal_directions(
-            lambda basis: workers.total(lambda rows: _covariance_times(_block(raw, rows, scale), mean, basis), n),
+            lambda basis: workers.total(
+                lambda rows: _covariance_times(_block(raw, rows, scale), mean, basis), n
+            ),
             d,
             n_components,
         )

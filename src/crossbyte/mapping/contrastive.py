@@ -26,7 +26,7 @@ class ContrastiveSettings(NamedTuple):
     n_steps: int = 300
     batch: int = 1024
     temperature: float = 0.1
-    rate: float = 3e-3
+    rate: float = 2e-2
     decay: float = 1e-3
 
 
@@ -96,7 +96,9 @@ def refine_contrastively(
     settings: ContrastiveSettings = ContrastiveSettings(),
 ) -> LinearSpace:
     """Move both matrices of a linear space to where partners are told apart best."""
-    scales = [_mean_length(rows, matrix) for rows, matrix in ((X, space.image_matrix), (Y, space.text_matrix))]
+    scales = [
+        _mean_length(rows, matrix) for rows, matrix in ((X, space.image_matrix), (Y, space.text_matrix))
+    ]
     sides = [
         _Adam(matrix / scale, settings.rate / np.sqrt(matrix.shape[0]), settings.decay)
         for matrix, scale in zip((space.image_matrix, space.text_matrix), scales, strict=True)

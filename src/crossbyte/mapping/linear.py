@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 _RANK_CUT = 1e-6  # of the largest correlation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearSpace:
     """Rows times a matrix, brought to unit length (zero rows stay zero).
 

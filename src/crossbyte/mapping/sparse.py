@@ -23,8 +23,10 @@ __all__ = [
     "SparseState",
     "SparseWeights",
     "Targets",
+    "fold_in",
     "image_lasso",
     "initial_state",
+    "minimum_norm_map",
     "update_image_dictionary",
     "update_image_map",
     "update_sparse_codes",
@@ -79,7 +81,13 @@ class SparseState(NamedTuple):
 
 
 def initial_state(
-    X: Rows, Y: Rows, n_atoms: int, n_dims: int, weights: SparseWeights, rng: np.random.Generator, workers: Workers
+    X: Rows,
+    Y: Rows,
+    n_atoms: int,
+    n_dims: int,
+    weights: SparseWeights,
+    rng: np.random.Generator,
+    workers: Workers,
 ) -> SparseState:
     """Start from random atoms, a basis inside the span of the texts, and sparse codes of B alone."""
     B = _unit_rows(rng.standard_normal((n_atoms, X.shape[1])))
@@ -182,6 +190,35 @@ def update_image_map(
     return state._replace(R=R, image_points=_image_points(state.S, R, workers))
 
 
+def fold_in(
+    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
+) -> tuple[Float32, Float32]:
+    """Points X' and Y' of new pairs: the minimum of the mapping objective over S and Y', B, U, R fixed.
+
+    Y' has a closed form given v = s R, namely (η y U' + λ v) A⁻¹ with A = η U U' + λ I. Put back in, what
+    is left is one lasso in s, with Gram matrix B B' + R (λ I - λ² A⁻¹) R' and right-hand side
+    x B' + η λ y U' A⁻¹ R'; so no alternation is needed.
+    """
+    eta, lam = weights.text_weight, weights.alignment
+    inverse = _symmetric_pinv(eta * U @ U.T + lam * np.eye(len(U)))
+    gram = B @ B.T + R @ (lam * np.eye(len(U)) - lam**2 * inverse) @ R.T
+    lift = (eta * lam * inverse @ R.T).astype(np.float32)
+    B32, U32 = B.T.astype(np.float32), U.T.astype(np.float32)
+
+    def products(rows: slice) -> Any:
+        return X[rows].times(B32) + Y[rows].times(U32) @ lift
+
+    S = _solve_lasso(gram, products, None, X.shape[0], weights, workers)
+    image_points = _image_points(S, R, workers)
+    text_points = np.empty_like(image_points)
+
+    def place(rows: slice) -> None:
+        text_points[rows] = (eta * Y[rows].times(U.T) + lam * image_points[rows]) @ inverse
+
+    workers.each(place, X.shape[0])
+    return image_points, text_points
+
+
 def _image_wish(state: SparseState, targets: Targets | None, lam: float, rows: slice) -> Float64:
     """C P + λ Y': where the image points are pulled to."""
     wish = lam * state.text_points[rows].astype(np.float64)
@@ -202,7 +239,11 @@ def _solve_lasso(
     def solve(rows: slice) -> sparse.csr_matrix:
         q = np.ascontiguousarray(products(rows), dtype=np.float32)
         # |x - sB|² + ρ|s|₁ is twice 1/2 s'Gs - q's + (ρ/2)|s|₁; ratio mode follows SLEP's rFlag.
-        z = weights.sparsity * np.abs(q).max(axis=1) if weights.ratio else np.full(len(q), weights.sparsity / 2)
+        z = (
+            weights.sparsity * np.abs(q).max(axis=1)
+            if weights.ratio
+            else np.full(len(q), weights.sparsity / 2)
+        )
         warm = start[rows] if start is not None else sparse.csr_matrix(q.shape, dtype=np.float32)
         return kernels.lasso(G, q, z.astype(np.float32), warm)
 

@@ -207,6 +207,8 @@ TERMS: dict[str, Callable[[Problem, State], float]] = {
 }
 
 
-def measure(problem: Problem, state: State, names: tuple[str, ...], known: Objective = Objective()) -> Objective:
+def measure(
+    problem: Problem, state: State, names: tuple[str, ...], known: Objective = Objective()
+) -> Objective:
     """Measure the named terms again; the others are known."""
     return known._replace(**{name: TERMS[name](problem, state) for name in names})

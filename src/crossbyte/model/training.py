@@ -84,7 +84,9 @@ def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Bl
     ]
 
 
-def initial_sides(problem: Problem, state: State, n_codebooks: int, shared: bool, rng: np.random.Generator) -> State:
+def initial_sides(
+    problem: Problem, state: State, n_codebooks: int, shared: bool, rng: np.random.Generator
+) -> State:
     """Composite quantization of each side alone, or of both together with one dictionary."""
     points, workers = state.mapping.points, problem.workers
     if not shared:
@@ -94,7 +96,9 @@ def initial_sides(problem: Problem, state: State, n_codebooks: int, shared: bool
         return state._replace(sides=(images, texts))
     joint = collaborative.initial_side(np.vstack(points), n_codebooks, problem.pull, rng, workers)
     n = len(points[0])
-    halves = (joint._replace(codes=joint.codes[at], decoded=joint.decoded[at]) for at in (slice(n), slice(n, None)))
+    halves = (
+        joint._replace(codes=joint.codes[at], decoded=joint.decoded[at]) for at in (slice(n), slice(n, None))
+    )
     images, texts = (collaborative.update_epsilon(half, workers) for half in halves)
     return state._replace(sides=(images, texts))
 

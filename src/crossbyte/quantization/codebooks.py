@@ -55,7 +55,9 @@ def cross_terms(words: NDArray[Any], codes: Codes, workers: Workers) -> Float64:
     return cross
 
 
-def residual_codebooks(points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Workers) -> Float64:
+def residual_codebooks(
+    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Workers
+) -> Float64:
     """K-means of what the codebooks before leave over."""
     words = np.empty((n_codebooks, WORDS, points.shape[1]))
     rest = points.copy()
@@ -120,7 +122,9 @@ def update_shared_codebooks(
         own = [_decode(candidate, side[rows]) for side in codes]
         for i in (0, 1):
             part = kernels.codebook_value_gradient(candidate, codes[i][rows], points[i][rows], penalties[i])
-            tie = kernels.codebook_value_gradient(candidate, codes[i][rows], own[1 - i], CrossPenalty(0.0, 0.0))
+            tie = kernels.codebook_value_gradient(
+                candidate, codes[i][rows], own[1 - i], CrossPenalty(0.0, 0.0)
+            )
             value += part[0] + correlation * tie[0] / 2
             gradient += part[1] + correlation * tie[1]
         return value, gradient
@@ -151,6 +155,8 @@ def minimise(objective: Any, words: Float64, counts: NDArray[Any], max_iter: int
 
     start = (words * scale).ravel()
     before, _ = scaled(start)
-    found = optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": 1e-6})
+    found = optimize.minimize(
+        scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": 1e-6}
+    )
     better = found.fun < before and np.isfinite(found.x).all()
     return found.x.reshape(words.shape) / scale if better else words

@@ -77,9 +77,7 @@ def blend(points: Float32, other: Float32, correlation: float) -> Float32:
     return mixed
 
 
-def encode(
-    words: NDArray[np.floating], targets: Float32, penalty: CrossPenalty, workers: Workers
-) -> Codes:
+def encode(words: NDArray[np.floating], targets: Float32, penalty: CrossPenalty, workers: Workers) -> Codes:
     """Codes of new items: a beam search, then the code update from there."""
     tables = WordTables.of(words)
     codes = np.empty((len(targets), len(words)), dtype=np.uint8)
@@ -92,9 +90,7 @@ def encode(
     return codes
 
 
-def improve(
-    words: Float64, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers
-) -> Codes:
+def improve(words: Float64, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers) -> Codes:
     """Codes improved from where they are; no row gets worse."""
     tables = WordTables.of(words)
     better = np.empty_like(codes)
@@ -160,7 +156,10 @@ def update_shared_words(
         sides[0].words,
         (sides[0].codes, sides[1].codes),
         points,
-        (CrossPenalty(pull.cross_penalty, sides[0].epsilon), CrossPenalty(pull.cross_penalty, sides[1].epsilon)),
+        (
+            CrossPenalty(pull.cross_penalty, sides[0].epsilon),
+            CrossPenalty(pull.cross_penalty, sides[1].epsilon),
+        ),
         pull.correlation,
         2 * pull.shrinkage,  # the words serve both sides, and count once for each
         workers,

@@ -19,7 +19,9 @@ Float64 = NDArray[np.float64]
 _MAX_POINTS_PER_WORD = 100  # more points hardly move a centre, and cost time
 
 
-def kmeans(points: Float32, n_words: int, rng: np.random.Generator, workers: Workers, n_iter: int = 12) -> Float64:
+def kmeans(
+    points: Float32, n_words: int, rng: np.random.Generator, workers: Workers, n_iter: int = 12
+) -> Float64:
     """Return (n_words, d) centres; with fewer points than words, points are repeated."""
     limit = n_words * _MAX_POINTS_PER_WORD
     if len(points) > limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ Codes = NDArray[np.uint8]
 _LEVELS = 256  # a stored cross term is one byte
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DistanceTable:
     """What a search adds up for some queries.
 
@@ -48,7 +48,7 @@ class DistanceTable:
         return total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Quantizer:
     """Codebooks of one side, and how their cross term is treated.
 
@@ -77,6 +77,12 @@ class Quantizer:
     def penalty(self) -> CrossPenalty:
         """The penalty when coding one side alone; a stored cross term needs none."""
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
+
+    def with_cross_term(self, cross_term: str, codes: Codes, workers: Workers) -> Quantizer:
+        """The same words with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
+        if cross_term == "constant":
+            return replace(self, cross_levels=None)
+        return replace(self, cross_levels=_levels(codebooks.cross_terms(self.words, codes, workers)))
 
     def encode(self, points: Float32, workers: Workers) -> Codes:
         """Codes (n, M) uint8 of points (n, d) of the common space."""
@@ -109,7 +115,7 @@ class Quantizer:
         return DistanceTable(np.concatenate([tables, stored], axis=1), offsets)
 
 
-def cross_levels(cross: NDArray[np.float64]) -> Float32:
+def _levels(cross: NDArray[np.float64]) -> Float32:
     """256 even levels over the range of the training items' cross terms, with a margin."""
     low, high = float(cross.min()), float(cross.max())
     margin = 0.1 * (high - low)

@@ -1,0 +1,230 @@
+"""``mapping="auto"``: mapping, its regularisation and dimension, γ, μ and cross term by held-out pairs.
+
+First the spaces are compared uncompressed, which is cheap; then at most eight whole fits decide the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.data.preparation import Preparation
+from crossbyte.mapping.contrastive import refine_contrastively
+from crossbyte.mapping.linear import LinearSpace, canonical_correlation
+from crossbyte.model.fitting import fit_prepared, prepare
+from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
+from crossbyte.model.selection import Split, Trial, split_groups
+from crossbyte.progress import Progress, ProgressCallback
+
+__all__ = ["choose"]
+
+Groups = NDArray[np.intp]
+
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
+_N_STEPS = 8
+
+
+class _Data(NamedTuple):
+    """Everything the candidates are tried on."""
+
+    images: Any
+    texts: Any
+    groups: Groups
+    split: Split
+    preparations: tuple[Preparation, Preparation]
+    X: Rows
+    Y: Rows
+    held_X: Rows
+    held_Y: Rows
+
+
+class _Candidate(NamedTuple):
+    settings: Settings
+    space: LinearSpace
+
+
+class _Measured(NamedTuple):
+    candidate: _Candidate
+    trial: Trial
+    hits: NDArray[np.float64]
+
+
+def choose(
+    settings: Settings,
+    images: Any,
+    texts: Any,
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Workers,
+    free_dims: bool,
+) -> tuple[Settings, list[Trial]]:
+    """Choose on held-out pairs; with ``free_dims`` the dimension too.
+
+    Returns the settings to fit all rows with, and every trial made.
+    """
+    split = split_groups(groups, rng)
+    base = settings._replace(
+        mapping="cca", pull=settings.pull._replace(correlation=1.0, cross_penalty=0.1), cross_term="stored"
+    )
+    data = _split_data(base, images, texts, groups, split, workers)
+    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free_dims else [base.n_components]
+    seed = int(rng.integers(2**32))
+    trials: list[Trial] = []
+    spaces = _compare_spaces(base, data, dims, seed, trials, workers)
+    report(Progress("select", "spaces", 1, _N_STEPS + 1))
+    return _compare_codes(spaces, data, seed, trials, report, workers), trials
+
+
+def _split_data(
+    base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Workers
+) -> _Data:
+    preparations, (X, Y) = prepare(base, images[split.train], texts[split.train], workers)
+    held = images[split.held_out], texts[split.held_out]
+    held_rows = (
+        preparation.apply(side, workers) for preparation, side in zip(preparations, held, strict=True)
+    )
+    return _Data(images, texts, groups, split, preparations, X, Y, *held_rows)
+
+
+def _compare_spaces(
+    base: Settings, data: _Data, dims: list[int], seed: int, trials: list[Trial], workers: Workers
+) -> list[_Candidate]:
+    """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
+    wide = []
+    for ridge in _RIDGES:
+        space = canonical_correlation(data.X, data.Y, dims[-1], ridge, workers)
+        candidate = _Candidate(base._replace(ridge=ridge, n_components=space.n_dims), space)
+        wide.append((_space_trial(candidate, data, trials, workers), candidate))
+    best = max(wide, key=lambda scored: scored[0])[1]
+    candidates = []
+    for n_dims in sorted({min(d, best.space.n_dims) for d in dims}):
+        canonical = best.space.truncated(n_dims)
+        settings = best.settings._replace(n_components=n_dims)
+        candidates.append(_Candidate(settings, canonical))
+        refined = refine_contrastively(
+            canonical, data.X, data.Y, np.random.default_rng(seed), data.groups[data.split.train]
+        )
+        candidates.append(_Candidate(settings._replace(mapping="contrastive"), refined))
+    scores = [_space_trial(candidate, data, trials, workers) for candidate in candidates]
+    # Only the better half of the spaces is worth whole fits.
+    order = sorted(range(len(candidates)), key=lambda i: -scores[i])[:3]
+    return [candidates[i] for i in sorted(order)]
+
+
+def _space_trial(candidate: _Candidate, data: _Data, trials: list[Trial], workers: Workers) -> float:
+    x = candidate.space.transform_images(data.held_X, workers)
+    y = candidate.space.transform_texts(data.held_Y, workers)
+    groups = data.groups[data.split.held_out]
+    hits = PartnerRanks(point_ranks(x, y, groups, workers), point_ranks(y, x, groups, workers)).hits()
+    params = _describe(candidate.settings) | {"compressed": False}
+    for name in ("correlation", "cross_penalty", "cross_term"):
+        del params[name]
+    trials.append(_trial(params, hits))
+    return trials[-1].score
+
+
+def _compare_codes(
+    candidates: list[_Candidate],
+    data: _Data,
+    seed: int,
+    trials: list[Trial],
+    report: ProgressCallback,
+    workers: Workers,
+) -> Settings:
+    measured: list[_Measured] = []
+
+    def try_out(candidate: _Candidate) -> None:
+        learned = fit_prepared(
+            candidate.settings,
+            data.preparations,
+            (data.X, data.Y),
+            data.groups[data.split.train],
+            np.random.default_rng(seed),
+            workers=workers,
+            space=candidate.space,
+        )
+        for cross_term in ("constant", "stored"):
+            measured.append(_measure(candidate, learned, cross_term, data, workers))
+            trials.append(measured[-1].trial)
+        report(Progress("select", str(_describe(candidate.settings)), 1 + len(measured) // 2, _N_STEPS + 1))
+
+    for candidate in candidates:
+        try_out(candidate)
+    chosen = _simplest_of_the_best(measured).candidate
+    pull = chosen.settings.pull
+    try_out(chosen._replace(settings=chosen.settings._replace(pull=pull._replace(cross_penalty=1.0))))
+    same_space = [m for m in measured if m.candidate.space is chosen.space]
+    best = max(same_space, key=lambda m: m.trial.score).candidate
+    for correlation in _CORRELATIONS[1:]:
+        pull = best.settings.pull._replace(correlation=correlation)
+        try_out(best._replace(settings=best.settings._replace(pull=pull)))
+    return _largest_correlation(measured, best)
+
+
+def _measure(
+    candidate: _Candidate, learned: Learned, cross_term: str, data: _Data, workers: Workers
+) -> _Measured:
+    """Score one fit under one treatment of the cross term; both cost one fit together."""
+    settings = candidate.settings._replace(cross_term=cross_term)
+    held = data.split.held_out
+    ranks = held_out_ranks(
+        learned.with_cross_term(cross_term, workers),
+        data.images[held],
+        data.texts[held],
+        data.groups[held],
+        workers,
+    )
+    hits = ranks.hits()
+    params = _describe(settings) | {"compressed": True}
+    return _Measured(candidate._replace(settings=settings), _trial(params, hits), hits)
+
+
+def _trial(params: dict[str, Any], hits: NDArray[np.float64]) -> Trial:
+    return Trial(params, float(hits.mean()), float(hits.std() / np.sqrt(len(hits))))
+
+
+def _describe(settings: Settings) -> dict[str, Any]:
+    return {
+        "mapping": settings.mapping,
+        "n_components": settings.n_components,
+        "ridge": settings.ridge,
+        "correlation": settings.pull.correlation,
+        "cross_penalty": settings.pull.cross_penalty,
+        "cross_term": settings.cross_term,
+    }
+
+
+def _simplest_of_the_best(measured: list[_Measured]) -> _Measured:
+    """The simplest space that is not worse than the best by one standard error of their difference.
+
+    Candidates come simplest first: fewer dimensions, canonical before contrastive.
+    """
+    best = max(measured, key=lambda m: m.trial.score)
+    for one in measured:
+        gap = best.hits - one.hits
+        if (
+            one.candidate.settings.cross_term == best.candidate.settings.cross_term
+            and gap.mean() <= gap.std() / np.sqrt(len(gap))
+        ):
+            return one
+    return best
+
+
+def _largest_correlation(measured: list[_Measured], like: _Candidate) -> Settings:
+    """γ: the largest value within one standard error of the best, all else equal."""
+    wanted = like.settings._replace(pull=like.settings.pull._replace(correlation=0.0))
+    rivals = [
+        m
+        for m in measured
+        if m.candidate.settings._replace(pull=m.candidate.settings.pull._replace(correlation=0.0)) == wanted
+    ]
+    best = max(rivals, key=lambda m: m.trial.score).trial
+    close = [m for m in rivals if m.trial.score >= best.score - best.standard_error]
+    return max(close, key=lambda m: m.candidate.settings.pull.correlation).candidate.settings

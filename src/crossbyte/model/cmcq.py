@@ -1,0 +1,482 @@
+"""CMCQ: the estimator. Validates, fits, keeps; everything else is done by the modules beside it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from crossbyte.blocks import Workers
+from crossbyte.errors import FitInterrupted, InvalidInput, NotFitted
+from crossbyte.mapping.space import SparseSpace
+from crossbyte.model import auto, fitting, scoring
+from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
+from crossbyte.model.learned import Learned
+from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.model.parameters import check_parameters, generator
+from crossbyte.model.persistence import contents_of, learned_from
+from crossbyte.model.selection import Trial
+from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.validation import check_features, check_groups, check_pairs, check_rows_agree
+
+__all__ = ["CMCQ"]
+
+Float32 = NDArray[np.float32]
+Codes = NDArray[np.uint8]
+
+_NOT_IN_FILE = ("n_jobs", "callback")
+
+
+class CMCQ(BaseEstimator):
+    """Collaborative quantization for cross-modal search.
+
+    From pairs of image and text features (of any two encoders) it learns a common space and two additive
+    quantizers together, so that the codes of the two halves of a pair agree. An item is then
+    ``n_bits / 8`` bytes; the distance from a query of either kind to an item is a sum of as many table
+    entries.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Bits per item and side; a multiple of 8. One codebook of 256 words per byte.
+    mapping : {"sparse", "cca", "contrastive", "auto"}, default="sparse"
+        The common space: the paper's sparse coding, regularised canonical correlation, its contrastive
+        refinement, or whatever finds more partners among held-out pairs.
+    n_components : int or None, default=None
+        Dimensions of the common space; None for ``n_bits``. At most the rank with ``"cca"``.
+    n_atoms : int, default=512
+        Atoms of the image dictionary (sparse mapping).
+    image_components, text_components : int or None, default=None
+        PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
+    sparsity : float, default=0.3
+        ρ, weight of the sparse codes' l1 norm.
+    text_weight : float, default=0.7
+        η, weight of the text reconstruction.
+    alignment : float, default=0.7
+        λ, weight of the distance between the two points of a pair.
+    correlation : float, default=0.3
+        γ, weight of the distance between the two codes of a pair.
+    cross_penalty : float, default=0.1
+        μ, weight of the penalty that keeps cross terms constant.
+    sparsity_mode : {"absolute", "ratio"}, default="absolute"
+        ρ as it stands in the objective, or as a share of each sample's largest useful value.
+    query_map : {"paper", "ridge"}, default="paper"
+        How items without their other half are placed (sparse mapping): lasso and minimum-norm solution,
+        or regressions learned from the training points. May be changed after fitting.
+    shared_codebooks : bool, default=False
+        One set of codebooks for both sides (the paper's ablation C = D).
+    cross_term : {"constant", "stored"}, default="constant"
+        At search, take the cross term for its mean (the paper), or add the item's own, rounded to a byte.
+    max_iter : int, default=10
+        Largest number of rounds, for the mapping alone and for the alternation.
+    tol : float, default=1e-4
+        A round that lowers the objective by a smaller share of it is the last.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed. The same integer gives the same model, byte for byte, with any number of threads.
+    n_jobs : int or None, default=None
+        Threads; None for all cores. The result does not depend on it.
+    callback : callable or None, default=None
+        Called with a :class:`crossbyte.progress.Progress` after every step of a fit.
+
+    Attributes
+    ----------
+    image_codebooks_, text_codebooks_ : (M, 256, D) float32
+        C and D.
+    image_codes_, text_codes_ : (N, M) uint8
+        P and Q: codes of the training pairs.
+    image_cross_, text_cross_ : float
+        ε₁ and ε₂: mean cross terms.
+    image_dictionary_, text_basis_, image_map_ : ndarray
+        B (A, d_I), U (D, d_T) and R (A, D); only with the sparse mapping.
+    mapping_, n_components_, correlation_, cross_penalty_, cross_term_, ridge_
+        What was used; with ``mapping="auto"``, what was chosen.
+    selection_ : list of Trial
+        Everything ``mapping="auto"`` tried; empty otherwise.
+    objective_history_ : list of ObjectiveRecord
+        The objective, term by term, after every block update; ``.total`` is its value.
+    n_features_in_, n_text_features_ : int
+        Width of image and text features.
+
+    References
+    ----------
+    T. Zhang, J. Wang: Collaborative Quantization for Cross-Modal Similarity Search. CVPR 2016.
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        mapping: str = "sparse",
+        n_components: int | None = None,
+        n_atoms: int = 512,
+        image_components: int | None = None,
+        text_components: int | None = None,
+        sparsity: float = 0.3,
+        text_weight: float = 0.7,
+        alignment: float = 0.7,
+        correlation: float = 0.3,
+        cross_penalty: float = 0.1,
+        sparsity_mode: str = "absolute",
+        query_map: str = "paper",
+        shared_codebooks: bool = False,
+        cross_term: str = "constant",
+        max_iter: int = 10,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.mapping = mapping
+        self.n_components = n_components
+        self.n_atoms = n_atoms
+        self.image_components = image_components
+        self.text_components = text_components
+        self.sparsity = sparsity
+        self.text_weight = text_weight
+        self.alignment = alignment
+        self.correlation = correlation
+        self.cross_penalty = cross_penalty
+        self.sparsity_mode = sparsity_mode
+        self.query_map = query_map
+        self.shared_codebooks = shared_codebooks
+        self.cross_term = cross_term
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.callback = callback
+
+    # Fitting
+
+    def fit(self, images: Any, texts: Any, groups: Any = None) -> Self:
+        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``.
+
+        Parameters
+        ----------
+        images : (N, d_I) array or sparse matrix
+        texts : (N, d_T) array or sparse matrix
+            Never made dense as a whole.
+        groups : (N,) labels, optional
+            Rows of one group (captions of one picture) are never told apart in selection.
+
+        Raises
+        ------
+        InvalidInput
+            Before any long work starts.
+        FitInterrupted
+            On Ctrl-C; the model is as it was before.
+        """
+        if texts is None:
+            raise InvalidInput(
+                "fit requires y to be passed, but the target y is None: expected the texts, row by row"
+            )
+        settings = check_parameters(self)
+        raw = check_pairs(images, texts)
+        labels = check_groups(groups, raw[0].shape[0])
+        watch = _Watch(self.callback or silent)
+        rng = generator(self.random_state)
+        trials: list[Trial] = []
+        try:
+            with Workers(self.n_jobs) as workers:
+                if self.mapping == "auto":
+                    free = self.n_components is None
+                    settings, trials = auto.choose(settings, *raw, labels, rng, watch, workers, free)
+                learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
+        except KeyboardInterrupt:
+            raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
+        validate_data(self, images, skip_check_array=True)
+        self._learned, self._trials = learned, trials
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether ``fit`` has run."""
+        return hasattr(self, "_learned")
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what ``fit`` takes."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output = True
+        tags.input_tags.sparse = True
+        return tags
+
+    # New items
+
+    def transform_images(self, images: Any) -> Float32:
+        """Place (n, d_I) image features in the common space: (n, D) float32."""
+        learned = self._current()
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_images(images, workers)
+
+    def transform_texts(self, texts: Any) -> Float32:
+        """Place (n, d_T) text features in the common space: (n, D) float32."""
+        learned = self._current()
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_texts(texts, workers)
+
+    def encode_images(self, images: Any) -> Codes:
+        """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
+        learned, points = self._current(), self.transform_images(images)
+        with Workers(self.n_jobs) as workers:
+            return learned.image_quantizer.encode(points, workers)
+
+    def encode_texts(self, texts: Any) -> Codes:
+        """Code (n, d_T) text features that come without their images: (n, M) uint8."""
+        learned, points = self._current(), self.transform_texts(texts)
+        with Workers(self.n_jobs) as workers:
+            return learned.text_quantizer.encode(points, workers)
+
+    def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
+        """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
+        learned = self._current()
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        check_rows_agree(images, texts)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_pairs(images, texts, workers)
+
+    def decode_images(self, codes: Any) -> Float32:
+        """Give the points (n, D) that image codes (n, M) stand for."""
+        return self._decode("image", codes)
+
+    def decode_texts(self, codes: Any) -> Float32:
+        """Give the points (n, D) that text codes (n, M) stand for."""
+        return self._decode("text", codes)
+
+    # Distances
+
+    def distances(
+        self, *, images: Any = None, texts: Any = None, image_codes: Any = None, text_codes: Any = None
+    ) -> Float32:
+        """Distances (n, N) float32 from queries of one kind to coded items of one kind.
+
+        Give one of ``images`` and ``texts`` (query features) and one of ``image_codes`` and ``text_codes``
+        (items, (N, M) uint8). A distance estimates the squared Euclidean one in the common space.
+        """
+        if (images is None) == (texts is None) or (image_codes is None) == (text_codes is None):
+            raise InvalidInput(
+                "expected one kind of query (images= or texts=) and one kind of item (image_codes= or text_codes=)"
+            )
+        points = self.transform_texts(texts) if images is None else self.transform_images(images)
+        side = "text" if image_codes is None else "image"
+        codes = self._check_codes(text_codes if image_codes is None else image_codes)
+        quantizer = getattr(self._current(), f"{side}_quantizer")
+        with Workers(self.n_jobs) as workers:
+            scan = quantizer.scan_codes(codes, workers)
+        return np.asarray(quantizer.table(points).distances(scan), dtype=np.float32)
+
+    def training_distances(self, *, images: Any = None, texts: Any = None) -> Float32:
+        """Distances (n, N) from image queries to the training texts, or from texts to the images.
+
+        The paper's search: the database is the training set with its learned codes.
+        """
+        if images is not None:
+            return self.distances(images=images, texts=texts, text_codes=self.text_codes_)
+        return self.distances(texts=texts, image_codes=self.image_codes_)
+
+    def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> scoring.PartnerRanks:
+        """Rank of each item's true partner among these pairs, every item coded from its own side alone."""
+        learned = self._current()
+        images = check_features(images, "images", learned.image_preparation.n_features, min_rows=1)
+        texts = check_features(texts, "texts", learned.text_preparation.n_features, min_rows=1)
+        check_rows_agree(images, texts)
+        labels = check_groups(groups, images.shape[0])
+        with Workers(self.n_jobs) as workers:
+            return scoring.held_out_ranks(learned, images, texts, labels, workers)
+
+    def score(self, images: Any, texts: Any, groups: Any = None) -> float:
+        """Mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
+        if texts is None:
+            raise InvalidInput("score requires y to be passed, but the target y is None: expected the texts")
+        return self.partner_ranks(images, texts, groups).recall(10)
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write the model to one safetensors file, all or nothing; returns its identity digest."""
+        return write_model_file(path, *self._contents())
+
+    def to_bytes(self) -> bytes:
+        """Give the bytes that :meth:`save` would write."""
+        return model_bytes(*self._contents())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model written by :meth:`save`; every byte is verified."""
+        contents = read_model_file(path)
+        return cls._from_contents(contents.arrays, contents.document, os.fspath(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "model") -> Self:
+        """Read a model from the bytes of :meth:`to_bytes`."""
+        contents = parse_model_bytes(data, name)
+        return cls._from_contents(contents.arrays, contents.document, name)
+
+    def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, document = contents_of(self._current())
+        params = {name: value for name, value in self.get_params().items() if name not in _NOT_IN_FILE}
+        if not isinstance(params["random_state"], (int, np.integer)):
+            params["random_state"] = None  # a generator has moved on since; its state would say nothing
+        selection = [list(trial) for trial in self._trials]
+        return arrays, document | {"parameters": params, "selection": selection}
+
+    @classmethod
+    def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
+        learned = learned_from(arrays, document, name)
+        model = cls(**document["parameters"])
+        model._learned, model._trials = learned, [Trial(*trial) for trial in document["selection"]]
+        model.n_features_in_ = learned.image_preparation.n_features
+        return model
+
+    # What was learned
+
+    def _current(self) -> Learned:
+        """What was learned, with the query map as it is set now."""
+        if not hasattr(self, "_learned"):
+            raise NotFitted(
+                f"This {type(self).__name__} instance is not fitted yet: call fit(images, texts), or load a model"
+            )
+        learned: Learned = self._learned
+        if self.query_map == learned.settings.query_map or not isinstance(learned.space, SparseSpace):
+            return learned
+        settings = learned.settings._replace(query_map=check_parameters(self).query_map)
+        return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
+
+    def _check_codes(self, codes: Any) -> Codes:
+        n_codebooks = self._current().settings.n_codebooks
+        array = np.asarray(codes)
+        if array.ndim != 2 or array.shape[1] != n_codebooks or array.dtype != np.uint8:
+            raise InvalidInput(
+                f"codes: expected a uint8 array of shape (n, {n_codebooks}), got {array.dtype} of shape {array.shape}"
+            )
+        return np.ascontiguousarray(array)
+
+    def _decode(self, side: str, codes: Any) -> Float32:
+        codes = self._check_codes(codes)
+        with Workers(self.n_jobs) as workers:
+            return np.asarray(getattr(self._current(), f"{side}_quantizer").decode(codes, workers))
+
+    def _sparse_space(self, name: str) -> SparseSpace:
+        space = self._current().space
+        if not isinstance(space, SparseSpace):
+            raise AttributeError(
+                f"{name} belongs to mapping='sparse'; this model has mapping={self.mapping_!r}"
+            )
+        return space
+
+    @property
+    def image_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks C of the images."""
+        return self._current().image_quantizer.words
+
+    @property
+    def text_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks D of the texts."""
+        return self._current().text_quantizer.words
+
+    @property
+    def image_codes_(self) -> Codes:
+        """(N, M) codes P of the training images."""
+        return self._current().image_codes
+
+    @property
+    def text_codes_(self) -> Codes:
+        """(N, M) codes Q of the training texts."""
+        return self._current().text_codes
+
+    @property
+    def image_cross_(self) -> float:
+        """Mean cross term ε₁ of the images."""
+        return self._current().image_quantizer.epsilon
+
+    @property
+    def text_cross_(self) -> float:
+        """Mean cross term ε₂ of the texts."""
+        return self._current().text_quantizer.epsilon
+
+    @property
+    def image_dictionary_(self) -> NDArray[np.float64]:
+        """(A, d_I) image dictionary B."""
+        return self._sparse_space("image_dictionary_").image_dictionary
+
+    @property
+    def text_basis_(self) -> NDArray[np.float64]:
+        """(D, d_T) text basis U."""
+        return self._sparse_space("text_basis_").text_basis
+
+    @property
+    def image_map_(self) -> NDArray[np.float64]:
+        """(A, D) image map R."""
+        return self._sparse_space("image_map_").image_map
+
+    @property
+    def mapping_(self) -> str:
+        """The mapping in use."""
+        return self._current().settings.mapping
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the common space."""
+        return self._current().settings.n_components
+
+    @property
+    def ridge_(self) -> float:
+        """Regularisation of the canonical correlation, in units of the mean variance."""
+        return self._current().settings.ridge
+
+    @property
+    def correlation_(self) -> float:
+        """γ in use."""
+        return self._current().settings.pull.correlation
+
+    @property
+    def cross_penalty_(self) -> float:
+        """μ in use."""
+        return self._current().settings.pull.cross_penalty
+
+    @property
+    def cross_term_(self) -> str:
+        """How the cross term is treated at search."""
+        return self._current().settings.cross_term
+
+    @property
+    def selection_(self) -> list[Trial]:
+        """Everything that ``mapping="auto"`` tried."""
+        self._current()
+        return list(self._trials)
+
+    @property
+    def objective_history_(self) -> list[ObjectiveRecord]:
+        """The objective after every block update."""
+        return list(self._current().history)
+
+    @property
+    def n_text_features_(self) -> int:
+        """Width of the text features."""
+        return self._current().text_preparation.n_features
+
+
+class _Watch:
+    """Passes progress on, and remembers how far it was for the message of an interruption."""
+
+    def __init__(self, callback: ProgressCallback) -> None:
+        self.callback = callback
+        self.last: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        self.last = progress
+        self.callback(progress)
+
+    def __str__(self) -> str:
+        return (
+            "before its first step" if self.last is None else f"after {self.last.stage}: {self.last.detail}"
+        )

@@ -1,0 +1,164 @@
+"""A whole fit as a function: prepare, initialise, alternate, keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.data.preparation import Preparation
+from crossbyte.errors import NumericalError
+from crossbyte.mapping.contrastive import refine_contrastively
+from crossbyte.mapping.linear import LinearSpace, canonical_correlation
+from crossbyte.mapping.sparse import SparseState, initial_state
+from crossbyte.mapping.space import SparseSpace
+from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
+from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
+from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.quantization.quantizer import Quantizer
+
+__all__ = ["fit_linear_space", "fit_pairs", "fit_prepared", "prepare"]
+
+Groups = NDArray[np.intp]
+
+
+def fit_pairs(
+    settings: Settings,
+    images: Any,
+    texts: Any,
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Workers,
+) -> Learned:
+    """Fit on checked raw pairs."""
+    preparations, rows = prepare(settings, images, texts, workers)
+    report(Progress("prepare", "features", 1, 1))
+    return fit_prepared(settings, preparations, rows, groups, rng, report=report, workers=workers)
+
+
+def prepare(
+    settings: Settings, images: Any, texts: Any, workers: Workers
+) -> tuple[tuple[Preparation, Preparation], tuple[Rows, Rows]]:
+    """Learn both preparations and apply them to the training rows."""
+    image = Preparation.fit(images, settings.image_components, "images", workers)
+    text = Preparation.fit(texts, settings.text_components, "texts", workers)
+    return (image, text), (image.apply(images, workers), text.apply(texts, workers))
+
+
+def fit_prepared(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    rows: tuple[Rows, Rows],
+    groups: Groups,
+    rng: np.random.Generator,
+    *,
+    workers: Workers,
+    report: ProgressCallback = silent,
+    space: LinearSpace | None = None,
+) -> Learned:
+    """Fit on prepared pairs; a linear space made before may be given."""
+    problem = Problem(*rows, settings.weights, settings.pull, workers)
+    if settings.mapping == "sparse":
+        mapping: Any = _start_sparse(problem, settings, rng, report)
+        blocks = mapping_blocks(settings.weights.ratio)
+    else:
+        space = space or fit_linear_space(settings, *rows, groups, rng, workers)
+        mapping, blocks = Points(*space.fold_in(*rows, workers)), []
+        report(Progress("space", settings.mapping, 1, 1))
+    state = initial_sides(problem, State(mapping), settings.n_codebooks, settings.shared_codebooks, rng)
+    report(Progress("codebooks", "initialised", 1, 1))
+    blocks = blocks + quantization_blocks(settings.shared_codebooks)
+    tell = _reporter("alternate", settings, len(blocks), report)
+    state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
+    return _keep(settings, preparations, problem, state, space, history)
+
+
+def fit_linear_space(
+    settings: Settings, X: Rows, Y: Rows, groups: Groups, rng: np.random.Generator, workers: Workers
+) -> LinearSpace:
+    """Canonical correlation, and its contrastive refinement where that is the mapping."""
+    space = canonical_correlation(X, Y, settings.n_components, settings.ridge, workers)
+    return refine_contrastively(space, X, Y, rng, groups) if settings.mapping == "contrastive" else space
+
+
+def _start_sparse(
+    problem: Problem, settings: Settings, rng: np.random.Generator, report: ProgressCallback
+) -> SparseState:
+    """The mapping on its own, before any quantizer."""
+    start = initial_state(
+        problem.images,
+        problem.texts,
+        settings.n_atoms,
+        settings.n_components,
+        settings.weights,
+        rng,
+        problem.workers,
+    )
+    blocks = mapping_blocks(settings.weights.ratio)
+    state, _ = alternate(
+        problem,
+        State(start),
+        blocks,
+        settings.max_iter,
+        settings.tol,
+        _reporter("space", settings, len(blocks), report),
+    )
+    assert isinstance(state.mapping, SparseState)
+    return state.mapping
+
+
+def _reporter(stage: str, settings: Settings, n_blocks: int, report: ProgressCallback) -> Any:
+    done = 0
+
+    def tell(record: ObjectiveRecord) -> None:
+        nonlocal done
+        done += 1
+        detail = f"round {record.round}, {record.block}"
+        report(Progress(stage, detail, done, settings.max_iter * n_blocks, record.total))
+
+    return tell
+
+
+def _keep(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    problem: Problem,
+    state: State,
+    space: LinearSpace | None,
+    history: list[ObjectiveRecord],
+) -> Learned:
+    assert state.sides is not None
+    kept: SparseSpace | LinearSpace | None = space
+    if isinstance(state.mapping, SparseState):
+        kept = SparseSpace.of(
+            state.mapping,
+            problem.images,
+            problem.texts,
+            settings.weights,
+            settings.query_map,
+            problem.workers,
+        )
+    assert kept is not None
+    quantizers = (
+        Quantizer(side.words.astype(np.float32), side.epsilon, settings.pull.cross_penalty, None)
+        for side in state.sides
+    )
+    codes = (side.codes for side in state.sides)
+    settings = settings._replace(n_components=kept.n_dims)
+    learned = Learned(settings, *preparations, kept, *quantizers, *codes, history)
+    _check_result(learned)
+    return learned.with_cross_term(settings.cross_term, problem.workers)
+
+
+def _check_result(learned: Learned) -> None:
+    words = (learned.image_quantizer.words, learned.text_quantizer.words)
+    if not all(np.isfinite(side).all() for side in words) or not np.isfinite(learned.history[-1].total):
+        raise NumericalError(
+            "the fit ended with values that are not finite; please report it with the parameters: "
+            f"{learned.settings}"
+        )

@@ -1,0 +1,98 @@
+"""What a fit has learned, as one value: from raw features to points, codes and distances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.data.preparation import Preparation
+from crossbyte.mapping.linear import LinearSpace
+from crossbyte.mapping.sparse import SparseWeights
+from crossbyte.mapping.space import SparseSpace
+from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.quantization import collaborative
+from crossbyte.quantization.collaborative import Pull
+from crossbyte.quantization.quantizer import Quantizer
+
+__all__ = ["Learned", "Settings"]
+
+Float32 = NDArray[np.float32]
+Codes = NDArray[np.uint8]
+
+
+class Settings(NamedTuple):
+    """All choices of one fit, resolved: nothing here is None or "auto"."""
+
+    n_codebooks: int
+    mapping: str
+    n_components: int
+    n_atoms: int
+    image_components: int | None
+    text_components: int | None
+    ridge: float
+    weights: SparseWeights
+    pull: Pull
+    shared_codebooks: bool
+    cross_term: str
+    query_map: str
+    max_iter: int
+    tol: float
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A fitted model without its constructor."""
+
+    settings: Settings
+    image_preparation: Preparation
+    text_preparation: Preparation
+    space: SparseSpace | LinearSpace
+    image_quantizer: Quantizer
+    text_quantizer: Quantizer
+    image_codes: Codes
+    text_codes: Codes
+    history: list[ObjectiveRecord]
+
+    def transform_images(self, images: Any, workers: Workers) -> Float32:
+        """Raw image features (n, d_I) to points (n, D)."""
+        return self.space.transform_images(self.image_preparation.apply(images, workers), workers)
+
+    def transform_texts(self, texts: Any, workers: Workers) -> Float32:
+        """Raw text features (n, d_T) to points (n, D)."""
+        return self.space.transform_texts(self.text_preparation.apply(texts, workers), workers)
+
+    def fold_in(self, images: Any, texts: Any, workers: Workers) -> tuple[Float32, Float32]:
+        """Raw features of pairs to points, each half knowing the other."""
+        rows: tuple[Rows, Rows] = (
+            self.image_preparation.apply(images, workers),
+            self.text_preparation.apply(texts, workers),
+        )
+        return self.space.fold_in(*rows, workers)
+
+    def with_cross_term(self, cross_term: str, workers: Workers) -> Learned:
+        """The same codes with their cross term stored, or taken for constant."""
+        image, text = (
+            quantizer.with_cross_term(cross_term, codes, workers)
+            for quantizer, codes in (
+                (self.image_quantizer, self.image_codes),
+                (self.text_quantizer, self.text_codes),
+            )
+        )
+        settings = self.settings._replace(cross_term=cross_term)
+        return replace(self, settings=settings, image_quantizer=image, text_quantizer=text)
+
+    def encode_pairs(self, images: Any, texts: Any, workers: Workers) -> tuple[Codes, Codes]:
+        """Codes of both halves of new pairs."""
+        quantizers = (self.image_quantizer, self.text_quantizer)
+        return collaborative.encode_pairs(
+            (quantizers[0].words, quantizers[1].words),
+            self.fold_in(images, texts, workers),
+            (quantizers[0].epsilon, quantizers[1].epsilon),
+            self.settings.pull._replace(cross_penalty=quantizers[0].penalty.weight),
+            workers,
+        )
