@@ -35,8 +35,7 @@ static nb::object as_numpy(std::vector<T>&& values) {
 
 static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> products,
                           Array<const float, 1> penalty, Array<const int32_t, 1> indptr,
-                          Array<const int32_t, 1> indices, Array<const float, 1> values,
-                          float tolerance) {
+                          Array<const int32_t, 1> indices, Array<const float, 1> values, float tolerance) {
     const size_t n = products.shape(0), n_atoms = products.shape(1);
     require(gram.shape(0) == n_atoms && gram.shape(1) == n_atoms, "gram must be n_atoms x n_atoms");
     require(penalty.shape(0) == n && indptr.shape(0) == n + 1, "one penalty and one start per row");
@@ -44,39 +43,35 @@ static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> prod
     SparseRowsResult result;
     {
         nb::gil_scoped_release release;
-        lasso(gram.data(), products.data(), penalty.data(),
-              {indptr.data(), indices.data(), values.data()}, static_cast<int64_t>(n),
-              static_cast<int64_t>(n_atoms), tolerance, result);
+        lasso(gram.data(), products.data(), penalty.data(), {indptr.data(), indices.data(), values.data()},
+              static_cast<int64_t>(n), static_cast<int64_t>(n_atoms), tolerance, result);
     }
     return nb::make_tuple(as_numpy(std::move(result.indptr)), as_numpy(std::move(result.indices)),
                           as_numpy(std::move(result.values)));
 }
 
-static Codebooks books_of(const Array<const float, 3>& words_by_dim,
-                          const Array<const double, 3>& words, const Array<const float, 2>& gram) {
+static Codebooks books_of(const Array<const float, 3>& words_by_dim, const Array<const double, 3>& words,
+                          const Array<const float, 2>& gram) {
     const size_t M = words.shape(0), K = words.shape(1), d = words.shape(2);
     require(K == kWords, "a codebook has 256 words");
     require(words_by_dim.shape(0) == M && words_by_dim.shape(1) == d && words_by_dim.shape(2) == K,
             "words_by_dim must be (M, d, K)");
     require(gram.shape(0) == M * K && gram.shape(1) == M * K, "gram must be (M K, M K)");
-    return {words_by_dim.data(), words.data(), gram.data(), static_cast<int64_t>(M),
-            static_cast<int64_t>(d)};
+    return {words_by_dim.data(), words.data(), gram.data(), static_cast<int64_t>(M), static_cast<int64_t>(d)};
 }
 
 using Coder = void (*)(const Codebooks&, const float*, CrossPenalty, int64_t, int64_t, uint8_t*);
 
 template <Coder coder>
 static void code_py(Array<const float, 3> words_by_dim, Array<const double, 3> words,
-                    Array<const float, 2> gram, Array<const float, 2> targets, double mu,
-                    double epsilon, int64_t effort, Array<uint8_t, 2> codes) {
+                    Array<const float, 2> gram, Array<const float, 2> targets, double mu, double epsilon,
+                    int64_t effort, Array<uint8_t, 2> codes) {
     const Codebooks books = books_of(words_by_dim, words, gram);
     require(targets.shape(1) == words.shape(2), "targets must have the dimensions of the words");
-    require(codes.shape(0) == targets.shape(0) && codes.shape(1) == words.shape(0),
-            "codes must be (n, M)");
+    require(codes.shape(0) == targets.shape(0) && codes.shape(1) == words.shape(0), "codes must be (n, M)");
     require(effort > 0, "effort must be positive");
     nb::gil_scoped_release release;
-    coder(books, targets.data(), {mu, epsilon}, static_cast<int64_t>(targets.shape(0)), effort,
-          codes.data());
+    coder(books, targets.data(), {mu, epsilon}, static_cast<int64_t>(targets.shape(0)), effort, codes.data());
 }
 
 static double value_gradient_py(Array<const double, 3> words, Array<const uint8_t, 2> codes,
@@ -117,12 +112,12 @@ NB_MODULE(_native, m) {
     const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
     m.def("lasso", &lasso_py, array("gram"), array("products"), array("penalty"), array("indptr"),
           array("indices"), array("values"), "tolerance"_a);
-    m.def("icm", &code_py<icm>, array("words_by_dim"), array("words"), array("gram"),
-          array("targets"), "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
-    m.def("beam_search", &code_py<beam_search>, array("words_by_dim"), array("words"),
-          array("gram"), array("targets"), "mu"_a, "epsilon"_a, "width"_a, array("codes"));
-    m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"),
-          array("targets"), "mu"_a, "epsilon"_a, array("gradient"));
+    m.def("icm", &code_py<icm>, array("words_by_dim"), array("words"), array("gram"), array("targets"),
+          "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
+    m.def("beam_search", &code_py<beam_search>, array("words_by_dim"), array("words"), array("gram"),
+          array("targets"), "mu"_a, "epsilon"_a, "width"_a, array("codes"));
+    m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"), array("targets"),
+          "mu"_a, "epsilon"_a, array("gradient"));
     m.def("distance_tables", &tables_py, array("points"), array("words_by_dim"), array("tables"));
     m.def("level", [] { return std::string(level() == Level::avx2 ? "avx2" : "portable"); });
     m.def("limit_level", &limit_level_py);

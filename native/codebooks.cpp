@@ -9,9 +9,8 @@ namespace crossbyte {
 namespace {
 
 CROSSBYTE_INLINE double codebook_value_gradient_body(const double* words, const uint8_t* codes,
-                                                     const float* targets, CrossPenalty penalty,
-                                                     int64_t n, int64_t n_codebooks, int64_t n_dims,
-                                                     double* gradient) {
+                                                     const float* targets, CrossPenalty penalty, int64_t n,
+                                                     int64_t n_codebooks, int64_t n_dims, double* gradient) {
     std::fill(gradient, gradient + n_codebooks * kWords * n_dims, 0.0);
     std::vector<double> sums(n_dims), pull(n_dims);
     double value = 0.0;
@@ -50,9 +49,8 @@ CROSSBYTE_INLINE double codebook_value_gradient_body(const double* words, const 
 }  // namespace
 
 CROSSBYTE_DISPATCH(double, codebook_value_gradient,
-                   (const double* words, const uint8_t* codes, const float* targets,
-                    CrossPenalty penalty, int64_t n, int64_t n_codebooks, int64_t n_dims,
-                    double* gradient),
+                   (const double* words, const uint8_t* codes, const float* targets, CrossPenalty penalty,
+                    int64_t n, int64_t n_codebooks, int64_t n_dims, double* gradient),
                    (words, codes, targets, penalty, n, n_codebooks, n_dims, gradient))
 
 }  // namespace crossbyte

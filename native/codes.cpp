@@ -9,8 +9,8 @@
 namespace crossbyte {
 namespace {
 
-constexpr int64_t kLanes = 16;   // words judged together
-constexpr int64_t kStrip = 64;   // words whose products stay in registers
+constexpr int64_t kLanes = 16;  // words judged together
+constexpr int64_t kStrip = 64;  // words whose products stay in registers
 
 // products[m, k] = target . word(m, k), summed over the dimensions in order.
 CROSSBYTE_INLINE void word_products(const Codebooks& books, const float* target, float* products) {
@@ -44,8 +44,8 @@ CROSSBYTE_INLINE float cross_term(const Codebooks& books, const uint8_t* code) {
 }
 
 // overlaps[k] = sum over the other codebooks of <their word, word(m, k)>.
-CROSSBYTE_INLINE void overlaps_with(const Codebooks& books, const uint8_t* code, int64_t m,
-                                    int64_t until, float* __restrict overlaps) {
+CROSSBYTE_INLINE void overlaps_with(const Codebooks& books, const uint8_t* code, int64_t m, int64_t until,
+                                    float* __restrict overlaps) {
     std::fill(overlaps, overlaps + kWords, 0.0f);
     for (int64_t j = 0; j < until; ++j) {
         if (j == m) continue;
@@ -65,8 +65,8 @@ CROSSBYTE_INLINE int64_t first_smallest(const float* scores) {
 }
 
 // The objective of one item in double precision: the judge between two codes.
-CROSSBYTE_INLINE double exact_objective(const Codebooks& books, const float* target,
-                                        CrossPenalty penalty, const uint8_t* code) {
+CROSSBYTE_INLINE double exact_objective(const Codebooks& books, const float* target, CrossPenalty penalty,
+                                        const uint8_t* code) {
     double error = 0.0, total = 0.0, own = 0.0;
     for (int64_t j = 0; j < books.n_dims; ++j) {
         double sum = 0.0;
@@ -85,16 +85,18 @@ CROSSBYTE_INLINE double exact_objective(const Codebooks& books, const float* tar
 struct Workspace {
     std::vector<float> products, norms, overlaps, scores;
     explicit Workspace(const Codebooks& books)
-        : products(books.n_codebooks * kWords), norms(books.n_codebooks * kWords),
-          overlaps(kWords), scores(kWords) {
+        : products(books.n_codebooks * kWords),
+          norms(books.n_codebooks * kWords),
+          overlaps(kWords),
+          scores(kWords) {
         for (int64_t m = 0; m < books.n_codebooks; ++m)
             for (int64_t k = 0; k < kWords; ++k) norms[m * kWords + k] = square_norm(books, m, k);
     }
 };
 
 // Replaces the word of codebook m by the best one with all others fixed; true if it changed.
-CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, int64_t m,
-                                  Workspace& w, float& cross, uint8_t* code) {
+CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, int64_t m, Workspace& w,
+                                  float& cross, uint8_t* code) {
     overlaps_with(books, code, m, books.n_codebooks, w.overlaps.data());
     const float rest = cross - 2.0f * w.overlaps[code[m]];
     const float mu = static_cast<float>(penalty.weight), eps = static_cast<float>(penalty.epsilon);
@@ -113,8 +115,8 @@ CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, 
     return true;
 }
 
-CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, CrossPenalty penalty,
-                               int64_t n, int64_t max_sweeps, uint8_t* codes) {
+CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n,
+                               int64_t max_sweeps, uint8_t* codes) {
     Workspace w(books);
     const int64_t M = books.n_codebooks;
     std::vector<uint8_t> code(M);
@@ -217,9 +219,8 @@ CROSSBYTE_INLINE const uint8_t* best_finished(const Codebooks& books, CrossPenal
     return best;
 }
 
-CROSSBYTE_INLINE void beam_search_body(const Codebooks& books, const float* targets,
-                                       CrossPenalty penalty, int64_t n, int64_t width,
-                                       uint8_t* codes) {
+CROSSBYTE_INLINE void beam_search_body(const Codebooks& books, const float* targets, CrossPenalty penalty,
+                                       int64_t n, int64_t width, uint8_t* codes) {
     Workspace w(books);
     Beam beam(width, books.n_codebooks);
     for (int64_t i = 0; i < n; ++i) {

@@ -24,9 +24,9 @@ struct CrossPenalty {
 // Each row minimises  |t - sum of its words|^2 + mu (cross - epsilon)^2.
 // icm improves the given codes one codebook after another and never makes a row worse;
 // beam_search finds codes from nothing, codebook by codebook, keeping `width` prefixes.
-void icm(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n,
-         int64_t max_sweeps, uint8_t* codes);
-void beam_search(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n,
-                 int64_t width, uint8_t* codes);
+void icm(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n, int64_t max_sweeps,
+         uint8_t* codes);
+void beam_search(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n, int64_t width,
+                 uint8_t* codes);
 
 }  // namespace crossbyte

@@ -22,6 +22,8 @@ Level level() {
     return static_cast<Level>(limit < best ? limit : best);
 }
 
-void limit_level(Level limit) { highest.store(static_cast<int>(limit)); }
+void limit_level(Level limit) {
+    highest.store(static_cast<int>(limit));
+}
 
 }  // namespace crossbyte

@@ -29,11 +29,15 @@ Level best_level();
 void limit_level(Level highest);
 
 // Calls body(arguments...) compiled for the current level.
-#define CROSSBYTE_DISPATCH(result, name, parameters, arguments)                                    \
-    static CROSSBYTE_AVX2 result name##_avx2 parameters { return name##_body arguments; }          \
-    static result name##_portable parameters { return name##_body arguments; }                     \
-    result name parameters {                                                                       \
-        return level() == Level::avx2 ? name##_avx2 arguments : name##_portable arguments;         \
+#define CROSSBYTE_DISPATCH(result, name, parameters, arguments)                            \
+    static CROSSBYTE_AVX2 result name##_avx2 parameters {                                  \
+        return name##_body arguments;                                                      \
+    }                                                                                      \
+    static result name##_portable parameters {                                             \
+        return name##_body arguments;                                                      \
+    }                                                                                      \
+    result name parameters {                                                               \
+        return level() == Level::avx2 ? name##_avx2 arguments : name##_portable arguments; \
     }
 
 }  // namespace crossbyte

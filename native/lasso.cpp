@@ -23,15 +23,14 @@ struct Sample {
     int64_t n_atoms;
     const float* gram;
     std::vector<int32_t> active;
-    std::vector<float> weights;          // of the active atoms
-    std::vector<float> correlations;     // [n_atoms], c
-    std::vector<char> is_active;         // [n_atoms]
-    std::vector<float> small_gram;       // [active, active]
-    std::vector<float> small_corr;       // [active]
+    std::vector<float> weights;       // of the active atoms
+    std::vector<float> correlations;  // [n_atoms], c
+    std::vector<char> is_active;      // [n_atoms]
+    std::vector<float> small_gram;    // [active, active]
+    std::vector<float> small_corr;    // [active]
     std::vector<std::pair<float, int32_t>> violators;
 
-    Sample(int64_t n, const float* g)
-        : n_atoms(n), gram(g), correlations(n), is_active(n, 0) {}
+    Sample(int64_t n, const float* g) : n_atoms(n), gram(g), correlations(n), is_active(n, 0) {}
 };
 
 CROSSBYTE_INLINE void recompute_correlations(Sample& s, const float* q) {
@@ -158,9 +157,8 @@ CROSSBYTE_INLINE void lasso_body(const float* gram, const float* products, const
 }  // namespace
 
 CROSSBYTE_DISPATCH(void, lasso,
-                   (const float* gram, const float* products, const float* penalty,
-                    SparseRows start, int64_t n, int64_t n_atoms, float tolerance,
-                    SparseRowsResult& result),
+                   (const float* gram, const float* products, const float* penalty, SparseRows start,
+                    int64_t n, int64_t n_atoms, float tolerance, SparseRowsResult& result),
                    (gram, products, penalty, start, n, n_atoms, tolerance, result))
 
 }  // namespace crossbyte

@@ -74,10 +74,10 @@ class WordTables(NamedTuple):
     @classmethod
     def of(cls, words: NDArray[np.floating[Any]]) -> WordTables:
         """Make the tables of codebooks of shape (M, K, d)."""
-        words = np.ascontiguousarray(words, dtype=np.float64)
-        flat = words.reshape(-1, words.shape[2])
+        exact = np.ascontiguousarray(words, dtype=np.float64)
+        flat = exact.reshape(-1, exact.shape[2])
         gram = (flat @ flat.T).astype(np.float32)
-        return cls(words, np.ascontiguousarray(words.transpose(0, 2, 1), dtype=np.float32), gram)
+        return cls(exact, np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32), gram)
 
 
 def lasso(

@@ -100,10 +100,11 @@ def check_integer(value: Any, name: str, low: int, high: int | None = None) -> i
     """Return an integer of at least ``low`` and at most ``high``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidInput(f"{name}: expected an integer, got {value!r}")
-    if value < low or (high is not None and value > high):
+    number = int(value)
+    if number < low or (high is not None and number > high):
         limit = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise InvalidInput(f"{name}: expected an integer {limit}, got {value}")
-    return int(value)
+        raise InvalidInput(f"{name}: expected an integer {limit}, got {number}")
+    return number
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
@@ -163,7 +164,7 @@ def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
 
 def _check_finite(raw: Raw, name: str) -> None:
     is_sparse = sparse.issparse(raw)
-    values = raw.data if is_sparse else raw
+    values: NDArray[Any] = np.asarray(raw.data if is_sparse else raw)
     if values.dtype.kind != "f":
         return
     for rows in row_blocks(len(values)):

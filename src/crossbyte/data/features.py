@@ -127,7 +127,7 @@ class CentredSparseRows:
     def cross(self, left: Real) -> Float64:
         """The (k, d) product of (n, k) values, transposed, with the rows."""
         weighted = left.astype(np.float64) * self.factors[:, None]
-        product = np.asarray((self.values.T.astype(np.float64) @ weighted)).T
+        product = np.asarray(self.values.T.astype(np.float64) @ weighted).T
         return product - np.outer(weighted.sum(axis=0), self.mean)
 
     def squares(self) -> Float64:

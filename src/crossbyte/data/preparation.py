@@ -73,7 +73,7 @@ class Preparation:
 
     def apply(self, raw: Raw, workers: Workers) -> Rows:
         """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
-        if sparse.issparse(raw) and self.components is None:
+        if _is_sparse(raw) and self.components is None:
             return self._apply_sparse(raw, workers)
         prepared = np.empty((raw.shape[0], self.n_dims), dtype=np.float32)
 
@@ -109,19 +109,22 @@ class Preparation:
 
 def _block(raw: Raw, rows: slice, scale: float) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
-    if sparse.issparse(raw):
+    if _is_sparse(raw):
         return raw[rows].astype(np.float64) * scale
     return np.ascontiguousarray(raw[rows], dtype=np.float64) * scale
 
 
+def _is_sparse(values: Any) -> bool:
+    return bool(sparse.issparse(values))  # a plain bool: the narrowed type knows too little
+
+
 def _zero_rows(block: Any) -> NDArray[np.bool_]:
-    if sparse.issparse(block):
-        return np.asarray(abs(block).sum(axis=1)).ravel() == 0
-    return ~block.any(axis=1)
+    nonzero = block.getnnz(axis=1) if _is_sparse(block) else block.any(axis=1)
+    return np.asarray(nonzero == 0)
 
 
 def _largest(raw: Raw, workers: Workers) -> float:
-    values = raw.data if sparse.issparse(raw) else raw
+    values = raw.data if _is_sparse(raw) else raw
     parts = workers.map(
         lambda rows: float(np.abs(np.asarray(values[rows], dtype=np.float64)).max(initial=0.0)),
         row_blocks(len(values)),
@@ -172,10 +175,9 @@ def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:
 
 def _moments(block: Any) -> tuple[Float64, float]:
     """Sum of the rows, and the sum of all squares."""
-    square = block.multiply(block).sum() if sparse.issparse(block) else np.vdot(block, block)
-    return np.asarray(block.sum(axis=0), dtype=np.float64).ravel(), float(square)
+    values = block.data if _is_sparse(block) else block
+    return np.asarray(block.sum(axis=0), dtype=np.float64).ravel(), float(np.vdot(values, values))
 
 
 def _products(block: Any) -> Float64:
-    product = block.T @ block
-    return np.asarray(product.toarray() if sparse.issparse(product) else product)
+    return np.asarray((block.T @ block).toarray() if _is_sparse(block) else block.T @ block)

@@ -30,6 +30,9 @@ class ContrastiveSettings(NamedTuple):
     decay: float = 1e-3
 
 
+DEFAULT = ContrastiveSettings()
+
+
 class _Loss(NamedTuple):
     value: float
     by_images: Float32
@@ -93,7 +96,7 @@ def refine_contrastively(
     Y: Rows,
     rng: np.random.Generator,
     groups: NDArray[np.intp] | None = None,
-    settings: ContrastiveSettings = ContrastiveSettings(),
+    settings: ContrastiveSettings = DEFAULT,
 ) -> LinearSpace:
     """Move both matrices of a linear space to where partners are told apart best."""
     scales = [

@@ -107,7 +107,7 @@ def initial_state(
 
 def minimum_norm_map(U: Float64) -> Float64:
     """The (d_T, D) map that takes y to the shortest y' minimising |y - y' U|²."""
-    return np.linalg.pinv(U, rcond=np.sqrt(_EIGEN_CUT))
+    return np.asarray(np.linalg.pinv(U, rcond=np.sqrt(_EIGEN_CUT)), dtype=np.float64)
 
 
 def image_lasso(X: Rows, B: Float64, weights: SparseWeights, workers: Workers) -> sparse.csr_matrix:
@@ -161,7 +161,8 @@ def update_text_basis(state: SparseState, Y: Rows, workers: Workers) -> SparseSt
         points = state.text_points[rows].astype(np.float64)
         return points.T @ points, Y[rows].cross(points)
 
-    return state._replace(U=bounded_least_squares(*workers.total(sums, Y.shape[0]), state.U))
+    G, H = workers.total(sums, Y.shape[0])
+    return state._replace(U=bounded_least_squares(G, H, state.U))
 
 
 def update_image_dictionary(state: SparseState, X: Rows, workers: Workers) -> SparseState:
@@ -171,7 +172,8 @@ def update_image_dictionary(state: SparseState, X: Rows, workers: Workers) -> Sp
         S = state.S[rows].astype(np.float64)
         return (S.T @ S).toarray(), S.T @ X[rows].dense().astype(np.float64)
 
-    return state._replace(B=bounded_least_squares(*workers.total(sums, X.shape[0]), state.B))
+    G, H = workers.total(sums, X.shape[0])
+    return state._replace(B=bounded_least_squares(G, H, state.B))
 
 
 def update_image_map(
@@ -186,7 +188,8 @@ def update_image_map(
         S = state.S[rows].astype(np.float64)
         return (S.T @ S).toarray(), S.T @ (_image_wish(state, targets, lam, rows) / (lam + tie))
 
-    R = bounded_least_squares(*workers.total(sums, len(state.image_points)), state.R)
+    G, H = workers.total(sums, len(state.image_points))
+    R = bounded_least_squares(G, H, state.R)
     return state._replace(R=R, image_points=_image_points(state.S, R, workers))
 
 
@@ -285,4 +288,4 @@ def _unit_rows(rows: Float64) -> Float64:
 
 def _symmetric_pinv(matrix: Float64) -> Float64:
     """Inverse, or minimum-norm inverse where a direction is missing (λ = 0)."""
-    return np.linalg.pinv(matrix, rcond=_EIGEN_CUT, hermitian=True)
+    return np.asarray(np.linalg.pinv(matrix, rcond=_EIGEN_CUT, hermitian=True), dtype=np.float64)

@@ -264,7 +264,8 @@ class CMCQ(BaseEstimator):
         """
         if (images is None) == (texts is None) or (image_codes is None) == (text_codes is None):
             raise InvalidInput(
-                "expected one kind of query (images= or texts=) and one kind of item (image_codes= or text_codes=)"
+                "expected one kind of query (images= or texts=) "
+                "and one kind of item (image_codes= or text_codes=)"
             )
         points = self.transform_texts(texts) if images is None else self.transform_images(images)
         side = "text" if image_codes is None else "image"
@@ -343,7 +344,8 @@ class CMCQ(BaseEstimator):
         """What was learned, with the query map as it is set now."""
         if not hasattr(self, "_learned"):
             raise NotFitted(
-                f"This {type(self).__name__} instance is not fitted yet: call fit(images, texts), or load a model"
+                f"This {type(self).__name__} instance is not fitted yet: "
+                "call fit(images, texts), or load a model"
             )
         learned: Learned = self._learned
         if self.query_map == learned.settings.query_map or not isinstance(learned.space, SparseSpace):
@@ -356,7 +358,8 @@ class CMCQ(BaseEstimator):
         array = np.asarray(codes)
         if array.ndim != 2 or array.shape[1] != n_codebooks or array.dtype != np.uint8:
             raise InvalidInput(
-                f"codes: expected a uint8 array of shape (n, {n_codebooks}), got {array.dtype} of shape {array.shape}"
+                f"codes: expected a uint8 array of shape (n, {n_codebooks}), "
+                f"got {array.dtype} of shape {array.shape}"
             )
         return np.ascontiguousarray(array)
 

@@ -13,8 +13,8 @@ from crossbyte.data.preparation import Preparation
 from crossbyte.errors import NumericalError
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
-from crossbyte.mapping.sparse import SparseState, initial_state
 from crossbyte.mapping.space import SparseSpace
+from crossbyte.mapping.sparse import SparseState, initial_state
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
@@ -144,13 +144,13 @@ def _keep(
             problem.workers,
         )
     assert kept is not None
-    quantizers = (
+    image, text = (
         Quantizer(side.words.astype(np.float32), side.epsilon, settings.pull.cross_penalty, None)
         for side in state.sides
     )
-    codes = (side.codes for side in state.sides)
     settings = settings._replace(n_components=kept.n_dims)
-    learned = Learned(settings, *preparations, kept, *quantizers, *codes, history)
+    image_codes, text_codes = (side.codes for side in state.sides)
+    learned = Learned(settings, *preparations, kept, image, text, image_codes, text_codes, history)
     _check_result(learned)
     return learned.with_cross_term(settings.cross_term, problem.workers)
 

@@ -12,8 +12,8 @@ from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.mapping.linear import LinearSpace
-from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.mapping.space import SparseSpace
+from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.quantization import collaborative
 from crossbyte.quantization.collaborative import Pull

@@ -77,6 +77,9 @@ class Objective(NamedTuple):
         return float(sum(self))
 
 
+ZERO = Objective()
+
+
 class ObjectiveRecord(NamedTuple):
     """The objective after one block update.
 
@@ -207,8 +210,6 @@ TERMS: dict[str, Callable[[Problem, State], float]] = {
 }
 
 
-def measure(
-    problem: Problem, state: State, names: tuple[str, ...], known: Objective = Objective()
-) -> Objective:
+def measure(problem: Problem, state: State, names: tuple[str, ...], known: Objective = ZERO) -> Objective:
     """Measure the named terms again; the others are known."""
     return known._replace(**{name: TERMS[name](problem, state) for name in names})

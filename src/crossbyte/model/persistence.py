@@ -31,7 +31,7 @@ _LINEAR = ("image_matrix", "text_matrix")
 
 def contents_of(learned: Learned) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and JSON document of what was learned."""
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, NDArray[Any] | None] = {
         "image_codes": learned.image_codes,
         "text_codes": learned.text_codes,
         "history": np.array([record.terms for record in learned.history]),
@@ -44,11 +44,11 @@ def contents_of(learned: Learned) -> tuple[dict[str, NDArray[Any]], dict[str, An
     }
     for side, preparation in (("image", learned.image_preparation), ("text", learned.text_preparation)):
         arrays[f"{side}.mean"] = preparation.mean
-        arrays[f"{side}.components"] = preparation.components  # type: ignore[assignment]
+        arrays[f"{side}.components"] = preparation.components
         document[f"{side}.scale"] = preparation.scale
     for side, quantizer in (("image", learned.image_quantizer), ("text", learned.text_quantizer)):
         arrays[f"{side}.words"] = quantizer.words
-        arrays[f"{side}.cross_levels"] = quantizer.cross_levels  # type: ignore[assignment]
+        arrays[f"{side}.cross_levels"] = quantizer.cross_levels
         document[f"{side}.epsilon"] = quantizer.epsilon
     return {name: array for name, array in arrays.items() if array is not None}, document
 
@@ -97,9 +97,9 @@ def _preparation(arrays: Arrays, document: Mapping[str, Any], side: str) -> Prep
 def _space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
     if settings.mapping != "sparse":
         return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR))
-    parts = (arrays[f"space.{name}"] for name in _SPARSE[:3])
-    ridges = (arrays.get(f"space.{name}") for name in _SPARSE[3:])
-    return SparseSpace(*parts, *ridges, settings.weights, settings.query_map)
+    B, U, R = (arrays[f"space.{name}"] for name in _SPARSE[:3])
+    image_ridge, text_ridge = (arrays.get(f"space.{name}") for name in _SPARSE[3:])
+    return SparseSpace(B, U, R, image_ridge, text_ridge, settings.weights, settings.query_map)
 
 
 def _quantizer(arrays: Arrays, document: Mapping[str, Any], side: str, settings: Settings) -> Quantizer:

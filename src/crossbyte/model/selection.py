@@ -37,8 +37,11 @@ _FOUR = (0.1, 0.3, 0.5, 0.7)
 PAPER_GRID: Grid = {"sparsity": _FOUR, "text_weight": _FOUR, "alignment": _FOUR, "correlation": _FOUR}
 """ρ, η, λ and γ as in Sec. 6.1 of the paper."""
 
-EXTENDED_GRID: Grid = PAPER_GRID | {
-    name: (*_FOUR, 1.0, 2.0, 5.0) for name in ("text_weight", "alignment", "correlation")
+EXTENDED_GRID: Grid = {
+    "sparsity": _FOUR,
+    "text_weight": (*_FOUR, 1.0, 2.0, 5.0),
+    "alignment": (*_FOUR, 1.0, 2.0, 5.0),
+    "correlation": (*_FOUR, 1.0, 2.0, 5.0),
 }
 """The same, upwards: long codes of few text dimensions need η and λ of 1 and more. ρ stays below 1."""
 
@@ -80,8 +83,8 @@ def split_groups(
     n_groups = int(groups.max()) + 1
     if n_groups < MIN_GROUPS:
         raise InvalidInput(
-            f"choosing parameters needs held-out pairs: expected at least {MIN_GROUPS} groups, got {n_groups}; "
-            "give the parameters yourself, e.g. mapping='cca'"
+            f"choosing parameters needs held-out pairs: expected at least {MIN_GROUPS} groups, "
+            f"got {n_groups}; give the parameters yourself, e.g. mapping='cca'"
         )
     order = rng.permutation(n_groups)
     if max_pairs is not None and len(groups) > max_pairs:

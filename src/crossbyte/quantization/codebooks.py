@@ -85,7 +85,7 @@ def update_codebooks(
 
     def objective(candidate: Float64) -> tuple[float, Float64]:
         value, gradient = _value_gradient(candidate, codes, targets, penalty, workers)
-        return value + shrinkage * np.vdot(candidate, candidate), gradient + 2 * shrinkage * candidate
+        return _shrunk(value, gradient, candidate, shrinkage)
 
     return minimise(objective, words, word_counts(codes) + shrinkage, max_iter)
 
@@ -131,9 +131,13 @@ def update_shared_codebooks(
 
     def objective(candidate: Float64) -> tuple[float, Float64]:
         value, gradient = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
-        return value + shrinkage * np.vdot(candidate, candidate), gradient + 2 * shrinkage * candidate
+        return _shrunk(value, gradient, candidate, shrinkage)
 
     return minimise(objective, words, word_counts(codes[0]) + word_counts(codes[1]) + shrinkage, max_iter)
+
+
+def _shrunk(value: float, gradient: Float64, words: Float64, shrinkage: float) -> tuple[float, Float64]:
+    return value + shrinkage * float(np.vdot(words, words)), gradient + 2 * shrinkage * words
 
 
 def word_counts(codes: Codes) -> NDArray[np.intp]:

@@ -73,8 +73,8 @@ def blend(points: Float32, other: Float32, correlation: float) -> Float32:
     """The target (x + γ Dq) / (1 + γ) of one side, given the decoded other half of each pair."""
     if correlation == 0.0:
         return points
-    mixed: Float32 = (points + np.float32(correlation) * other) / np.float32(1.0 + correlation)
-    return mixed
+    mixed = (points + np.float32(correlation) * other) / np.float32(1.0 + correlation)
+    return np.asarray(mixed, dtype=np.float32)
 
 
 def encode(words: NDArray[np.floating], targets: Float32, penalty: CrossPenalty, workers: Workers) -> Codes:
