@@ -14,16 +14,16 @@ constexpr int64_t kStrip = 64;  // words whose products stay in registers
 
 // products[m, k] = target . word(m, k), summed over the dimensions in order.
 CROSSBYTE_INLINE void word_products(const Codebooks& books, const float* target, float* products) {
-    for (int64_t m = 0; m < books.n_codebooks; ++m) {
-        for (int64_t strip = 0; strip < kWords; strip += kStrip) {
-            const float* words = books.words_by_dim + m * books.n_dims * kWords + strip;
-            float sums[kStrip] = {};
-            for (int64_t j = 0; j < books.n_dims; ++j) {
-                const float t = target[j];
-                for (int64_t k = 0; k < kStrip; ++k) sums[k] += t * words[j * kWords + k];
-            }
-            std::copy(sums, sums + kStrip, products + m * kWords + strip);
+    constexpr int64_t kParts = kStrip / kFloats;
+    for (int64_t at = 0; at < books.n_codebooks * kWords; at += kStrip) {
+        const float* words = books.words_by_dim + (at / kWords) * books.n_dims * kWords + at % kWords;
+        Floats8 sums[kParts] = {};
+        for (int64_t j = 0; j < books.n_dims; ++j) {
+            const float t = target[j];
+#pragma GCC unroll 8
+            for (int64_t p = 0; p < kParts; ++p) sums[p] += t * view8(words + j * kWords + p * kFloats);
         }
+        for (int64_t p = 0; p < kParts; ++p) view8(products + at + p * kFloats) = sums[p];
     }
 }
 

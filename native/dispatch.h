@@ -5,6 +5,8 @@
 // multiply-add: -ffp-contract=off), so every level gives the same bits and tests can demand it.
 #pragma once
 
+#include <cstdint>
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define CROSSBYTE_HAS_AVX2 1
 #define CROSSBYTE_AVX2 __attribute__((target("avx2")))
@@ -20,6 +22,17 @@
 #endif
 
 namespace crossbyte {
+
+// Eight floats that the compiler keeps in one or two registers: element-wise, at every level.
+typedef float Floats8 __attribute__((vector_size(32), aligned(4), may_alias));
+constexpr int64_t kFloats = 8;
+
+CROSSBYTE_INLINE const Floats8& view8(const float* at) {
+    return *reinterpret_cast<const Floats8*>(at);
+}
+CROSSBYTE_INLINE Floats8& view8(float* at) {
+    return *reinterpret_cast<Floats8*>(at);
+}
 
 enum class Level { portable = 0, avx2 = 1 };
 

@@ -11,11 +11,24 @@ namespace {
 constexpr int kMaxRounds = 100;   // active-set rounds; a handful is usual
 constexpr int kMaxSweeps = 2000;  // coordinate sweeps within a round
 constexpr float kPenaltyFloor = 1e-3f;
+constexpr int64_t kLanes = 16;
 
 CROSSBYTE_INLINE float shrink(float value, float by) {
     if (value > by) return value - by;
     if (value < -by) return value + by;
     return 0.0f;
+}
+
+CROSSBYTE_INLINE float largest_size(const float* values, int64_t n) {
+    float lanes[kLanes] = {};
+    int64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes)
+        for (int64_t l = 0; l < kLanes; ++l) {
+            const float size = std::fabs(values[j + l]);
+            lanes[l] = size > lanes[l] ? size : lanes[l];
+        }
+    for (; j < n; ++j) lanes[0] = std::max(lanes[0], std::fabs(values[j]));
+    return *std::max_element(lanes, lanes + kLanes);
 }
 
 // One sample: the atoms in use, their weights, and what of q they leave unexplained (c = q - G s).
@@ -33,14 +46,24 @@ struct Sample {
     Sample(int64_t n, const float* g) : n_atoms(n), gram(g), correlations(n), is_active(n, 0) {}
 };
 
+// c = q - G s, four atoms at a time so that c is read and written less often.
 CROSSBYTE_INLINE void recompute_correlations(Sample& s, const float* q) {
     float* __restrict c = s.correlations.data();
-    std::copy(q, q + s.n_atoms, c);
-    for (size_t a = 0; a < s.active.size(); ++a) {
+    const int64_t n = s.n_atoms;
+    std::copy(q, q + n, c);
+    size_t a = 0;
+    for (; a + 4 <= s.active.size(); a += 4) {
+        const float* __restrict r0 = s.gram + s.active[a] * n;
+        const float* __restrict r1 = s.gram + s.active[a + 1] * n;
+        const float* __restrict r2 = s.gram + s.active[a + 2] * n;
+        const float* __restrict r3 = s.gram + s.active[a + 3] * n;
+        const float w0 = s.weights[a], w1 = s.weights[a + 1], w2 = s.weights[a + 2], w3 = s.weights[a + 3];
+        for (int64_t j = 0; j < n; ++j) c[j] -= (w0 * r0[j] + w1 * r1[j]) + (w2 * r2[j] + w3 * r3[j]);
+    }
+    for (; a < s.active.size(); ++a) {
+        const float* __restrict row = s.gram + s.active[a] * n;
         const float weight = s.weights[a];
-        if (weight == 0.0f) continue;
-        const float* __restrict row = s.gram + s.active[a] * s.n_atoms;
-        for (int64_t j = 0; j < s.n_atoms; ++j) c[j] -= weight * row[j];
+        for (int64_t j = 0; j < n; ++j) c[j] -= weight * row[j];
     }
 }
 
@@ -62,10 +85,19 @@ CROSSBYTE_INLINE void drop_zero_weights(Sample& s) {
 // that violate at first would end at zero again.
 CROSSBYTE_INLINE bool add_violators(Sample& s, float bound) {
     s.violators.clear();
-    for (int32_t j = 0; j < s.n_atoms; ++j) {
-        const float size = std::fabs(s.correlations[j]);
-        if (size > bound && !s.is_active[j]) s.violators.emplace_back(-size, j);
+    const float* c = s.correlations.data();
+    const auto judge = [&](int64_t j) {
+        const float size = std::fabs(c[j]);
+        if (size > bound && !s.is_active[j]) s.violators.emplace_back(-size, static_cast<int32_t>(j));
+    };
+    int64_t j = 0;
+    for (; j + kLanes <= s.n_atoms; j += kLanes) {
+        int any = 0;  // most groups of atoms hold no violator
+        for (int64_t l = 0; l < kLanes; ++l) any |= std::fabs(c[j + l]) > bound;
+        if (!any) continue;
+        for (int64_t l = 0; l < kLanes; ++l) judge(j + l);
     }
+    for (; j < s.n_atoms; ++j) judge(j);
     const size_t take = std::min(s.violators.size(), std::max<size_t>(8, s.active.size()));
     std::partial_sort(s.violators.begin(), s.violators.begin() + take, s.violators.end());
     for (size_t v = 0; v < take; ++v) {
@@ -109,9 +141,7 @@ CROSSBYTE_INLINE void descend(Sample& s, float z, float tolerance) {
 }
 
 CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance) {
-    float scale = z;
-    for (int64_t j = 0; j < s.n_atoms; ++j) scale = std::max(scale, kPenaltyFloor * std::fabs(q[j]));
-    const float slack = tolerance * scale;
+    const float slack = tolerance * std::max(z, kPenaltyFloor * largest_size(q, s.n_atoms));
     recompute_correlations(s, q);
     for (int round = 0; round < kMaxRounds; ++round) {
         const bool grew = add_violators(s, z + slack);

@@ -16,11 +16,14 @@ from functools import cache
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["BLOCK_ROWS", "Workers", "row_blocks"]
+__all__ = ["BLOCK_ROWS", "Workers", "row_blocks", "sample_rows"]
 
 BLOCK_ROWS = 4096
+SAMPLE_ROWS = 20_000  # enough for any start; the alternation itself always sees every row
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +32,13 @@ Result = TypeVar("Result")
 def row_blocks(n_rows: int) -> list[slice]:
     """Cut ``n_rows`` rows into the canonical blocks."""
     return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
+
+
+def sample_rows(n_rows: int, rng: np.random.Generator) -> NDArray[np.intp] | None:
+    """Choose the rows that initialisations learn from, in order; None where all are few enough."""
+    if n_rows <= SAMPLE_ROWS:
+        return None
+    return np.sort(rng.choice(n_rows, SAMPLE_ROWS, replace=False))
 
 
 def available_cores() -> int:

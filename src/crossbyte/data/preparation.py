@@ -74,7 +74,7 @@ class Preparation:
     def apply(self, raw: Raw, workers: Workers) -> Rows:
         """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
         if _is_sparse(raw) and self.components is None:
-            return self._apply_sparse(raw, workers)
+            return self._apply_sparse(sparse.csr_matrix(raw), workers)
         prepared = np.empty((raw.shape[0], self.n_dims), dtype=np.float32)
 
         def prepare(rows: slice) -> None:

@@ -7,6 +7,7 @@ returns a new one in which its block is optimal with the others fixed. Before th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,13 @@ from crossbyte.blocks import Workers, row_blocks
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
 from crossbyte.mapping.bounded import bounded_least_squares
+from crossbyte.mapping.linear import place
 
 __all__ = [
     "SparseState",
     "SparseWeights",
     "Targets",
+    "extended_state",
     "fold_in",
     "image_lasso",
     "initial_state",
@@ -38,6 +41,8 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 _EIGEN_CUT = 1e-6  # of the largest: directions that the texts do not have
+_ROWS_AT_ONCE = 512  # of a block, whose right-hand sides are solved together
+_TOLERANCE = 1e-3  # of the lasso during training, where the next round starts from here; 1e-4 elsewhere
 
 
 class SparseWeights(NamedTuple):
@@ -69,6 +74,8 @@ class SparseState(NamedTuple):
     """(A, D) image map, rows in the unit ball"""
     S: sparse.csr_matrix
     """(N, A) float32 sparse codes of the images"""
+    gram: Float64
+    """(A, A), S'S: what the updates of B and R share"""
     image_points: Float32
     """(N, D), X' = S R"""
     text_points: Float32
@@ -93,16 +100,25 @@ def initial_state(
     B = _unit_rows(rng.standard_normal((n_atoms, X.shape[1])))
     R = _unit_rows(rng.standard_normal((n_atoms, n_dims)))
     U = _basis_in_span(Y, n_dims, rng, workers)
-    S = image_lasso(X, B, weights, workers)
-    image_points = _image_points(S, R, workers)
-    text_points = np.empty((Y.shape[0], n_dims), dtype=np.float32)
-    solve = minimum_norm_map(U)
+    return state_of(
+        B, U, R, image_lasso(X, B, weights, workers), place(Y, minimum_norm_map(U), workers), workers
+    )
 
-    def place(rows: slice) -> None:
-        text_points[rows] = Y[rows].times(solve)
 
-    workers.each(place, Y.shape[0])
-    return SparseState(B, U, R, S, image_points, text_points)
+def state_of(
+    B: Float64, U: Float64, R: Float64, S: sparse.csr_matrix, text_points: Float32, workers: Workers
+) -> SparseState:
+    """Put a state together from its independent parts."""
+    return SparseState(B, U, R, S, _code_gram(S, workers), _image_points(S, R, workers), text_points)
+
+
+def extended_state(
+    state: SparseState, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
+) -> SparseState:
+    """Take B, U and R of a state learned on some pairs to more pairs, whose S and Y' are solved for."""
+    S = fold_in_codes(state.B, state.U, state.R, X, Y, weights, workers)
+    new = state_of(state.B, state.U, state.R, S, np.empty((X.shape[0], len(state.U)), np.float32), workers)
+    return update_text_points(new, Y, None, weights, workers)
 
 
 def minimum_norm_map(U: Float64) -> Float64:
@@ -112,11 +128,7 @@ def minimum_norm_map(U: Float64) -> Float64:
 
 def image_lasso(X: Rows, B: Float64, weights: SparseWeights, workers: Workers) -> sparse.csr_matrix:
     """Sparse codes of images on their own: argmin |x - s B|² + ρ|s|₁ (the paper's image query)."""
-
-    def products(rows: slice) -> Any:
-        return X[rows].times(B.T.astype(np.float32))
-
-    return _solve_lasso(B @ B.T, products, None, X.shape[0], weights, workers)
+    return _solve_lasso(B @ B.T, lambda rows: X[rows].dense(), B.T, None, X.shape[0], weights, workers)
 
 
 def update_text_points(
@@ -125,7 +137,7 @@ def update_text_points(
     """Y' = (D Q + η Y U' + λ X') (η U U' + (λ + 1) I)⁻¹."""
     tie = 0.0 if targets is None else 1.0
     eta, lam = weights.text_weight, weights.alignment
-    inverse = _symmetric_pinv(eta * state.U @ state.U.T + (lam + tie) * np.eye(len(state.U)))
+    inverse = _text_inverse(state.U, weights, tie)
     points = np.empty_like(state.text_points)
 
     def update(rows: slice) -> None:
@@ -144,14 +156,13 @@ def update_sparse_codes(
     """S: a lasso on [X, C P + λ Y'] over the stacked dictionary [B, sqrt(λ + 1) R]."""
     tie = 0.0 if targets is None else 1.0
     lam, B, R = weights.alignment, state.B, state.R
+
+    def stack(rows: slice) -> Float32:
+        return _beside(X[rows].dense(), _image_wish(state, targets, lam, rows))
+
     gram = B @ B.T + (lam + tie) * R @ R.T
-    B32, R32 = B.T.astype(np.float32), R.T.astype(np.float32)
-
-    def products(rows: slice) -> Any:
-        return X[rows].times(B32) + _image_wish(state, targets, lam, rows).astype(np.float32) @ R32
-
-    S = _solve_lasso(gram, products, state.S, X.shape[0], weights, workers)
-    return state._replace(S=S, image_points=_image_points(S, R, workers))
+    S = _solve_lasso(gram, stack, np.hstack([B, R]).T, state.S, X.shape[0], weights, workers, _TOLERANCE)
+    return state._replace(S=S, gram=_code_gram(S, workers), image_points=_image_points(S, R, workers))
 
 
 def update_text_basis(state: SparseState, Y: Rows, workers: Workers) -> SparseState:
@@ -167,13 +178,10 @@ def update_text_basis(state: SparseState, Y: Rows, workers: Workers) -> SparseSt
 
 def update_image_dictionary(state: SparseState, X: Rows, workers: Workers) -> SparseState:
     """B: min |X - S B|² with rows in the unit ball."""
-
-    def sums(rows: slice) -> tuple[Float64, Float64]:
-        S = state.S[rows].astype(np.float64)
-        return (S.T @ S).toarray(), S.T @ X[rows].dense().astype(np.float64)
-
-    G, H = workers.total(sums, X.shape[0])
-    return state._replace(B=bounded_least_squares(G, H, state.B))
+    H = workers.total(
+        lambda rows: state.S[rows].astype(np.float64).T @ X[rows].dense().astype(np.float64), X.shape[0]
+    )
+    return state._replace(B=bounded_least_squares(state.gram, H, state.B))
 
 
 def update_image_map(
@@ -184,42 +192,54 @@ def update_image_map(
     if lam + tie == 0.0:
         return state  # nothing ties R to anything yet
 
-    def sums(rows: slice) -> tuple[Float64, Float64]:
-        S = state.S[rows].astype(np.float64)
-        return (S.T @ S).toarray(), S.T @ (_image_wish(state, targets, lam, rows) / (lam + tie))
-
-    G, H = workers.total(sums, len(state.image_points))
-    R = bounded_least_squares(G, H, state.R)
+    H = workers.total(
+        lambda rows: state.S[rows].astype(np.float64).T @ _image_wish(state, targets, lam, rows),
+        len(state.image_points),
+    )
+    R = bounded_least_squares(state.gram, H / (lam + tie), state.R)
     return state._replace(R=R, image_points=_image_points(state.S, R, workers))
 
 
 def fold_in(
     B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
 ) -> tuple[Float32, Float32]:
-    """Points X' and Y' of new pairs: the minimum of the mapping objective over S and Y', B, U, R fixed.
+    """Points X' and Y' of new pairs: the minimum of the mapping objective over S and Y', B, U, R fixed."""
+    S = fold_in_codes(B, U, R, X, Y, weights, workers)
+    image_points, inverse = _image_points(S, R, workers), _text_inverse(U, weights, 0.0)
+    eta, lam = weights.text_weight, weights.alignment
+    text_points = np.empty_like(image_points)
+
+    def one_block(rows: slice) -> None:
+        text_points[rows] = (eta * Y[rows].times(U.T) + lam * image_points[rows]) @ inverse
+
+    workers.each(one_block, X.shape[0])
+    return image_points, text_points
+
+
+def fold_in_codes(
+    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
+) -> sparse.csr_matrix:
+    """Sparse codes of new pairs at that minimum.
 
     Y' has a closed form given v = s R, namely (η y U' + λ v) A⁻¹ with A = η U U' + λ I. Put back in, what
     is left is one lasso in s, with Gram matrix B B' + R (λ I - λ² A⁻¹) R' and right-hand side
     x B' + η λ y U' A⁻¹ R'; so no alternation is needed.
     """
     eta, lam = weights.text_weight, weights.alignment
-    inverse = _symmetric_pinv(eta * U @ U.T + lam * np.eye(len(U)))
+    inverse = _text_inverse(U, weights, 0.0)
     gram = B @ B.T + R @ (lam * np.eye(len(U)) - lam**2 * inverse) @ R.T
-    lift = (eta * lam * inverse @ R.T).astype(np.float32)
-    B32, U32 = B.T.astype(np.float32), U.T.astype(np.float32)
+    dictionary = np.vstack([B.T, eta * lam * inverse @ R.T])
 
-    def products(rows: slice) -> Any:
-        return X[rows].times(B32) + Y[rows].times(U32) @ lift
+    def stack(rows: slice) -> Float32:
+        return _beside(X[rows].dense(), Y[rows].times(U.T))
 
-    S = _solve_lasso(gram, products, None, X.shape[0], weights, workers)
-    image_points = _image_points(S, R, workers)
-    text_points = np.empty_like(image_points)
+    return _solve_lasso(gram, stack, dictionary, None, X.shape[0], weights, workers)
 
-    def place(rows: slice) -> None:
-        text_points[rows] = (eta * Y[rows].times(U.T) + lam * image_points[rows]) @ inverse
 
-    workers.each(place, X.shape[0])
-    return image_points, text_points
+def _text_inverse(U: Float64, weights: SparseWeights, tie: float) -> Float64:
+    """(η U U' + (λ + tie) I)⁻¹, of minimum norm where a direction is missing (λ = 0)."""
+    matrix = weights.text_weight * U @ U.T + (weights.alignment + tie) * np.eye(len(U))
+    return np.asarray(np.linalg.pinv(matrix, rcond=_EIGEN_CUT, hermitian=True), dtype=np.float64)
 
 
 def _image_wish(state: SparseState, targets: Targets | None, lam: float, rows: slice) -> Float64:
@@ -230,28 +250,39 @@ def _image_wish(state: SparseState, targets: Targets | None, lam: float, rows: s
 
 def _solve_lasso(
     gram: Float64,
-    products: Any,
+    stack: Callable[[slice], Float32],
+    dictionary: Float64,
     start: sparse.csr_matrix | None,
     n_rows: int,
     weights: SparseWeights,
     workers: Workers,
+    tolerance: float = 1e-4,
 ) -> sparse.csr_matrix:
-    """Lasso block by block; ``products(rows)`` gives the right-hand sides of a block."""
-    G = gram.astype(np.float32)
+    """Lasso block by block; ``stack(rows)`` times ``dictionary`` gives the right-hand sides of a block."""
+    G, W = gram.astype(np.float32), dictionary.astype(np.float32)
 
     def solve(rows: slice) -> sparse.csr_matrix:
-        q = np.ascontiguousarray(products(rows), dtype=np.float32)
-        # |x - sB|² + ρ|s|₁ is twice 1/2 s'Gs - q's + (ρ/2)|s|₁; ratio mode follows SLEP's rFlag.
-        z = (
-            weights.sparsity * np.abs(q).max(axis=1)
-            if weights.ratio
-            else np.full(len(q), weights.sparsity / 2)
-        )
-        warm = start[rows] if start is not None else sparse.csr_matrix(q.shape, dtype=np.float32)
-        return kernels.lasso(G, q, z.astype(np.float32), warm)
+        values = stack(rows)
+        parts = []
+        # A part's products fit in the cache of a core, a block's would not.
+        for at in range(0, len(values), _ROWS_AT_ONCE):
+            q = values[at : at + _ROWS_AT_ONCE] @ W
+            warm = _empty(q.shape) if start is None else start[rows.start + at : rows.start + at + len(q)]
+            parts.append(kernels.lasso(G, q, _penalties(q, weights), warm, tolerance))
+        return sparse.vstack(parts, format="csr")
 
-    blocks = list(workers.map(solve, row_blocks(n_rows)))
-    return sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+    return sparse.vstack(list(workers.map(solve, row_blocks(n_rows))), format="csr")
+
+
+def _penalties(q: Float32, weights: SparseWeights) -> Float32:
+    """Z per row: |x - sB|² + ρ|s|₁ is twice ½ s'Gs - q's + (ρ/2)|s|₁; ratio mode follows SLEP's rFlag."""
+    if weights.ratio:
+        return (weights.sparsity * np.abs(q).max(axis=1)).astype(np.float32)
+    return np.full(len(q), weights.sparsity / 2, dtype=np.float32)
+
+
+def _empty(shape: Any) -> sparse.csr_matrix:
+    return sparse.csr_matrix(shape, dtype=np.float32)
 
 
 def _image_points(S: sparse.csr_matrix, R: Float64, workers: Workers) -> Float32:
@@ -262,6 +293,18 @@ def _image_points(S: sparse.csr_matrix, R: Float64, workers: Workers) -> Float32
 
     workers.each(place, S.shape[0])
     return points
+
+
+def _code_gram(S: sparse.csr_matrix, workers: Workers) -> Float64:
+    def products(rows: slice) -> Float64:
+        block = S[rows].astype(np.float64)
+        return np.asarray((block.T @ block).toarray())
+
+    return np.asarray(workers.total(products, S.shape[0]))
+
+
+def _beside(left: Any, right: Any) -> Float32:
+    return np.hstack([left, right]).astype(np.float32)
 
 
 def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Workers) -> Float64:
@@ -284,8 +327,3 @@ def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Work
 def _unit_rows(rows: Float64) -> Float64:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(lengths, np.finfo(float).tiny)
-
-
-def _symmetric_pinv(matrix: Float64) -> Float64:
-    """Inverse, or minimum-norm inverse where a direction is missing (λ = 0)."""
-    return np.asarray(np.linalg.pinv(matrix, rcond=_EIGEN_CUT, hermitian=True), dtype=np.float64)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
+from crossbyte.blocks import Workers, sample_rows
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import NumericalError
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.mapping.space import SparseSpace
-from crossbyte.mapping.sparse import SparseState, initial_state
+from crossbyte.mapping.sparse import SparseState, extended_state, initial_state
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
@@ -89,27 +89,18 @@ def fit_linear_space(
 def _start_sparse(
     problem: Problem, settings: Settings, rng: np.random.Generator, report: ProgressCallback
 ) -> SparseState:
-    """The mapping on its own, before any quantizer."""
+    """The mapping on its own, before any quantizer; of many pairs, a sample teaches B, U and R enough."""
+    X, Y, weights, workers = problem.images, problem.texts, problem.weights, problem.workers
+    rows = sample_rows(X.shape[0], rng)
+    some = problem if rows is None else problem._replace(images=X[rows], texts=Y[rows])
     start = initial_state(
-        problem.images,
-        problem.texts,
-        settings.n_atoms,
-        settings.n_components,
-        settings.weights,
-        rng,
-        problem.workers,
+        some.images, some.texts, settings.n_atoms, settings.n_components, weights, rng, workers
     )
-    blocks = mapping_blocks(settings.weights.ratio)
-    state, _ = alternate(
-        problem,
-        State(start),
-        blocks,
-        settings.max_iter,
-        settings.tol,
-        _reporter("space", settings, len(blocks), report),
-    )
+    blocks = mapping_blocks(weights.ratio)
+    tell = _reporter("space", settings, len(blocks), report)
+    state, _ = alternate(some, State(start), blocks, settings.max_iter, settings.tol, tell)
     assert isinstance(state.mapping, SparseState)
-    return state.mapping
+    return state.mapping if rows is None else extended_state(state.mapping, X, Y, weights, workers)
 
 
 def _reporter(stage: str, settings: Settings, n_blocks: int, report: ProgressCallback) -> Any:

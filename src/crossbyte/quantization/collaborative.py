@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte import kernels
-from crossbyte.blocks import Workers
+from crossbyte.blocks import Workers, sample_rows
 from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks
 
@@ -105,11 +105,19 @@ def improve(words: Float64, targets: Float32, penalty: CrossPenalty, codes: Code
 def initial_side(
     points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Workers
 ) -> Side:
-    """Composite quantization of one side on its own, from residual k-means."""
-    words = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
-    codes = encode(words, points, CrossPenalty(0.0, 0.0), workers)
+    """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
+    chosen = sample_rows(len(points), rng)
+    some = points if chosen is None else points[chosen]
+    words = codebooks.residual_codebooks(some, n_codebooks, rng, workers)
+    side = refine(_coded(words, some, CrossPenalty(0.0, 0.0), workers), some, pull, workers)
+    return side if chosen is None else _coded(side.words, points, pull.penalty(side.epsilon), workers)
+
+
+def _coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Workers) -> Side:
+    """Code the points from nothing with these words."""
+    codes = encode(words, points, penalty, workers)
     side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
-    return refine(update_epsilon(side, workers), points, pull, workers)
+    return update_epsilon(side, workers)
 
 
 def refine(side: Side, points: Float32, pull: Pull, workers: Workers, n_rounds: int = 5) -> Side:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from crossbyte.blocks import Workers
 
@@ -16,16 +17,13 @@ __all__ = ["kmeans", "nearest"]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-_MAX_POINTS_PER_WORD = 100  # more points hardly move a centre, and cost time
+_ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core
 
 
 def kmeans(
     points: Float32, n_words: int, rng: np.random.Generator, workers: Workers, n_iter: int = 12
 ) -> Float64:
     """Return (n_words, d) centres; with fewer points than words, points are repeated."""
-    limit = n_words * _MAX_POINTS_PER_WORD
-    if len(points) > limit:
-        points = points[np.sort(rng.choice(len(points), limit, replace=False))]
     order = rng.permutation(len(points))
     centres = points[np.resize(order, n_words)].astype(np.float64)
     if len(points) <= n_words:
@@ -42,11 +40,15 @@ def nearest(points: Float32, centres: Float64, workers: Workers) -> tuple[NDArra
     errors = np.empty(len(points), dtype=np.float32)
     table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
 
-    def assign(rows: slice) -> None:
-        block = points[rows]
-        scores = offsets - 2 * (block @ table)
-        labels[rows] = best = scores.argmin(axis=1)
-        errors[rows] = scores[np.arange(len(block)), best] + np.einsum("nd,nd->n", block, block)
+    def assign(block: slice) -> None:
+        for start in range(block.start, block.stop, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, block.stop))
+            scores = points[rows] @ table
+            scores *= -2
+            scores += offsets
+            labels[rows] = best = scores.argmin(axis=1)
+            errors[rows] = scores[np.arange(len(best)), best]
+        errors[block] += np.einsum("nd,nd->n", points[block], points[block])
 
     workers.each(assign, len(points))
     return labels, errors
@@ -54,8 +56,10 @@ def nearest(points: Float32, centres: Float64, workers: Workers) -> tuple[NDArra
 
 def _means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
     counts = np.bincount(labels, minlength=len(centres))
-    sums = np.zeros_like(centres)
-    np.add.at(sums, labels, points)
+    members = sparse.csr_matrix(
+        (np.ones(len(labels)), (labels, np.arange(len(labels)))), (len(centres), len(labels))
+    )
+    sums = np.asarray(members @ points.astype(np.float64))
     empty = np.flatnonzero(counts == 0)
     # An empty word takes over the worst-served points, one each.
     sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
