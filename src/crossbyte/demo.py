@@ -322,12 +322,14 @@ def _print_reading(console: Console, world: World, shown: Fitted, paper: Fitted)
     say(
         f'Settings: mapping="cca", n_components={COMPONENTS}, a canonical space, which is good at finding '
         "the partner of an unseen item; correlation=1 pulls the two codes of a pair together; "
-        'cross_term="stored" adds each item\'s own cross term, where the paper takes it for constant.'
+        'cross_term="stored" adds each item\'s own cross term; taking it for constant, as the paper '
+        "does, costs recall on unseen items."
     )
     say(
-        f'The paper\'s own space (mapping="sparse", n_atoms={ATOMS}, its weights) at {SHOWN_BYTES} bytes: @10 {recalls[0]} '
-        f"text→image, {recalls[1]} image→text, fitted in {paper.seconds:.1f} s. It is made for finding "
-        "documents of a kind among those trained on, whose codes have seen both halves."
+        f'The paper\'s own space (mapping="sparse", n_atoms={ATOMS}, its weights) at {SHOWN_BYTES} bytes: '
+        f"@10 {recalls[0]} text→image, {recalls[1]} image→text, fitted in "
+        f"{paper.seconds:.1f} s. It is made for finding documents of a kind among those trained on, "
+        "whose codes have seen both halves."
     )
 
 
