@@ -1,0 +1,346 @@
+"""Choosing parameters: splits by group, the rules, the limits, and what mapping="auto" records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbyte import CMCQ, InvalidInput
+from crossbyte.data.synthetic import make_pairs
+from crossbyte.model import auto, fitting
+from crossbyte.model.selection import (
+    EXTENDED_GRID,
+    MAX_FITS,
+    MAX_PAIRS,
+    PAIR_GRID,
+    PAPER_GRID,
+    Trial,
+    pick,
+    select_by_labels,
+    select_by_pairs,
+    split_groups,
+)
+
+PAIRS = make_pairs(240, 12, 20, n_classes=4, random_state=2)
+SMALL = {"n_bits": 8, "n_components": 4, "n_atoms": 16, "max_iter": 2, "random_state": 0}
+
+
+class SpyCMCQ(CMCQ):
+    """Remembers the first image column and the groups of every fit; a class attribute survives clone."""
+
+    fits: list[tuple[np.ndarray, Any]] = []
+
+    def fit(self, images: Any, texts: Any, groups: Any = None) -> SpyCMCQ:
+        SpyCMCQ.fits.append((images[:, 0].copy(), groups))
+        return super().fit(images, texts, groups)
+
+
+@pytest.fixture
+def spy() -> SpyCMCQ:
+    SpyCMCQ.fits.clear()
+    return SpyCMCQ(**SMALL, mapping="cca")
+
+
+# Splits
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_group_is_never_on_both_sides(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = np.unique(rng.integers(60, size=300), return_inverse=True)[1]
+    split = split_groups(groups, rng)
+    assert not set(groups[split.train]) & set(groups[split.held_out])
+    assert sorted([*split.train, *split.held_out]) == list(range(300))
+    n_groups = groups.max() + 1
+    assert len(set(groups[split.held_out])) == round(0.1 * n_groups)
+
+
+def test_the_same_seed_gives_the_same_split() -> None:
+    one, two = (split_groups(np.arange(50), np.random.default_rng(4)) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_more_pairs_than_allowed_are_sampled_by_group() -> None:
+    groups = np.arange(1000) // 5
+    split = split_groups(groups, np.random.default_rng(0), max_pairs=300)
+    used = np.concatenate([split.train, split.held_out])
+    assert len(used) <= 300
+    counts = np.bincount(groups[used])
+    assert set(counts) <= {0, 5}
+    assert MAX_PAIRS == 20_000
+
+
+def test_split_of_very_many_pairs_uses_at_most_20000() -> None:
+    split = split_groups(np.arange(50_000), np.random.default_rng(0))
+    assert 19_000 < len(split.train) + len(split.held_out) <= 20_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_of_very_different_size_do_not_break_the_limit(seed: int) -> None:
+    groups = np.concatenate([np.zeros(190, dtype=np.intp), np.arange(1, 111)])
+    split = split_groups(groups, np.random.default_rng(seed), max_pairs=200)
+    assert 20 <= len(split.train) + len(split.held_out) <= 200
+
+
+def test_too_few_groups_are_refused() -> None:
+    assert len(split_groups(np.arange(20), np.random.default_rng(0)).held_out) == 2
+    with pytest.raises(InvalidInput, match="at least 20 groups, got 19"):
+        split_groups(np.arange(190) % 19, np.random.default_rng(0))
+
+
+# The rule
+
+
+def trials(name: str, *rows: tuple[float, float, float]) -> list[Trial]:
+    return [Trial({name: value}, score, error) for value, score, error in rows]
+
+
+def test_correlation_is_the_largest_within_one_standard_error() -> None:
+    rows = ((0.0, 0.50, 0.02), (0.3, 0.52, 0.02), (1.0, 0.505, 0.01), (3.0, 0.499, 0.01))
+    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 1.0}
+
+
+def test_correlation_does_not_go_beyond_one_standard_error() -> None:
+    rows = ((0.3, 0.52, 0.001), (1.0, 0.515, 0.5), (3.0, 0.1, 0.5))
+    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 0.3}
+
+
+def test_other_parameters_are_simply_the_best() -> None:
+    rows = ((0.1, 0.52, 0.02), (1.0, 0.51, 0.02))
+    assert pick(trials("cross_penalty", *rows), "cross_penalty").params == {"cross_penalty": 0.1}
+
+
+def test_without_a_standard_error_correlation_is_the_best() -> None:
+    rows = ((0.1, 0.52, 0.0), (5.0, 0.52, 0.0))
+    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 0.1}
+
+
+# The grids
+
+
+def test_the_paper_grid_is_the_papers() -> None:
+    assert list(PAPER_GRID) == ["sparsity", "text_weight", "alignment", "correlation"]
+    assert set(PAPER_GRID.values()) == {(0.1, 0.3, 0.5, 0.7)}
+    assert max(EXTENDED_GRID["alignment"]) == 5.0
+    assert set(EXTENDED_GRID) == set(PAPER_GRID)
+
+
+# By labels
+
+
+def planted_space() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels that only a space of more than one dimension can tell apart."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(240) % 6
+    angle = labels * np.pi / 3
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    images, texts = (
+        circle @ rng.standard_normal((2, 8)) + 0.05 * rng.standard_normal((240, 8)) for _ in "it"
+    )
+    return images, texts, labels
+
+
+def test_labels_choose_the_planted_better_value(spy: SpyCMCQ) -> None:
+    images, texts, labels = planted_space()
+    selection = select_by_labels(spy, images, texts, labels, {"n_components": (1, 2)})
+    by_value = {trial.params["n_components"]: trial.score for trial in selection.trials}
+    assert selection.params == {"n_components": 2}
+    assert by_value[2] > by_value[1] + 0.1
+    assert spy.n_components == 4
+    assert not hasattr(spy, "_learned")
+
+
+def test_labels_never_fit_on_held_out_rows(spy: SpyCMCQ) -> None:
+    grid = {"correlation": (0.1, 0.3), "cross_penalty": (0.1, 1.0)}
+    selection = select_by_labels(spy, PAIRS.images, PAIRS.texts, PAIRS.labels, grid)
+    sizes = {len(column) for column, _ in SpyCMCQ.fits}
+    assert sizes == {216}
+    seen = [frozenset(column.tolist()) for column, _ in SpyCMCQ.fits]
+    assert len(set(seen)) == 1
+    assert len(set(PAIRS.images[:, 0].tolist()) - seen[0]) == 24
+    assert len(SpyCMCQ.fits) == len(selection.trials) == 3
+
+
+def test_labels_may_be_one_column_or_a_table(spy: SpyCMCQ) -> None:
+    table = PAIRS.labels[:, None] == np.arange(4)
+    grid = {"correlation": (0.3, 0.7)}
+    by_table, by_column = (
+        select_by_labels(spy, PAIRS.images, PAIRS.texts, labels, grid) for labels in (table, PAIRS.labels)
+    )
+    assert by_table == by_column
+
+
+@pytest.mark.parametrize("labels", [np.zeros(239), np.zeros((239, 3)), np.zeros((240, 2, 2))])
+def test_labels_that_do_not_fit_are_refused(spy: SpyCMCQ, labels: np.ndarray) -> None:
+    with pytest.raises(InvalidInput, match="labels: expected one row per pair"):
+        select_by_labels(spy, PAIRS.images, PAIRS.texts, labels)
+    assert not SpyCMCQ.fits
+
+
+@pytest.mark.parametrize("select", [select_by_labels, select_by_pairs])
+def test_an_unknown_parameter_in_the_grid_is_refused_before_any_fit(spy: SpyCMCQ, select: Any) -> None:
+    extra = (PAIRS.labels,) if select is select_by_labels else ()
+    with pytest.raises((InvalidInput, KeyError)):
+        select(spy, PAIRS.images, PAIRS.texts, *extra, grid={"colour": (1, 2)})
+    assert not SpyCMCQ.fits
+
+
+@pytest.mark.parametrize("seed", [np.random.RandomState, np.random.default_rng])
+def test_selection_accepts_any_random_state_that_fit_accepts(seed: Any) -> None:
+    model = CMCQ(**(SMALL | {"random_state": seed(0)}), mapping="cca")
+    selection = select_by_pairs(model, PAIRS.images, PAIRS.texts, grid={"correlation": (0.3,)})
+    assert selection.params == {"correlation": 0.3}
+
+
+# By pairs
+
+
+@pytest.mark.parametrize("max_fits", [1, 3, 8])
+def test_pairs_obey_the_number_of_fits(spy: SpyCMCQ, max_fits: int) -> None:
+    grid = {"correlation": (0.0, 0.3, 1.0, 3.0, 10.0), "cross_penalty": (0.01, 0.1, 1.0, 3.0, 10.0)}
+    selection = select_by_pairs(spy, PAIRS.images, PAIRS.texts, grid=grid, max_fits=max_fits)
+    assert len(SpyCMCQ.fits) == len(selection.trials) == max_fits
+    assert set(selection.params) == set(grid)
+    assert selection.params in [trial.params for trial in selection.trials]
+
+
+def test_pairs_try_at_most_eight_fits_by_default(spy: SpyCMCQ) -> None:
+    selection = select_by_pairs(spy, PAIRS.images, PAIRS.texts)
+    assert len(SpyCMCQ.fits) <= MAX_FITS == 8
+    assert set(selection.params) == set(PAIR_GRID)
+    assert all(0 <= trial.score <= 1 and trial.standard_error >= 0 for trial in selection.trials)
+
+
+def test_pairs_follow_the_rule_for_correlation(spy: SpyCMCQ) -> None:
+    selection = select_by_pairs(spy, PAIRS.images, PAIRS.texts, grid={"correlation": (0.0, 1.0, 10.0)})
+    assert selection.params == pick(selection.trials, "correlation").params
+
+
+def test_pairs_split_by_group_and_pass_the_groups_on(spy: SpyCMCQ) -> None:
+    groups = np.arange(240) // 4
+    select_by_pairs(spy, PAIRS.images, PAIRS.texts, groups, grid={"correlation": (0.3,)})
+    column, passed = SpyCMCQ.fits[0]
+    rows = np.flatnonzero(np.isin(PAIRS.images[:, 0], column))
+    assert len(rows) == 216
+    assert set(np.bincount(groups[rows])) <= {0, 4}
+    np.testing.assert_array_equal(np.unique(passed, return_inverse=True)[1],
+                                  np.unique(groups[rows], return_inverse=True)[1])  # fmt: skip
+
+
+def test_the_model_given_is_not_changed(spy: SpyCMCQ) -> None:
+    before = spy.get_params()
+    select_by_pairs(spy, PAIRS.images, PAIRS.texts, grid={"correlation": (0.0, 1.0)})
+    assert spy.get_params() == before
+    assert not hasattr(spy, "_learned")
+
+
+# mapping="auto"
+
+
+@pytest.fixture(scope="module")
+def chosen() -> CMCQ:
+    return CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts)
+
+
+def test_auto_records_what_it_tried(chosen: CMCQ) -> None:
+    compressed = [trial for trial in chosen.selection_ if trial.params["compressed"]]
+    spaces = [trial for trial in chosen.selection_ if not trial.params["compressed"]]
+    assert spaces
+    assert {trial.params["mapping"] for trial in spaces} == {"cca", "contrastive"}
+    assert len({trial.params["ridge"] for trial in spaces}) > 1
+    assert {trial.params["cross_term"] for trial in compressed} == {"constant", "stored"}
+    assert len({trial.params["correlation"] for trial in compressed}) > 1
+    assert len({trial.params["cross_penalty"] for trial in compressed}) > 1
+    assert all(0 <= trial.score <= 1 for trial in chosen.selection_)
+
+
+def test_auto_uses_something_that_it_tried(chosen: CMCQ) -> None:
+    used = {name: getattr(chosen, f"{name}_") for name in
+            ("mapping", "n_components", "ridge", "correlation", "cross_penalty", "cross_term")}  # fmt: skip
+    tried = [trial.params for trial in chosen.selection_ if trial.params["compressed"]]
+    assert used | {"compressed": True} in tried
+    assert chosen.mapping == "auto"
+    assert len(chosen.image_codes_) == 240
+
+
+def test_auto_is_not_far_from_the_best_that_it_tried(chosen: CMCQ) -> None:
+    compressed = [trial for trial in chosen.selection_ if trial.params["compressed"]]
+    used = next(
+        trial
+        for trial in compressed
+        if all(
+            trial.params[name] == getattr(chosen, f"{name}_")
+            for name in ("mapping", "correlation", "cross_penalty", "cross_term", "n_components", "ridge")
+        )
+    )
+    best = max(compressed, key=lambda trial: trial.score)
+    # One standard error for the simplest space, and one more for the largest γ.
+    assert used.score >= best.score - 2.5 * best.standard_error
+
+
+def test_auto_chooses_the_dimension_only_where_it_is_free(chosen: CMCQ) -> None:
+    assert {trial.params["n_components"] for trial in chosen.selection_} == {4}
+    free = CMCQ(**(SMALL | {"n_components": None}), mapping="auto").fit(PAIRS.images, PAIRS.texts)
+    dimensions = {trial.params["n_components"] for trial in free.selection_}
+    assert len(dimensions) > 1
+    assert free.n_components_ in dimensions
+
+
+def test_auto_makes_at_most_eight_fits_besides_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    original = fitting.fit_prepared
+
+    def counting(settings: Any, preparations: Any, rows: Any, *arguments: Any, **keywords: Any) -> Any:
+        sizes.append(rows[0].shape[0])
+        return original(settings, preparations, rows, *arguments, **keywords)
+
+    monkeypatch.setattr(auto, "fit_prepared", counting)
+    monkeypatch.setattr(fitting, "fit_prepared", counting)
+    CMCQ(**(SMALL | {"n_components": None}), mapping="auto").fit(PAIRS.images, PAIRS.texts)
+    assert sizes[-1] == 240
+    assert len(sizes) - 1 <= MAX_FITS
+    assert set(sizes[:-1]) == {216}
+
+
+def test_auto_splits_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    splits: list[Any] = []
+    original = auto.split_groups
+    monkeypatch.setattr(auto, "split_groups", lambda *args: splits.append(original(*args)) or splits[-1])
+    groups = np.arange(240) // 6
+    CMCQ(**(SMALL | {"max_iter": 1}), mapping="auto").fit(PAIRS.images, PAIRS.texts, groups)
+    assert not set(groups[splits[0].train]) & set(groups[splits[0].held_out])
+    assert len(splits[0].held_out) == 24
+
+
+def test_auto_with_too_few_groups_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least 20 groups, got 12"):
+        CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts, np.arange(240) // 20)
+    with pytest.raises(InvalidInput, match="at least 20 groups"):
+        CMCQ(**SMALL, mapping="auto").fit(PAIRS.images[:19], PAIRS.texts[:19])
+
+
+def test_auto_learns_from_at_most_20000_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit lowered, so that the test stays short."""
+    monkeypatch.setattr(auto, "split_groups", lambda groups, rng: split_groups(groups, rng, max_pairs=100))
+    sizes: list[int] = []
+    original = auto.fit_prepared
+
+    def counting(settings: Any, preparations: Any, rows: Any, *arguments: Any, **keywords: Any) -> Any:
+        sizes.append(rows[0].shape[0])
+        return original(settings, preparations, rows, *arguments, **keywords)
+
+    monkeypatch.setattr(auto, "fit_prepared", counting)
+    model = CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts)
+    assert set(sizes) == {90}
+    assert len(model.image_codes_) == 240
+
+
+def test_auto_tells_its_progress() -> None:
+    steps: list[Any] = []
+    CMCQ(**(SMALL | {"max_iter": 1}), mapping="auto", callback=steps.append).fit(PAIRS.images, PAIRS.texts)
+    selecting = [step for step in steps if step.stage == "select"]
+    assert [step.done for step in selecting] == list(range(1, len(selecting) + 1))
+    assert all(step.done <= step.total for step in selecting)
+    assert steps[-1].stage == "alternate"
