@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from crossbyte import blocks
 from crossbyte.blocks import BLOCK_ROWS, Workers, row_blocks
@@ -97,24 +97,26 @@ def test_total_takes_nested_tuples() -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_an_error_in_a_thread_reaches_the_caller(n_jobs: int) -> None:
-    before = _blas_threads()
-
     def fail(rows: slice) -> None:
         if rows.start == 14:
             raise ZeroDivisionError("block 2")
 
-    with pytest.raises(ZeroDivisionError, match="block 2"), Workers(n_jobs) as workers:
-        workers.each(fail, 50)
-    assert _blas_threads() == before
+    with threadpool_limits(2, user_api="blas"):
+        before = _blas_threads()
+        with pytest.raises(ZeroDivisionError, match="block 2"), Workers(n_jobs) as workers:
+            workers.each(fail, 50)
+        assert _blas_threads() == before
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("crossbyte")]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_blas_has_one_thread_inside_and_its_own_number_after(n_jobs: int) -> None:
-    before = _blas_threads()
-    with Workers(n_jobs):
-        assert set(_blas_threads()) == {1}
-    assert _blas_threads() == before
+    with threadpool_limits(2, user_api="blas"):
+        before = _blas_threads()
+        assert 2 in before
+        with Workers(n_jobs):
+            assert set(_blas_threads()) == {1}
+        assert _blas_threads() == before
 
 
 def test_workers_can_be_entered_again() -> None:

@@ -188,6 +188,17 @@ def test_icm_makes_no_row_worse(level: str, M: int, penalty: CrossPenalty) -> No
         assert oracles.row_objective(tables.words, target, new, *penalty) <= old_value * (1 + 1e-12)
 
 
+def test_icm_makes_no_row_worse_where_single_precision_is_coarse(level: str) -> None:
+    rng = np.random.default_rng(36)
+    tables = WordTables.of(1e4 + rng.standard_normal((2, 256, 8)))
+    codes = rng.integers(256, size=(40, 2)).astype(np.uint8)
+    targets = oracles.decode(tables.words, codes).astype(np.float32)  # these codes are the best there are
+    found = kernels.icm(tables, targets, PENALTIES[0], codes, 5)
+    for target, old, new in zip(targets, codes, found, strict=True):
+        old_value = oracles.row_objective(tables.words, target, old, 0.0, 0.0)
+        assert oracles.row_objective(tables.words, target, new, 0.0, 0.0) <= old_value
+
+
 def test_icm_with_one_codebook_finds_the_nearest_word(level: str) -> None:
     tables, targets, codes = _books(30, 50, 1, 9)
     nearest = ((targets[:, None].astype(float) - tables.words[0]) ** 2).sum(axis=2).argmin(axis=1)

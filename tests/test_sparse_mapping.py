@@ -82,8 +82,7 @@ def test_no_update_raises_the_objective(
     for letter in LETTERS * 4:
         setting.state = setting.update(letter)
         new = setting.objective(setting.state)
-        # Y' and S are kept in single precision, which an optimal block can feel
-        assert new <= value * (1 + 1e-7), letter
+        assert new <= value * (1 + 1e-8), letter
         value = new
     assert value < 0.9 * first
 
@@ -214,8 +213,8 @@ def test_folding_in_is_the_limit_of_the_alternation(weights: SparseWeights, work
     for _ in range(200):
         setting.state = setting.update("S")
         setting.state = setting.update("Y'")
-    np.testing.assert_allclose(found[0], setting.state.image_points, atol=2e-3)
-    np.testing.assert_allclose(found[1], setting.state.text_points, atol=2e-3)
+    np.testing.assert_allclose(found[0], setting.state.image_points, atol=5e-4)
+    np.testing.assert_allclose(found[1], setting.state.text_points, atol=5e-4)
 
 
 def test_folding_in_one_pair_is_folding_it_in_among_others(workers: Workers) -> None:

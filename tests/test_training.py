@@ -104,7 +104,7 @@ def test_every_block_helps_or_stays_without_the_guard(name: str, workers: Worker
     for block in blocks:
         state = block.update(problem, state)
         new = measure(problem, state, Objective._fields)
-        assert new.total <= terms.total * (1 + 1e-7), block.letter
+        assert new.total <= terms.total * (1 + 1e-8), block.letter
         for term in set(Objective._fields) - set(block.changes):
             assert getattr(new, term) == pytest.approx(getattr(terms, term), rel=1e-12), (block.letter, term)
         terms = new
