@@ -1,8 +1,8 @@
 """The real pairs of features that the benchmarks measure on.
 
-The arrays live outside the repository, one folder per dataset with a ``SOURCE.txt`` that says where they came
-from. Their root is the environment variable ``CROSSBYTE_DATA``; by default ``shared/data`` beside the
-repository.
+The arrays live outside the repository, one folder per dataset with a ``SOURCE.txt`` that says where they
+came from. Their root is the environment variable ``CROSSBYTE_DATA``; by default ``shared/data`` beside
+the repository.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Standard quantizers (FAISS) under the harness's own ranking.
 
 Every function codes the given points and returns them **decoded**, as float32; the harness then ranks by
-exact distance to the decoded points. No method's own approximate distances can help or hurt it, and all are
-asked the same question: how much did the code lose? "Uncompressed" is the points themselves.
+exact distance to the decoded points. No method's own approximate distances can help or hurt it, and all
+are asked the same question: how much did the code lose? "Uncompressed" is the points themselves.
 
 ``python -m benchmarks.peers`` measures them on unseen Flickr8k pairs in a CCA space.
 """

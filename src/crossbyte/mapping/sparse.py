@@ -271,7 +271,8 @@ def _solve_lasso(
             parts.append(kernels.lasso(G, q, _penalties(q, weights), warm, tolerance))
         return sparse.vstack(parts, format="csr")
 
-    return sparse.vstack(list(workers.map(solve, row_blocks(n_rows))), format="csr")
+    blocks = list(workers.map(solve, row_blocks(n_rows)))
+    return sparse.vstack(blocks, format="csr") if blocks else _empty((0, len(gram)))
 
 
 def _penalties(q: Float32, weights: SparseWeights) -> Float32:
