@@ -1,4 +1,4 @@
-"""Run every benchmark that needs the shared data, one after the other: ``python -m benchmarks [name ...]``."""
+"""Run the benchmarks that need the shared data, one after the other: ``python -m benchmarks [name ...]``."""
 
 from __future__ import annotations
 

@@ -33,6 +33,16 @@ static nb::object as_numpy(std::vector<T>&& values) {
     return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owner->data(), {owner->size()}, guard));
 }
 
+static void require_sparse_rows(const Array<const int32_t, 1>& indptr, const Array<const int32_t, 1>& indices,
+                                size_t n, size_t n_columns) {
+    const int32_t* row = indptr.data();
+    require(row[0] == 0 && static_cast<size_t>(row[n]) == indices.shape(0), "indptr must span indices");
+    for (size_t i = 0; i < n; ++i) require(row[i] <= row[i + 1], "indptr must not fall");
+    for (size_t k = 0; k < indices.shape(0); ++k)
+        require(indices.data()[k] >= 0 && static_cast<size_t>(indices.data()[k]) < n_columns,
+                "indices must be columns");
+}
+
 static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> products,
                           Array<const float, 1> penalty, Array<const int32_t, 1> indptr,
                           Array<const int32_t, 1> indices, Array<const float, 1> values, float tolerance) {
@@ -40,6 +50,7 @@ static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> prod
     require(gram.shape(0) == n_atoms && gram.shape(1) == n_atoms, "gram must be n_atoms x n_atoms");
     require(penalty.shape(0) == n && indptr.shape(0) == n + 1, "one penalty and one start per row");
     require(indices.shape(0) == values.shape(0), "indices and values must have one length");
+    require_sparse_rows(indptr, indices, n, n_atoms);
     SparseRowsResult result;
     {
         nb::gil_scoped_release release;

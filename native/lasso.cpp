@@ -8,16 +8,25 @@
 namespace crossbyte {
 namespace {
 
-constexpr int kMaxRounds = 100;   // active-set rounds; a handful is usual
-constexpr int kMaxSweeps = 2000;  // coordinate sweeps within a round
+constexpr int kMaxRounds = 100;  // active-set rounds; a handful is usual
+constexpr int kMaxSweeps = 500;  // coordinate sweeps within a round
+constexpr int kMaxPatientSweeps = 20000;
 constexpr float kPenaltyFloor = 1e-3f;
 constexpr int64_t kLanes = 16;
 
-CROSSBYTE_INLINE float shrink(float value, float by) {
+template <typename Real>
+CROSSBYTE_INLINE Real shrink(Real value, Real by) {
     if (value > by) return value - by;
     if (value < -by) return value + by;
-    return 0.0f;
+    return 0;
 }
+
+// The lasso of a few atoms.
+template <typename Real>
+struct Small {
+    std::vector<Real> gram;                    // [n, n]
+    std::vector<Real> inverse, corr, weights;  // [n]; one over the diagonal, c, s
+};
 
 CROSSBYTE_INLINE float largest_size(const float* values, int64_t n) {
     float lanes[kLanes] = {};
@@ -39,8 +48,8 @@ struct Sample {
     std::vector<float> weights;       // of the active atoms
     std::vector<float> correlations;  // [n_atoms], c
     std::vector<char> is_active;      // [n_atoms]
-    std::vector<float> small_gram;    // [active, active]
-    std::vector<float> small_corr;    // [active]
+    Small<float> single_precision;    // of the active atoms
+    Small<double> double_precision;
     std::vector<std::pair<float, int32_t>> violators;
 
     Sample(int64_t n, const float* g) : n_atoms(n), gram(g), correlations(n), is_active(n, 0) {}
@@ -108,36 +117,69 @@ CROSSBYTE_INLINE bool add_violators(Sample& s, float bound) {
     return take > 0;
 }
 
-CROSSBYTE_INLINE void gather_small_problem(Sample& s) {
+// The problem of the active atoms alone.
+template <typename Real>
+CROSSBYTE_INLINE void gather_small_problem(const Sample& s, const float* q, Small<Real>& small) {
     const size_t n = s.active.size();
-    s.small_gram.resize(n * n);
-    s.small_corr.resize(n);
+    small.gram.resize(n * n);
+    small.corr.resize(n);
+    small.inverse.resize(n);
+    small.weights.assign(s.weights.begin(), s.weights.end());
     for (size_t a = 0; a < n; ++a) {
         const float* row = s.gram + s.active[a] * s.n_atoms;
-        for (size_t b = 0; b < n; ++b) s.small_gram[a * n + b] = row[s.active[b]];
-        s.small_corr[a] = s.correlations[s.active[a]];
+        Real left = q[s.active[a]];
+        for (size_t b = 0; b < n; ++b) {
+            small.gram[a * n + b] = row[s.active[b]];
+            left -= small.weights[b] * small.gram[a * n + b];
+        }
+        small.corr[a] = left;
+        const Real curvature = small.gram[a * n + a];
+        small.inverse[a] = curvature > 0 ? 1 / curvature : 0;
     }
 }
 
 // Cyclic coordinate descent on the active atoms until no step moves c by more than `tolerance`.
-CROSSBYTE_INLINE void descend(Sample& s, float z, float tolerance) {
-    const size_t n = s.active.size();
-    float* __restrict c = s.small_corr.data();
-    for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
-        float largest = 0.0f;
+template <typename Real>
+CROSSBYTE_INLINE void descend(Small<Real>& small, Real z, Real tolerance, int max_sweeps) {
+    const size_t n = small.corr.size();
+    Real* __restrict c = small.corr.data();
+    for (int sweep = 0; sweep < max_sweeps; ++sweep) {
+        Real largest = 0;
         for (size_t a = 0; a < n; ++a) {
-            const float* __restrict row = s.small_gram.data() + a * n;
-            const float curvature = row[a];
-            if (curvature <= 0.0f) continue;
-            const float updated = shrink(c[a] + curvature * s.weights[a], z) / curvature;
-            const float step = updated - s.weights[a];
-            if (step == 0.0f) continue;
-            s.weights[a] = updated;
+            const Real* __restrict row = small.gram.data() + a * n;
+            const Real old = small.weights[a];
+            const Real updated = shrink(c[a] + row[a] * old, z) * small.inverse[a];
+            const Real step = updated - old;
+            if (step == 0) continue;
+            small.weights[a] = updated;
             for (size_t b = 0; b < n; ++b) c[b] -= step * row[b];
-            largest = std::max(largest, std::fabs(step) * curvature);
+            largest = std::max(largest, std::fabs(step) * row[a]);
         }
         if (largest <= tolerance) return;
     }
+}
+
+template <typename Real>
+CROSSBYTE_INLINE double largest_violation(const Small<Real>& small, double z) {
+    double largest = 0.0;
+    for (size_t a = 0; a < small.corr.size(); ++a) {
+        const double c = small.corr[a], w = small.weights[a];
+        const double violation = w == 0 ? std::fabs(c) - z : std::fabs(c - (w > 0 ? z : -z));
+        largest = std::max(largest, violation);
+    }
+    return largest;
+}
+
+// Single precision does it nearly always; with nearly dependent atoms and a small penalty it stalls
+// short of the optimum, and double precision goes on from there.
+CROSSBYTE_INLINE void solve_active(Sample& s, const float* q, float z, float slack) {
+    gather_small_problem(s, q, s.single_precision);
+    descend(s.single_precision, z, 0.5f * slack, kMaxSweeps);
+    s.weights.assign(s.single_precision.weights.begin(), s.single_precision.weights.end());
+    gather_small_problem(s, q, s.double_precision);
+    if (largest_violation(s.double_precision, z) <= slack) return;
+    descend<double>(s.double_precision, z, 0.25 * slack, kMaxPatientSweeps);
+    s.weights.assign(s.double_precision.weights.begin(), s.double_precision.weights.end());
 }
 
 CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance) {
@@ -146,8 +188,7 @@ CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance)
     for (int round = 0; round < kMaxRounds; ++round) {
         const bool grew = add_violators(s, z + slack);
         if (!grew && round > 0) return;
-        gather_small_problem(s);
-        descend(s, z, 0.5f * slack);
+        solve_active(s, q, z, slack);
         drop_zero_weights(s);
         recompute_correlations(s, q);
     }

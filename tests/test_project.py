@@ -78,6 +78,7 @@ def test_version_is_the_installed_one() -> None:
 
 def test_exports_are_pinned() -> None:
     assert crossbyte.__all__ == [
+        "CMCQ",
         "CrossbyteError",
         "FitInterrupted",
         "InvalidInput",

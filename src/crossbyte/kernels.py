@@ -85,7 +85,7 @@ def lasso(
     products: Float32,
     penalty: Float32,
     start: sparse.csr_matrix,
-    tolerance: float = 1e-4,
+    tolerance: float = 3e-5,
 ) -> sparse.csr_matrix:
     """Minimise ½ s'Gs - q's + z|s|₁ for every row q of ``products``.
 

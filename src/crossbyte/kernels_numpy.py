@@ -21,7 +21,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Codes = NDArray[np.uint8]
 
-_MAX_SWEEPS = 2000
+_MAX_SWEEPS = 10000
 _PENALTY_FLOOR = 1e-3
 _ROWS_AT_ONCE = 512  # bounds the temporary arrays of the code kernels
 

@@ -46,7 +46,7 @@ def check_features(values: Any, name: str, n_features: int | None = None, min_ro
         )
     if n_features is not None and raw.shape[1] != n_features:
         raise InvalidInput(
-            f"{name}: X has {raw.shape[1]} features, but the model was fitted with {n_features} features "
+            f"{name}: X has {raw.shape[1]} features, but CMCQ is expecting {n_features} features "
             "as input; use the encoder that made the training features"
         )
     if raw.shape[0] < min_rows:
@@ -156,9 +156,10 @@ def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
         raise InvalidInput(f"{name}: Expected 2D array, got a {values.ndim}D sparse array instead")
     _check_real(values.dtype, name)
     rows = sparse.csr_matrix(values)
-    if not rows.has_canonical_format:
-        rows = rows.copy()  # sorting and summing works in place, and the argument is not ours
+    if not rows.has_canonical_format or (rows.data == 0).any():
+        rows = rows.copy()  # the following work in place, and the argument is not ours
         rows.sum_duplicates()
+        rows.eliminate_zeros()
     return rows
 
 

@@ -52,10 +52,9 @@ class Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
         scale = _power_of_two(_largest(raw, workers), name)
         n, d = raw.shape
-        total, square = workers.total(lambda rows: _moments(_block(raw, rows, scale)), n)
-        mean = total / n
-        if square / n - mean @ mean <= _RANK_CUT * square / n:
+        if not _rows_differ(raw):
             raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
+        mean = workers.total(lambda rows: _column_sums(_block(raw, rows, scale)), n) / n
         components = None
         if n_components is not None and n_components < d:
             components = _principal_directions(raw, scale, mean, n_components, workers)
@@ -102,7 +101,8 @@ class Preparation:
 
         workers.each(measure, raw.shape[0])
         values = sparse.csr_matrix(
-            ((raw.data * self.scale).astype(np.float32), raw.indices, raw.indptr), shape=raw.shape
+            (_narrow(raw.data.astype(np.float64) * self.scale), raw.indices, raw.indptr),
+            shape=raw.shape,
         )
         return CentredSparseRows(values, self.mean, factors)
 
@@ -118,8 +118,13 @@ def _is_sparse(values: Any) -> bool:
     return bool(sparse.issparse(values))  # a plain bool: the narrowed type knows too little
 
 
+def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
+    """In float32, but for queries so far above the training scale that it cannot hold them."""
+    return values.astype(np.float32 if np.abs(values).max(initial=0.0) < 1e37 else np.float64)
+
+
 def _zero_rows(block: Any) -> NDArray[np.bool_]:
-    nonzero = block.getnnz(axis=1) if _is_sparse(block) else block.any(axis=1)
+    nonzero = np.diff(block.indptr) if _is_sparse(block) else block.any(axis=1)
     return np.asarray(nonzero == 0)
 
 
@@ -137,7 +142,8 @@ def _power_of_two(largest: float, name: str) -> float:
         raise InvalidInput(
             f"{name}: expected rows that differ, but every value is zero; there is nothing to learn from"
         )
-    return float(2.0 ** -np.frexp(largest)[1])
+    # Subnormal numbers would need a factor that does not exist; they stay small, and lose nothing by it.
+    return float(2.0 ** min(-int(np.frexp(largest)[1]), 1000))
 
 
 def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -160,8 +166,7 @@ def _principal_directions(
             d,
             n_components,
         )
-    covariance = workers.total(lambda rows: _products(_block(raw, rows, scale)), n) / n
-    covariance -= np.outer(mean, mean)
+    covariance = workers.total(lambda rows: _covariance(_block(raw, rows, scale), mean), n)
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
@@ -173,11 +178,25 @@ def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:
     return np.asarray(block.T @ projected) - np.outer(mean, projected.sum(axis=0))
 
 
-def _moments(block: Any) -> tuple[Float64, float]:
-    """Sum of the rows, and the sum of all squares."""
-    values = block.data if _is_sparse(block) else block
-    return np.asarray(block.sum(axis=0), dtype=np.float64).ravel(), float(np.vdot(values, values))
+def _column_sums(block: Any) -> Float64:
+    return np.asarray(block.sum(axis=0), dtype=np.float64).ravel()
 
 
-def _products(block: Any) -> Float64:
-    return np.asarray((block.T @ block).toarray() if _is_sparse(block) else block.T @ block)
+def _covariance(block: Any, mean: Float64) -> Float64:
+    """The block's part of Σ (x - mean)'(x - mean); sparse rows are centred after the product."""
+    if _is_sparse(block):
+        shift = np.outer(_column_sums(block), mean)
+        return (block.T @ block).toarray() - shift - shift.T + block.shape[0] * np.outer(mean, mean)
+    centred = block - mean
+    return np.asarray(centred.T @ centred)
+
+
+def _rows_differ(raw: Any) -> bool:
+    """Whether any row is not the first one again."""
+    if not _is_sparse(raw):
+        return any(bool((raw[rows] != raw[0]).any()) for rows in row_blocks(raw.shape[0]))
+    first = raw[:1]
+    if (np.diff(raw.indptr) != first.nnz).any():
+        return True
+    again = (raw.indices.reshape(-1, first.nnz), first.indices), (raw.data.reshape(-1, first.nnz), first.data)
+    return any(bool((rows != row).any()) for rows, row in again)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fixed_signs", "principal_directions"]
+__all__ = ["fixed_signs", "principal_directions", "signs_of"]
 
 Float64 = NDArray[np.float64]
 
@@ -45,6 +45,11 @@ def principal_directions(
 
 def fixed_signs(directions: Float64) -> Float64:
     """Rows with their largest entry made positive: eigenvectors come with an arbitrary sign."""
+    return np.ascontiguousarray(directions * signs_of(directions)[:, None])
+
+
+def signs_of(directions: Float64) -> Float64:
+    """Sign of the largest entry of each row; 1 for a row of zeros."""
     at = np.abs(directions).argmax(axis=1)
     signs = np.sign(directions[np.arange(len(directions)), at])
-    return np.ascontiguousarray(directions * np.where(signs == 0, 1.0, signs)[:, None])
+    return np.where(signs == 0, 1.0, signs)

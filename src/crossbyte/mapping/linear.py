@@ -12,7 +12,7 @@ from scipy import linalg
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import MAX_GRAM_DIMS
-from crossbyte.data.subspace import fixed_signs
+from crossbyte.data.subspace import signs_of
 from crossbyte.errors import InvalidInput
 
 __all__ = ["LinearSpace", "canonical_correlation", "place"]
@@ -97,8 +97,7 @@ def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: 
     left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge)
     A, correlations, Bt = linalg.svd(left.T @ Cxy @ right, full_matrices=False)
     keep = min(n_dims, int((correlations > _RANK_CUT * correlations[0]).sum()))
-    signs = np.sign(fixed_signs(A.T[:keep])[:, :1] * A.T[:keep, :1])[:, 0]
-    weights = correlations[:keep] * np.where(signs == 0, 1.0, signs)
+    weights = correlations[:keep] * signs_of(A.T[:keep])
     return LinearSpace((left @ A[:, :keep]) * weights, (right @ Bt[:keep].T) * weights)
 
 

@@ -42,7 +42,7 @@ Float64 = NDArray[np.float64]
 
 _EIGEN_CUT = 1e-6  # of the largest: directions that the texts do not have
 _ROWS_AT_ONCE = 512  # of a block, whose right-hand sides are solved together
-_TOLERANCE = 1e-3  # of the lasso during training, where the next round starts from here; 1e-4 elsewhere
+_TOLERANCE = 1e-3  # of the lasso during training, where the next round starts from here; finer elsewhere
 
 
 class SparseWeights(NamedTuple):
@@ -256,7 +256,7 @@ def _solve_lasso(
     n_rows: int,
     weights: SparseWeights,
     workers: Workers,
-    tolerance: float = 1e-4,
+    tolerance: float = 3e-5,
 ) -> sparse.csr_matrix:
     """Lasso block by block; ``stack(rows)`` times ``dictionary`` gives the right-hand sides of a block."""
     G, W = gram.astype(np.float32), dictionary.astype(np.float32)

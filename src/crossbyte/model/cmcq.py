@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from crossbyte.blocks import Workers
-from crossbyte.errors import FitInterrupted, InvalidInput, NotFitted
+from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotFitted
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model import auto, fitting, scoring
 from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
@@ -204,6 +204,7 @@ class CMCQ(BaseEstimator):
         tags.target_tags.required = True
         tags.target_tags.two_d_labels = True
         tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
         tags.input_tags.sparse = True
         return tags
 
@@ -324,8 +325,12 @@ class CMCQ(BaseEstimator):
 
     def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, document = contents_of(self._current())
-        params = {name: value for name, value in self.get_params().items() if name not in _NOT_IN_FILE}
-        if not isinstance(params["random_state"], (int, np.integer)):
+        params = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params().items()
+            if name not in _NOT_IN_FILE
+        }
+        if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
         selection = [list(trial) for trial in self._trials]
         return arrays, document | {"parameters": params, "selection": selection}
@@ -333,8 +338,12 @@ class CMCQ(BaseEstimator):
     @classmethod
     def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
         learned = learned_from(arrays, document, name)
-        model = cls(**document["parameters"])
-        model._learned, model._trials = learned, [Trial(*trial) for trial in document["selection"]]
+        try:
+            model = cls(**document["parameters"])
+            trials = [Trial(*trial) for trial in document["selection"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
+        model._learned, model._trials = learned, trials
         model.n_features_in_ = learned.image_preparation.n_features
         return model
 

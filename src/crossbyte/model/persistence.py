@@ -112,18 +112,48 @@ def _quantizer(arrays: Arrays, document: Mapping[str, Any], side: str, settings:
 
 
 def _check_shapes(learned: Learned) -> None:
-    """Refuse parts whose sizes disagree, before a search finds out."""
-    settings, n_dims = learned.settings, learned.space.n_dims
-    wanted = (settings.n_codebooks, 256, n_dims)
-    for quantizer, codes in (
-        (learned.image_quantizer, learned.image_codes),
-        (learned.text_quantizer, learned.text_codes),
-    ):
-        if quantizer.words.shape != wanted or codes.dtype != np.uint8 or codes.shape[1] != wanted[0]:
-            raise ValueError(f"codebooks {quantizer.words.shape} or codes {codes.shape}, expected {wanted}")
-        if not np.isfinite(quantizer.words).all():
-            raise ValueError("codebooks that are not finite")
-    if len(learned.image_codes) != len(learned.text_codes):
-        raise ValueError(
-            f"{len(learned.image_codes)} image codes beside {len(learned.text_codes)} text codes"
+    """Refuse parts whose sizes disagree or whose numbers are not finite, before a search finds out."""
+    n_dims, space = learned.space.n_dims, learned.space
+    if isinstance(space, SparseSpace):
+        widths = space.image_dictionary.shape[1], space.text_basis.shape[1]
+        _require(
+            space.image_map.shape == (len(space.image_dictionary), n_dims), "an image map of another shape"
         )
+        matrices = [space.image_dictionary, space.text_basis, space.image_map]
+        ridges = zip((space.image_ridge, space.text_ridge), widths, strict=True)
+        _require(
+            all(r is None or r.shape == (width, n_dims) for r, width in ridges),
+            "a regression of another shape",
+        )
+    else:
+        widths = space.image_matrix.shape[0], space.text_matrix.shape[0]
+        _require(space.text_matrix.shape[1] == n_dims, "a text matrix of another width")
+        matrices = [space.image_matrix, space.text_matrix]
+    _require(all(bool(np.isfinite(matrix).all()) for matrix in matrices), "matrices that are not finite")
+    _require(len(learned.image_codes) == len(learned.text_codes), "sides of different lengths")
+    _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
+    _check_side(learned, learned.text_preparation, widths[1], learned.text_quantizer, learned.text_codes)
+
+
+def _check_side(
+    learned: Learned, preparation: Preparation, width: int, quantizer: Quantizer, codes: NDArray[Any]
+) -> None:
+    n_codebooks, components = learned.settings.n_codebooks, preparation.components
+    _require(quantizer.words.shape == (n_codebooks, 256, learned.space.n_dims), "codebooks of another shape")
+    _require(codes.dtype == np.uint8 and codes.shape[1:] == (n_codebooks,), "codes of another shape")
+    _require(preparation.n_dims == width, "a preparation of another width")
+    _require(
+        components is None or components.shape[1] == preparation.n_features, "components of another width"
+    )
+    levels = quantizer.cross_levels
+    _require(
+        (levels is not None) == (learned.settings.cross_term == "stored"), "cross levels that do not fit"
+    )
+    _require(levels is None or levels.shape == (256,), "cross levels of another number")
+    numbers = (quantizer.words, preparation.mean, preparation.scale + quantizer.epsilon)
+    _require(all(bool(np.isfinite(part).all()) for part in numbers), "numbers that are not finite")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

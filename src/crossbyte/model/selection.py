@@ -88,11 +88,18 @@ def split_groups(
         )
     order = rng.permutation(n_groups)
     if max_pairs is not None and len(groups) > max_pairs:
-        order = order[: max(MIN_GROUPS, int(n_groups * max_pairs / len(groups)))]
+        order = _sample_of_groups(order, np.bincount(groups), max_pairs)
     n_held = max(1, round(HELD_OUT * len(order)))
     return Split(
         np.flatnonzero(np.isin(groups, order[n_held:])), np.flatnonzero(np.isin(groups, order[:n_held]))
     )
+
+
+def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
+    """Groups from the front of the order with at most ``max_pairs`` rows together."""
+    order = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
+    fitting = int(np.searchsorted(np.cumsum(sizes[order]), max_pairs, side="right"))
+    return order[: max(MIN_GROUPS, fitting)]
 
 
 def select_by_labels(
