@@ -143,7 +143,7 @@ def _power_of_two(largest: float, name: str) -> float:
             f"{name}: expected rows that differ, but every value is zero; there is nothing to learn from"
         )
     # Subnormal numbers would need a factor that does not exist; they stay small, and lose nothing by it.
-    return float(2.0 ** min(-int(np.frexp(largest)[1]), 1000))
+    return float(2.0 ** min(-int(np.frexp(largest)[1]), 1023))
 
 
 def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -129,7 +129,7 @@ def ridge_map(rows: Rows, points: Float32, workers: Workers) -> Float64 | None:
     variances, V = np.linalg.eigh(G)
     variances = np.maximum(variances, 0.0)
     h = V.T @ H  # (d, D)
-    strengths = variances[-1] * np.logspace(-8, 1, 28)
+    strengths = max(variances[-1], np.finfo(float).tiny) * np.logspace(-8, 1, 28)
 
     def score(alpha: float) -> float:
         """Generalised cross-validation: |residual|² / (n - degrees of freedom)²."""
