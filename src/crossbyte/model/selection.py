@@ -31,7 +31,7 @@ __all__ = [
     "split_groups",
 ]
 
-Grid = Mapping[str, Sequence[float]]
+Grid = Mapping[str, Sequence[float | str]]
 
 _FOUR = (0.1, 0.3, 0.5, 0.7)
 PAPER_GRID: Grid = {"sparsity": _FOUR, "text_weight": _FOUR, "alignment": _FOUR, "correlation": _FOUR}
@@ -103,7 +103,7 @@ def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pair
 
 
 def select_by_labels(
-    model: CMCQ, images: Any, texts: Any, labels: Any, grid: Grid = EXTENDED_GRID
+    model: CMCQ, images: Any, texts: Any, labels: Any, grid: Grid = EXTENDED_GRID, n_splits: int = 1
 ) -> Selection:
     """Choose as in the paper: each parameter in turn, the others fixed, by mean MAP@50 of both tasks.
 
@@ -115,22 +115,30 @@ def select_by_labels(
         Non-zero where a pair has a label; a hit shares one with the query. This is supervision.
     grid : mapping
         Values to try, by parameter name, in the order in which they are searched.
+    n_splits : int
+        How many validation tenths to average over (the paper: one); a tenth of few pairs is noisy.
     """
     images, texts = check_pairs(images, texts)
     relevance = _check_labels(labels, images.shape[0])
     rng = np.random.default_rng(model.random_state)
-    split = split_groups(np.arange(images.shape[0]), rng, max_pairs=None)
+    rows = np.arange(images.shape[0])
+    splits = [split_groups(rows, rng, max_pairs=None) for _ in range(n_splits)]
 
     def score(candidate: CMCQ) -> tuple[float, float]:
-        candidate.fit(images[split.train], texts[split.train])
-        shared = (relevance[split.held_out] @ relevance[split.train].T) > 0
-        values = [
-            _map_at_50(candidate, images[split.held_out], texts[split.held_out], shared, to)
-            for to in ("text", "image")
-        ]
-        return float(np.mean(values)), 0.0
+        values = [_validation_map(candidate, images, texts, relevance, split) for split in splits]
+        return float(np.mean(values)), float(np.std(values) / np.sqrt(n_splits))
 
-    return _coordinate_search(model, score, grid, max_fits=None)
+    return _coordinate_search(model, score, grid, None, prefer_large=False)
+
+
+def _validation_map(
+    model: CMCQ, images: Any, texts: Any, relevance: NDArray[np.float32], split: Split
+) -> float:
+    """Mean MAP@50 of both tasks: the held-out rows ask, the rest with its learned codes answers."""
+    model.fit(images[split.train], texts[split.train])
+    shared = (relevance[split.held_out] @ relevance[split.train].T) > 0
+    held = images[split.held_out], texts[split.held_out]
+    return float(np.mean([_map_at_50(model, *held, shared, target) for target in ("text", "image")]))
 
 
 def select_by_pairs(
@@ -151,14 +159,18 @@ def select_by_pairs(
         hits = ranks.hits(10)
         return float(hits.mean()), float(hits.std() / np.sqrt(len(hits)))
 
-    return _coordinate_search(model, score, grid, max_fits)
+    return _coordinate_search(model, score, grid, max_fits, prefer_large=True)
 
 
 def _coordinate_search(
-    model: CMCQ, score: Callable[[CMCQ], tuple[float, float]], grid: Grid, max_fits: int | None
+    model: CMCQ,
+    score: Callable[[CMCQ], tuple[float, float]],
+    grid: Grid,
+    max_fits: int | None,
+    prefer_large: bool,
 ) -> Selection:
     chosen = {name: model.get_params()[name] for name in grid}
-    tried: dict[tuple[float, ...], Trial] = {}
+    tried: dict[tuple[Any, ...], Trial] = {}
     for name, values in grid.items():
         candidates = []
         for value in values:
@@ -170,14 +182,14 @@ def _coordinate_search(
                 tried[key] = Trial(params, *score(clone(model).set_params(**params)))
             candidates.append(tried[key])
         if candidates:
-            chosen = dict(pick(candidates, name).params)
+            chosen = dict(pick(candidates, name, prefer_large).params)
     return Selection(chosen, list(tried.values()))
 
 
-def pick(trials: Sequence[Trial], name: str) -> Trial:
-    """The best trial; for γ the largest value within one standard error of it."""
+def pick(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
+    """The best trial; for γ, if ``prefer_large``, the largest value within one standard error of it."""
     best = max(trials, key=lambda trial: trial.score)
-    if name != "correlation" or best.standard_error == 0.0:
+    if name != "correlation" or not prefer_large:
         return best
     close = [trial for trial in trials if trial.score >= best.score - best.standard_error]
     return max(close, key=lambda trial: trial.params[name])
