@@ -20,7 +20,17 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Imports go only leftwards along this line.
-LEAVES = {"errors", "validation", "blocks", "kernels", "kernels_numpy", "progress", "metrics", "_native"}
+LEAVES = {
+    "arrays",
+    "errors",
+    "validation",
+    "blocks",
+    "kernels",
+    "kernels_numpy",
+    "progress",
+    "metrics",
+    "_native",
+}
 LAYERS = dict.fromkeys(LEAVES, 0) | {"data": 1, "mapping": 2, "quantization": 3, "model": 4, "demo": 5}
 
 
@@ -57,8 +67,9 @@ def test_example_runs_and_beats_chance(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def public_names(cls: type) -> Iterator[str]:
-    """Methods and properties that a class defines itself (scikit-learn adds others on the fly)."""
-    for name, value in vars(cls).items():
+    """Methods and properties of our own classes (scikit-learn's add others)."""
+    own = [base for base in cls.__mro__ if base.__module__.startswith("crossbyte")]
+    for name, value in (item for base in own for item in vars(base).items()):
         is_own = inspect.isfunction(value) or isinstance(value, classmethod | property)
         if is_own and not name.startswith("_"):
             yield name

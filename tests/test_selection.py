@@ -112,9 +112,11 @@ def test_other_parameters_are_simply_the_best() -> None:
     assert pick(trials("cross_penalty", *rows), "cross_penalty").params == {"cross_penalty": 0.1}
 
 
-def test_without_a_standard_error_correlation_is_the_best() -> None:
-    rows = ((0.1, 0.52, 0.0), (5.0, 0.52, 0.0))
-    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 0.1}
+def test_by_labels_correlation_is_simply_the_best_too() -> None:
+    rows = ((0.1, 0.52, 0.02), (5.0, 0.52, 0.02), (1.0, 0.51, 0.02))
+    assert pick(trials("correlation", *rows), "correlation", prefer_large=False).params == {
+        "correlation": 0.1
+    }
 
 
 # The grids

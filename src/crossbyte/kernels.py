@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte import kernels_numpy
+from crossbyte.arrays import Codes, Float32, Float64
 
 __all__ = [
     "WORDS",
@@ -28,9 +29,6 @@ __all__ = [
     "lasso",
 ]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Codes = NDArray[np.uint8]
 
 WORDS = 256
 """Codewords per codebook (K): a code is one byte."""

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crossbyte.arrays import Codes, Float32, Float64
+
 if TYPE_CHECKING:
     from crossbyte.kernels import CrossPenalty, WordTables
 
 __all__ = ["beam_search", "codebook_value_gradient", "distance_tables", "icm", "lasso"]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Codes = NDArray[np.uint8]
 
 _MAX_SWEEPS = 10000
 _PENALTY_FLOOR = 1e-3

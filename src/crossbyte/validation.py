@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crossbyte.arrays import Raw
 from crossbyte.blocks import row_blocks
 from crossbyte.errors import InvalidInput, NotFinite
 
@@ -27,7 +28,6 @@ __all__ = [
     "check_rows_agree",
 ]
 
-Raw = NDArray[Any] | sparse.csr_matrix
 
 _LARGEST = 1e150  # squares of larger values overflow
 

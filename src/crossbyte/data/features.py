@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crossbyte.arrays import Float32, Float64
+
 __all__ = ["CentredSparseRows", "DenseRows", "Rows"]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 Real = NDArray[np.floating[Any]]
 
 

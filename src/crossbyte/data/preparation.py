@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from crossbyte.arrays import Float64, Raw
 from crossbyte.blocks import Workers, row_blocks
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
@@ -20,8 +21,6 @@ from crossbyte.errors import InvalidInput
 
 __all__ = ["MAX_GRAM_DIMS", "Preparation"]
 
-Float64 = NDArray[np.float64]
-Raw = NDArray[Any] | sparse.csr_matrix
 
 MAX_GRAM_DIMS = 8192
 """Widest side whose (d, d) products are formed (512 MB)."""

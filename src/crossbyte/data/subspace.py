@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from crossbyte.arrays import Float64
 
 __all__ = ["fixed_signs", "principal_directions", "signs_of"]
 
-Float64 = NDArray[np.float64]
 
 _EXTRA = 16  # directions carried along beyond those wanted: the usual safety of subspace iteration
 _RANK_CUT = 1e-10  # of the largest eigenvalue; below it a direction is rounding error

@@ -9,11 +9,10 @@ unequally, and the scaling takes that out of the condition number; it keeps the 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from crossbyte.arrays import Float64
 
 __all__ = ["bounded_least_squares", "optimality_gap"]
-
-Float64 = NDArray[np.float64]
 
 
 def bounded_least_squares(

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Float32
 from crossbyte.data.features import Rows
 from crossbyte.mapping.linear import LinearSpace, unit_rows
 
 __all__ = ["ContrastiveSettings", "contrastive_loss", "refine_contrastively"]
-
-Float32 = NDArray[np.float32]
 
 
 class ContrastiveSettings(NamedTuple):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import MAX_GRAM_DIMS
@@ -17,8 +17,6 @@ from crossbyte.errors import InvalidInput
 
 __all__ = ["LinearSpace", "canonical_correlation", "place"]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
 _RANK_CUT = 1e-6  # of the largest correlation
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import MAX_GRAM_DIMS
@@ -22,9 +22,6 @@ from crossbyte.mapping.sparse import (
 )
 
 __all__ = ["CommonSpace", "SparseSpace", "ridge_map"]
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
 
 class CommonSpace(Protocol):

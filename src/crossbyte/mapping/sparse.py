@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte import kernels
+from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers, row_blocks
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
@@ -37,8 +37,6 @@ __all__ = [
     "update_text_points",
 ]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
 _EIGEN_CUT = 1e-6  # of the largest: directions that the texts do not have
 _ROWS_AT_ONCE = 512  # of a block, whose right-hand sides are solved together

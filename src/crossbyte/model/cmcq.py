@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotFitted
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model import auto, fitting, scoring
+from crossbyte.model.attributes import LearnedAttributes
 from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
 from crossbyte.model.learned import Learned
-from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.model.parameters import check_parameters, generator
 from crossbyte.model.persistence import contents_of, learned_from
 from crossbyte.model.selection import Trial
@@ -26,13 +27,11 @@ from crossbyte.validation import check_features, check_groups, check_pairs, chec
 
 __all__ = ["CMCQ"]
 
-Float32 = NDArray[np.float32]
-Codes = NDArray[np.uint8]
 
 _NOT_IN_FILE = ("n_jobs", "callback")
 
 
-class CMCQ(BaseEstimator):
+class CMCQ(LearnedAttributes, BaseEstimator):
     """Collaborative quantization for cross-modal search.
 
     From pairs of image and text features (of any two encoders) it learns a common space and two additive
@@ -376,105 +375,6 @@ class CMCQ(BaseEstimator):
         codes = self._check_codes(codes)
         with Workers(self.n_jobs) as workers:
             return np.asarray(getattr(self._current(), f"{side}_quantizer").decode(codes, workers))
-
-    def _sparse_space(self, name: str) -> SparseSpace:
-        space = self._current().space
-        if not isinstance(space, SparseSpace):
-            raise AttributeError(
-                f"{name} belongs to mapping='sparse'; this model has mapping={self.mapping_!r}"
-            )
-        return space
-
-    @property
-    def image_codebooks_(self) -> Float32:
-        """(M, 256, D) codebooks C of the images."""
-        return self._current().image_quantizer.words
-
-    @property
-    def text_codebooks_(self) -> Float32:
-        """(M, 256, D) codebooks D of the texts."""
-        return self._current().text_quantizer.words
-
-    @property
-    def image_codes_(self) -> Codes:
-        """(N, M) codes P of the training images."""
-        return self._current().image_codes
-
-    @property
-    def text_codes_(self) -> Codes:
-        """(N, M) codes Q of the training texts."""
-        return self._current().text_codes
-
-    @property
-    def image_cross_(self) -> float:
-        """Mean cross term ε₁ of the images."""
-        return self._current().image_quantizer.epsilon
-
-    @property
-    def text_cross_(self) -> float:
-        """Mean cross term ε₂ of the texts."""
-        return self._current().text_quantizer.epsilon
-
-    @property
-    def image_dictionary_(self) -> NDArray[np.float64]:
-        """(A, d_I) image dictionary B."""
-        return self._sparse_space("image_dictionary_").image_dictionary
-
-    @property
-    def text_basis_(self) -> NDArray[np.float64]:
-        """(D, d_T) text basis U."""
-        return self._sparse_space("text_basis_").text_basis
-
-    @property
-    def image_map_(self) -> NDArray[np.float64]:
-        """(A, D) image map R."""
-        return self._sparse_space("image_map_").image_map
-
-    @property
-    def mapping_(self) -> str:
-        """The mapping in use."""
-        return self._current().settings.mapping
-
-    @property
-    def n_components_(self) -> int:
-        """Dimensions of the common space."""
-        return self._current().settings.n_components
-
-    @property
-    def ridge_(self) -> float:
-        """Regularisation of the canonical correlation, in units of the mean variance."""
-        return self._current().settings.ridge
-
-    @property
-    def correlation_(self) -> float:
-        """γ in use."""
-        return self._current().settings.pull.correlation
-
-    @property
-    def cross_penalty_(self) -> float:
-        """μ in use."""
-        return self._current().settings.pull.cross_penalty
-
-    @property
-    def cross_term_(self) -> str:
-        """How the cross term is treated at search."""
-        return self._current().settings.cross_term
-
-    @property
-    def selection_(self) -> list[Trial]:
-        """Everything that ``mapping="auto"`` tried."""
-        self._current()
-        return list(self._trials)
-
-    @property
-    def objective_history_(self) -> list[ObjectiveRecord]:
-        """The objective after every block update."""
-        return list(self._current().history)
-
-    @property
-    def n_text_features_(self) -> int:
-        """Width of the text features."""
-        return self._current().text_preparation.n_features
 
 
 class _Watch:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
@@ -20,9 +18,6 @@ from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
 
 __all__ = ["Learned", "Settings"]
-
-Float32 = NDArray[np.float32]
-Codes = NDArray[np.uint8]
 
 
 class Settings(NamedTuple):

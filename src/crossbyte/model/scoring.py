@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Float32
 from crossbyte.blocks import Workers
 from crossbyte.metrics import partner_ranks
 from crossbyte.model.learned import Learned
@@ -14,7 +15,6 @@ from crossbyte.quantization.quantizer import Quantizer
 
 __all__ = ["PartnerRanks", "code_ranks", "held_out_ranks", "point_ranks"]
 
-Float32 = NDArray[np.float32]
 Ranks = NDArray[np.int64]
 
 _QUERIES_AT_ONCE = 256

@@ -9,15 +9,12 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from crossbyte import kernels
+from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.blocks import Workers
 from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.quantization.kmeans import kmeans, nearest
 
 __all__ = ["cross_terms", "decode", "residual_codebooks", "update_codebooks", "update_shared_codebooks"]
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Codes = NDArray[np.uint8]
 
 
 def decode(words: NDArray[Any], codes: Codes, workers: Workers) -> Float32:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte import kernels
+from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.blocks import Workers, sample_rows
 from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks
@@ -32,9 +33,6 @@ __all__ = [
     "update_words",
 ]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Codes = NDArray[np.uint8]
 
 BEAM_WIDTH = 16
 MAX_SWEEPS = 10

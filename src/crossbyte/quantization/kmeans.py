@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers
 
 __all__ = ["kmeans", "nearest"]
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core
 

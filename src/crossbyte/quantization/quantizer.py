@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte import kernels
+from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
 from crossbyte.kernels import CrossPenalty
 from crossbyte.quantization import codebooks, collaborative
 
 __all__ = ["DistanceTable", "Quantizer"]
 
-Float32 = NDArray[np.float32]
-Codes = NDArray[np.uint8]
 
 _LEVELS = 256  # a stored cross term is one byte
 
