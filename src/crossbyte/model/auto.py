@@ -15,11 +15,12 @@ from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
-from crossbyte.model.fitting import fit_prepared, prepare
+from crossbyte.model.fitting import fit_pairs, fit_prepared, prepare
 from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.parameters import SPARSE_IMAGE_COMPONENTS
 from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
 from crossbyte.model.selection import Split, Trial, split_groups
-from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.progress import Progress, ProgressCallback, silent
 
 __all__ = ["choose"]
 
@@ -27,7 +28,8 @@ Groups = NDArray[np.intp]
 
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
-_N_STEPS = 8
+_N_SPACES = 3
+_N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
 
 
 class _Data(NamedTuple):
@@ -46,7 +48,8 @@ class _Data(NamedTuple):
 
 class _Candidate(NamedTuple):
     settings: Settings
-    space: LinearSpace
+    space: LinearSpace | None
+    """made before; None where the mapping is learned with the codes"""
 
 
 class _Measured(NamedTuple):
@@ -79,7 +82,15 @@ def choose(
     trials: list[Trial] = []
     spaces = _compare_spaces(base, data, dims, seed, trials, workers)
     report(Progress("select", "spaces", 1, _N_STEPS + 1))
-    return _compare_codes(spaces, data, seed, trials, report, workers), trials
+    candidates = [*spaces, _paper_candidate(base)]
+    return _compare_codes(candidates, data, seed, trials, report, workers), trials
+
+
+def _paper_candidate(base: Settings) -> _Candidate:
+    """The paper's mapping, with its preparation and without shrinkage."""
+    components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
+    pull = base.pull._replace(shrinkage=0.0)
+    return _Candidate(base._replace(mapping="sparse", image_components=components, pull=pull), None)
 
 
 def _split_data(
@@ -97,37 +108,51 @@ def _compare_spaces(
     base: Settings, data: _Data, dims: list[int], seed: int, trials: list[Trial], workers: Workers
 ) -> list[_Candidate]:
     """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
-    wide = []
+    ridge, best = _choose_ridge(base, data, dims[-1], trials, workers)
+    scored = []
+    for n_dims in sorted({min(d, best.n_dims) for d in dims}):
+        settings = base._replace(ridge=ridge, n_components=n_dims)
+        for mapping, space in _spaces_of(best.truncated(n_dims), data, seed):
+            candidate = _Candidate(settings._replace(mapping=mapping), space)
+            trials.append(_space_trial(candidate.settings, _space_ranks(space, data, workers)))
+            scored.append((trials[-1].score, candidate))
+    # Only the better ones are worth whole fits; they stay in their order, simplest first.
+    least = sorted((score for score, _ in scored), reverse=True)[:_N_SPACES][-1]
+    return [candidate for score, candidate in scored if score >= least][:_N_SPACES]
+
+
+def _choose_ridge(
+    base: Settings, data: _Data, n_dims: int, trials: list[Trial], workers: Workers
+) -> tuple[float, LinearSpace]:
+    """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
+    tried = []
     for ridge in _RIDGES:
-        space = canonical_correlation(data.X, data.Y, dims[-1], ridge, workers)
-        candidate = _Candidate(base._replace(ridge=ridge, n_components=space.n_dims), space)
-        wide.append((_space_trial(candidate, data, trials, workers), candidate))
-    best = max(wide, key=lambda scored: scored[0])[1]
-    candidates = []
-    for n_dims in sorted({min(d, best.space.n_dims) for d in dims}):
-        canonical = best.space.truncated(n_dims)
-        settings = best.settings._replace(n_components=n_dims)
-        candidates.append(_Candidate(settings, canonical))
-        refined = refine_contrastively(
-            canonical, data.X, data.Y, np.random.default_rng(seed), data.groups[data.split.train]
-        )
-        candidates.append(_Candidate(settings._replace(mapping="contrastive"), refined))
-    scores = [_space_trial(candidate, data, trials, workers) for candidate in candidates]
-    # Only the better half of the spaces is worth whole fits.
-    order = sorted(range(len(candidates)), key=lambda i: -scores[i])[:3]
-    return [candidates[i] for i in sorted(order)]
+        space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers)
+        ranks = _space_ranks(space, data, workers)
+        trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))
+        tried.append((ranks.mean_log_rank(), trials[-1], ridge, space))
+    best = max((trial for _, trial, _, _ in tried), key=lambda trial: trial.score)
+    close = [entry for entry in tried if entry[1].score >= best.score - best.standard_error]
+    _, _, ridge, space = min(close, key=lambda entry: entry[0])
+    return ridge, space
 
 
-def _space_trial(candidate: _Candidate, data: _Data, trials: list[Trial], workers: Workers) -> float:
-    x = candidate.space.transform_images(data.held_X, workers)
-    y = candidate.space.transform_texts(data.held_Y, workers)
+def _spaces_of(canonical: LinearSpace, data: _Data, seed: int) -> list[tuple[str, LinearSpace]]:
+    rng, groups = np.random.default_rng(seed), data.groups[data.split.train]
+    return [("cca", canonical), ("contrastive", refine_contrastively(canonical, data.X, data.Y, rng, groups))]
+
+
+def _space_ranks(space: LinearSpace, data: _Data, workers: Workers) -> PartnerRanks:
+    x = space.transform_images(data.held_X, workers)
+    y = space.transform_texts(data.held_Y, workers)
     groups = data.groups[data.split.held_out]
-    hits = PartnerRanks(point_ranks(x, y, groups, workers), point_ranks(y, x, groups, workers)).hits()
-    params = _describe(candidate.settings) | {"compressed": False}
-    for name in ("correlation", "cross_penalty", "cross_term"):
-        del params[name]
-    trials.append(_trial(params, hits))
-    return trials[-1].score
+    return PartnerRanks(point_ranks(x, y, groups, workers), point_ranks(y, x, groups, workers))
+
+
+def _space_trial(settings: Settings, ranks: PartnerRanks) -> Trial:
+    described = _describe(settings)
+    params = {name: described[name] for name in ("mapping", "n_components", "ridge")}
+    return _trial(params | {"compressed": False}, ranks.hits())
 
 
 def _compare_codes(
@@ -141,15 +166,7 @@ def _compare_codes(
     measured: list[_Measured] = []
 
     def try_out(candidate: _Candidate) -> None:
-        learned = fit_prepared(
-            candidate.settings,
-            data.preparations,
-            (data.X, data.Y),
-            data.groups[data.split.train],
-            np.random.default_rng(seed),
-            workers=workers,
-            space=candidate.space,
-        )
+        learned = _fit(candidate, data, seed, workers)
         for cross_term in ("constant", "stored"):
             measured.append(_measure(candidate, learned, cross_term, data, workers))
             trials.append(measured[-1].trial)
@@ -166,6 +183,17 @@ def _compare_codes(
         pull = best.settings.pull._replace(correlation=correlation)
         try_out(best._replace(settings=best.settings._replace(pull=pull)))
     return _largest_correlation(measured, best)
+
+
+def _fit(candidate: _Candidate, data: _Data, seed: int, workers: Workers) -> Learned:
+    rows, rng = data.split.train, np.random.default_rng(seed)
+    settings, groups = candidate.settings, data.groups[rows]
+    if candidate.space is None:
+        return fit_pairs(settings, data.images[rows], data.texts[rows], groups, rng, silent, workers)
+    prepared = data.X, data.Y
+    return fit_prepared(
+        settings, data.preparations, prepared, groups, rng, workers=workers, space=candidate.space
+    )
 
 
 def _measure(
@@ -204,7 +232,7 @@ def _describe(settings: Settings) -> dict[str, Any]:
 def _simplest_of_the_best(measured: list[_Measured]) -> _Measured:
     """The simplest space that is not worse than the best by one standard error of their difference.
 
-    Candidates come simplest first: fewer dimensions, canonical before contrastive.
+    Candidates come simplest first: fewer dimensions, canonical before contrastive, the paper's last.
     """
     best = max(measured, key=lambda m: m.trial.score)
     for one in measured:

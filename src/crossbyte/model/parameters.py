@@ -19,6 +19,8 @@ __all__ = ["MAPPINGS", "check_parameters", "generator"]
 
 MAPPINGS = ("sparse", "cca", "contrastive", "auto")
 MAX_BITS = 512
+SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
+IMAGE_COMPONENTS = 256
 DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
 SHRINKAGE = 1.0  # of the words, where generalisation to unseen items counts; the paper has none
 
@@ -28,6 +30,7 @@ def check_parameters(model: CMCQ) -> Settings:
     n_codebooks = _check_bits(model.n_bits)
     mapping = check_choice(model.mapping, "mapping", MAPPINGS)
     is_sparse = mapping == "sparse"
+    components = SPARSE_IMAGE_COMPONENTS if is_sparse else IMAGE_COMPONENTS
     if not isinstance(model.shared_codebooks, (bool, np.bool_)):
         raise InvalidInput(f"shared_codebooks: expected True or False, got {model.shared_codebooks!r}")
     if model.n_jobs is not None and check_integer(model.n_jobs, "n_jobs", -1) == 0:
@@ -39,7 +42,7 @@ def check_parameters(model: CMCQ) -> Settings:
         mapping=mapping,
         n_components=_optional(model.n_components, "n_components") or 8 * n_codebooks,
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
-        image_components=_optional(model.image_components, "image_components") or (64 if is_sparse else 256),
+        image_components=_optional(model.image_components, "image_components") or components,
         text_components=_optional(model.text_components, "text_components"),
         ridge=DEFAULT_RIDGE,
         weights=SparseWeights(

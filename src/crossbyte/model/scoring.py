@@ -30,6 +30,10 @@ class PartnerRanks(NamedTuple):
         """Mean of the two directions' recall@k."""
         return float(np.mean([(ranks < k).mean() for ranks in self]))
 
+    def mean_log_rank(self) -> float:
+        """Mean of log(1 + rank) over all queries: less noisy than recall where recall is low."""
+        return float(np.mean([np.log1p(ranks).mean() for ranks in self]))
+
     def hits(self, k: int = 10) -> NDArray[np.float64]:
         """Per pair the share of its two queries that found their partner: (n,)."""
         return np.mean([ranks < k for ranks in self], axis=0)
