@@ -79,8 +79,8 @@ test: $(STAMP) ## the tests, in minutes
 
 .PHONY: test-all
 test-all: test ## the tests, the long ones, and all of them once more without the native extension
-	$(BIN)/python -m pytest -x -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: there are no long tests
-	CROSSBYTE_NO_NATIVE=1 $(BIN)/python -m pytest -x -q $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -x -q -m long $(PYTEST_ARGS)
+	CROSSBYTE_NO_NATIVE=1 $(BIN)/python -m pytest -x -q -m "not long" $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) ## formatting, lint and types; changes nothing

@@ -129,3 +129,17 @@ def test_workers_can_be_entered_again() -> None:
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, "all"), (-1, "all"), (1, 1), (3, 3), (0, 1)])
 def test_number_of_threads(n_jobs: int | None, expected: Any) -> None:
     assert Workers(n_jobs).n_jobs == (blocks.available_cores() if expected == "all" else expected)
+
+
+def test_concurrent_workers_restore_blas_only_when_the_last_one_leaves() -> None:
+    def blas_threads() -> list[int]:
+        return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
+
+    before = blas_threads()
+    first, second = Workers(1), Workers(1)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == before

@@ -8,6 +8,7 @@ makes a model's bytes a function of data and seed alone.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +53,35 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _OneBlasThread:
+    """Holds BLAS to one thread while anybody works.
+
+    The limit belongs to the whole process, so concurrent calls share it: the first one in sets it, the
+    last one out restores what was there before.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._limits: AbstractContextManager[Any] | None = None
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limits = _blas().limit(limits=1, user_api="blas")
+                self._limits.__enter__()
+            self._users += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._limits is not None:
+                self._limits.__exit__(None, None, None)
+                self._limits = None
+
+
+_one_blas_thread = _OneBlasThread()
+
+
 class Workers:
     """Threads that work on blocks; a context that also holds BLAS to one thread.
 
@@ -64,11 +94,9 @@ class Workers:
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = available_cores() if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
         self._pool: ThreadPoolExecutor | None = None
-        self._limits: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Workers:
-        self._limits = _blas().limit(limits=1, user_api="blas")
-        self._limits.__enter__()
+        _one_blas_thread.acquire()
         if self.n_jobs > 1:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
         return self
@@ -76,11 +104,12 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        if self._limits is not None:
-            self._limits.__exit__(kind, error, trace)
-        self._pool = self._limits = None
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+        finally:
+            self._pool = None
+            _one_blas_thread.release()
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items, a few at a time."""
