@@ -209,7 +209,7 @@ def test_folding_in_is_the_limit_of_the_alternation(weights: SparseWeights, work
     for letter in LETTERS * 2:
         setting.state = setting.update(letter)
     B, U, R = setting.state.B, setting.state.U, setting.state.R
-    found = mapping.fold_in(B, U, R, setting.X, setting.Y, weights, workers)
+    found = mapping.fold_in(B, U, R, setting.X, setting.Y, weights, workers).points
     for _ in range(200):
         setting.state = setting.update("S")
         setting.state = setting.update("Y'")
@@ -220,9 +220,9 @@ def test_folding_in_is_the_limit_of_the_alternation(weights: SparseWeights, work
 def test_folding_in_one_pair_is_folding_it_in_among_others(workers: Workers) -> None:
     setting = Setting(9, WEIGHTS[0], False, workers)
     B, U, R = setting.state.B, setting.state.U, setting.state.R
-    together = mapping.fold_in(B, U, R, setting.X, setting.Y, WEIGHTS[0], workers)
+    together = mapping.fold_in(B, U, R, setting.X, setting.Y, WEIGHTS[0], workers).points
     one = slice(17, 18)
-    alone = mapping.fold_in(B, U, R, setting.X[one], setting.Y[one], WEIGHTS[0], workers)
+    alone = mapping.fold_in(B, U, R, setting.X[one], setting.Y[one], WEIGHTS[0], workers).points
     for a, b in zip(together, alone, strict=True):
         np.testing.assert_allclose(a[one], b, atol=1e-4)
 

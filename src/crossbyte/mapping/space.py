@@ -98,9 +98,8 @@ class SparseSpace:
 
     def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
         """Place pairs at the minimum of the mapping objective with B, U and R fixed."""
-        return fold_in(
-            self.image_dictionary, self.text_basis, self.image_map, images, texts, self.weights, workers
-        )
+        fixed = self.image_dictionary, self.text_basis, self.image_map
+        return fold_in(*fixed, images, texts, self.weights, workers).points
 
 
 def _known(matrix: Float64 | None, side: str) -> Float64:

@@ -25,7 +25,6 @@ __all__ = [
     "SparseState",
     "SparseWeights",
     "Targets",
-    "extended_state",
     "fold_in",
     "image_lasso",
     "initial_state",
@@ -110,15 +109,6 @@ def state_of(
     return SparseState(B, U, R, S, _code_gram(S, workers), _image_points(S, R, workers), text_points)
 
 
-def extended_state(
-    state: SparseState, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
-) -> SparseState:
-    """Take B, U and R of a state learned on some pairs to more pairs, whose S and Y' are solved for."""
-    S = fold_in_codes(state.B, state.U, state.R, X, Y, weights, workers)
-    new = state_of(state.B, state.U, state.R, S, np.empty((X.shape[0], len(state.U)), np.float32), workers)
-    return update_text_points(new, Y, None, weights, workers)
-
-
 def minimum_norm_map(U: Float64) -> Float64:
     """The (d_T, D) map that takes y to the shortest y' minimising |y - y' U|²."""
     return np.asarray(np.linalg.pinv(U, rcond=np.sqrt(_EIGEN_CUT)), dtype=np.float64)
@@ -200,21 +190,14 @@ def update_image_map(
 
 def fold_in(
     B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
-) -> tuple[Float32, Float32]:
-    """Points X' and Y' of new pairs: the minimum of the mapping objective over S and Y', B, U, R fixed."""
-    S = fold_in_codes(B, U, R, X, Y, weights, workers)
-    image_points, inverse = _image_points(S, R, workers), _text_inverse(U, weights, 0.0)
-    eta, lam = weights.text_weight, weights.alignment
-    text_points = np.empty_like(image_points)
-
-    def one_block(rows: slice) -> None:
-        text_points[rows] = (eta * Y[rows].times(U.T) + lam * image_points[rows]) @ inverse
-
-    workers.each(one_block, X.shape[0])
-    return image_points, text_points
+) -> SparseState:
+    """The state of new pairs: the minimum of the mapping objective over S and Y', with B, U, R fixed."""
+    S = _fold_in_codes(B, U, R, X, Y, weights, workers)
+    state = state_of(B, U, R, S, np.empty((X.shape[0], len(U)), dtype=np.float32), workers)
+    return update_text_points(state, Y, None, weights, workers)
 
 
-def fold_in_codes(
+def _fold_in_codes(
     B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
 ) -> sparse.csr_matrix:
     """Sparse codes of new pairs at that minimum.
@@ -299,7 +282,8 @@ def _code_gram(S: sparse.csr_matrix, workers: Workers) -> Float64:
         block = S[rows].astype(np.float64)
         return np.asarray((block.T @ block).toarray())
 
-    return np.asarray(workers.total(products, S.shape[0]))
+    no_rows = np.zeros((S.shape[1], S.shape[1]))
+    return np.asarray(workers.total(products, S.shape[0])) if S.shape[0] else no_rows
 
 
 def _beside(left: Any, right: Any) -> Float32:

@@ -14,7 +14,7 @@ from crossbyte.errors import NumericalError
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.mapping.space import SparseSpace
-from crossbyte.mapping.sparse import SparseState, extended_state, initial_state
+from crossbyte.mapping.sparse import SparseState, fold_in, initial_state
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
@@ -100,7 +100,9 @@ def _start_sparse(
     tell = _reporter("space", settings, len(blocks), report)
     state, _ = alternate(some, State(start), blocks, settings.max_iter, settings.tol, tell)
     assert isinstance(state.mapping, SparseState)
-    return state.mapping if rows is None else extended_state(state.mapping, X, Y, weights, workers)
+    if rows is None:
+        return state.mapping
+    return fold_in(state.mapping.B, state.mapping.U, state.mapping.R, X, Y, weights, workers)
 
 
 def _reporter(stage: str, settings: Settings, n_blocks: int, report: ProgressCallback) -> Any:
