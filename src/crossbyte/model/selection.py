@@ -7,8 +7,6 @@ leak. Splits are by group.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod, sqrt
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ from sklearn.base import clone
 
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics import mean_average_precision, ranking
-from crossbyte.validation import check_choice, check_groups, check_pairs
+from crossbyte.validation import check_groups, check_pairs
 
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
@@ -54,13 +52,6 @@ HELD_OUT = 0.1
 MAX_PAIRS = 20_000
 MAX_FITS = 8
 MIN_GROUPS = 20
-
-
-def _geometric(both: list[float]) -> float:
-    return sqrt(prod(both))
-
-
-MEANS: Mapping[str, Callable[[list[float]], float]] = {"arithmetic": fmean, "geometric": _geometric}
 
 
 class Trial(NamedTuple):
@@ -112,14 +103,7 @@ def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pair
 
 
 def select_by_labels(
-    model: CMCQ,
-    images: Any,
-    texts: Any,
-    labels: Any,
-    grid: Grid = EXTENDED_GRID,
-    *,
-    n_splits: int = 1,
-    mean: str = "arithmetic",
+    model: CMCQ, images: Any, texts: Any, labels: Any, grid: Grid = EXTENDED_GRID
 ) -> Selection:
     """Choose as in the paper: each parameter in turn, the others fixed, by mean MAP@50 of both tasks.
 
@@ -131,34 +115,26 @@ def select_by_labels(
         Non-zero where a pair has a label; a hit shares one with the query. This is supervision.
     grid : mapping
         Values to try, by parameter name, in the order in which they are searched.
-    n_splits : int
-        How many validation tenths to average over (the paper: one); a tenth of few pairs is noisy.
-    mean : {"arithmetic", "geometric"}
-        How the two tasks are averaged. Where one scores several times the other, the arithmetic mean
-        (the paper's) gives the weaker one away; the geometric mean weighs relative changes alike.
     """
-    average = MEANS[check_choice(mean, "mean", MEANS)]
     images, texts = check_pairs(images, texts)
     relevance = _check_labels(labels, images.shape[0])
     rng = np.random.default_rng(model.random_state)
-    rows = np.arange(images.shape[0])
-    splits = [split_groups(rows, rng, max_pairs=None) for _ in range(n_splits)]
+    split = split_groups(np.arange(images.shape[0]), rng, max_pairs=None)
 
     def score(candidate: CMCQ) -> tuple[float, float]:
-        values = [average(_validation_maps(candidate, images, texts, relevance, split)) for split in splits]
-        return float(np.mean(values)), float(np.std(values) / np.sqrt(n_splits))
+        return _validation_map(candidate, images, texts, relevance, split), 0.0
 
     return _coordinate_search(model, score, grid, None, prefer_large=False)
 
 
-def _validation_maps(
+def _validation_map(
     model: CMCQ, images: Any, texts: Any, relevance: NDArray[np.float32], split: Split
-) -> list[float]:
-    """MAP@50 of both tasks: the held-out rows ask, the rest with its learned codes answers."""
+) -> float:
+    """Mean MAP@50 of both tasks: the held-out rows ask, the rest with its learned codes answers."""
     model.fit(images[split.train], texts[split.train])
     shared = (relevance[split.held_out] @ relevance[split.train].T) > 0
     held = images[split.held_out], texts[split.held_out]
-    return [_map_at_50(model, *held, shared, target) for target in ("text", "image")]
+    return float(np.mean([_map_at_50(model, *held, shared, target) for target in ("text", "image")]))
 
 
 def select_by_pairs(
