@@ -31,7 +31,14 @@ LEAVES = {
     "metrics",
     "_native",
 }
-LAYERS = dict.fromkeys(LEAVES, 0) | {"data": 1, "mapping": 2, "quantization": 3, "model": 4, "demo": 5}
+LAYERS = dict.fromkeys(LEAVES, 0) | {
+    "data": 1,
+    "mapping": 2,
+    "quantization": 3,
+    "model": 4,
+    "search": 5,
+    "demo": 6,
+}
 
 
 def read(path: Path) -> str:

@@ -4,15 +4,34 @@
 
     CrossbyteError
     ├── InvalidInput (ValueError)        an argument is not what was asked for
-    │   └── NotFinite                    NaN or infinity, with its row and column
+    │   ├── NotFinite                    NaN or infinity, with its row and column
+    │   ├── WrongModel                   the index was made with another model
+    │   ├── DuplicateId                  an id is there already, or twice in one call
+    │   ├── UnknownId                    no document has this id
+    │   ├── PayloadTooLarge              a document's payload passes the limit
+    │   └── FilterError                  a filter does not parse
+    │       └── UnknownField             a filter names a field that no document has
     ├── NotFitted (sklearn NotFittedError)   the model has not learned anything yet
     ├── NumericalError (ArithmeticError) our own result is not finite: a fault to report
     ├── FitInterrupted (KeyboardInterrupt)   Ctrl-C during fit; the model is as it was before
-    └── ModelFileError (OSError)         a model file cannot be used
-        ├── ForeignModelFile             not a crossbyte model at all
-        ├── TruncatedModelFile           ends too early
-        ├── DamagedModelFile             contents do not match their digest
-        └── NewerModelFile               written by a later format
+    ├── ModelFileError (OSError)         a model file cannot be used
+    │   ├── ForeignModelFile             not a crossbyte model at all
+    │   ├── TruncatedModelFile           ends too early
+    │   ├── DamagedModelFile             contents do not match their digest
+    │   └── NewerModelFile               written by a later format
+    └── IndexFileError (OSError)         an index file cannot be used, or not like this
+        ├── ForeignIndexFile             not a crossbyte index at all
+        ├── DamagedIndexFile             contents do not match their checksums
+        ├── NewerIndexFile               written by a later format
+        ├── IndexExists                  creating would overwrite something
+        ├── IndexLocked                  somebody else is writing; the message says who
+        ├── IndexBusy                    another process held the file for too long; try again
+        ├── StorageFull                  the disk is full; nothing was changed
+        ├── StorageFailed                the system failed to read or write
+        ├── ReadOnlyIndex                opened for reading, or the system forbids writing
+        ├── WriteRefused                 after a fork or a failed commit; open the index again
+        ├── StaleReader                  a compaction has passed this reader; call refresh()
+        └── ClosedIndex                  used after close()
 
 A message says what was expected, what came, and what to do.
 """
@@ -22,17 +41,36 @@ from __future__ import annotations
 from sklearn.exceptions import NotFittedError
 
 __all__ = [
+    "ClosedIndex",
     "CrossbyteError",
+    "DamagedIndexFile",
     "DamagedModelFile",
+    "DuplicateId",
+    "FilterError",
     "FitInterrupted",
+    "ForeignIndexFile",
     "ForeignModelFile",
+    "IndexBusy",
+    "IndexExists",
+    "IndexFileError",
+    "IndexLocked",
     "InvalidInput",
     "ModelFileError",
+    "NewerIndexFile",
     "NewerModelFile",
     "NotFinite",
     "NotFitted",
     "NumericalError",
+    "PayloadTooLarge",
+    "ReadOnlyIndex",
+    "StaleReader",
+    "StorageFailed",
+    "StorageFull",
     "TruncatedModelFile",
+    "UnknownField",
+    "UnknownId",
+    "WriteRefused",
+    "WrongModel",
 ]
 
 
@@ -46,6 +84,30 @@ class InvalidInput(CrossbyteError, ValueError):
 
 class NotFinite(InvalidInput):
     """NaN or infinity in an array; the message names its row and column."""
+
+
+class WrongModel(InvalidInput):
+    """The index was made with another model than the one given."""
+
+
+class DuplicateId(InvalidInput):
+    """An id is in the index already, or twice in one call."""
+
+
+class UnknownId(InvalidInput):
+    """No document of the index has this id."""
+
+
+class PayloadTooLarge(InvalidInput):
+    """A payload passes the limit of bytes."""
+
+
+class FilterError(InvalidInput):
+    """A filter does not parse; the message shows where."""
+
+
+class UnknownField(FilterError):
+    """A filter names a field that no document has; the message lists those there are."""
 
 
 class NotFitted(CrossbyteError, NotFittedError):
@@ -78,3 +140,55 @@ class DamagedModelFile(ModelFileError):
 
 class NewerModelFile(ModelFileError):
     """The file was written in a format that this version does not know."""
+
+
+class IndexFileError(CrossbyteError, OSError):
+    """An index file cannot be used, or not like this."""
+
+
+class ForeignIndexFile(IndexFileError):
+    """The file is not a crossbyte index."""
+
+
+class DamagedIndexFile(IndexFileError):
+    """Contents do not match the checksums stored with them."""
+
+
+class NewerIndexFile(IndexFileError):
+    """The file was written in a format that this version does not know."""
+
+
+class IndexExists(IndexFileError):
+    """Creating an index here would overwrite something."""
+
+
+class IndexLocked(IndexFileError):
+    """Somebody else is writing to the index; the message says who."""
+
+
+class IndexBusy(IndexFileError):
+    """Another process held the file for too long; trying again may help."""
+
+
+class StorageFull(IndexFileError):
+    """The disk is full; nothing was changed."""
+
+
+class StorageFailed(IndexFileError):
+    """The system failed to read or write the file."""
+
+
+class ReadOnlyIndex(IndexFileError):
+    """The index was opened for reading, or the system forbids writing."""
+
+
+class WriteRefused(IndexFileError):
+    """This handle may not write any more (a fork, a failed commit); open the index again."""
+
+
+class StaleReader(IndexFileError):
+    """A compaction has removed what this reader would read; call ``refresh()``."""
+
+
+class ClosedIndex(IndexFileError):
+    """The index was used after ``close()``."""

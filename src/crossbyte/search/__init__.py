@@ -1,0 +1,1 @@
+"""The index: one file of coded documents, and the search over it."""
