@@ -1,10 +1,15 @@
 // What Python sees of the kernels: array checks, and nothing else.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +17,8 @@
 #include "codes.h"
 #include "dispatch.h"
 #include "lasso.h"
+#include "scan.h"
+#include "scan_bounds.h"
 #include "tables.h"
 
 namespace nb = nanobind;
@@ -112,9 +119,54 @@ static void tables_py(Array<const float, 2> points, Array<const float, 3> words_
                     static_cast<int64_t>(M), static_cast<int64_t>(d), tables.data());
 }
 
+using ScanSide = std::tuple<Array<const uint8_t, 3>, Array<const float, 3>, Array<const float, 1>>;
+
+static Source source_of(const ScanSide& side, size_t n_blocks, size_t n_queries) {
+    const auto& [codes, tables, offsets] = side;
+    const size_t M = codes.shape(1);
+    require(codes.shape(0) == n_blocks && M > 0 && codes.shape(2) == kBlock, "codes must be (blocks, M, 64)");
+    require(tables.shape(0) == n_queries && tables.shape(1) == M && tables.shape(2) == kWords,
+            "tables must be (queries, M, 256)");
+    require(offsets.shape(0) == n_queries, "offsets must be (queries,)");
+    return {codes.data(), tables.data(), offsets.data(), static_cast<int64_t>(M)};
+}
+
+static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
+                         std::optional<Array<const uint64_t, 1>> allowed, int64_t n_items, int64_t k,
+                         float max_distance, int64_t n_threads) {
+    require(!sides.empty() && n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
+    const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
+    const size_t n_queries = std::get<1>(sides[0]).shape(0);
+    require(!allowed || allowed->shape(0) == n_blocks, "allowed must have a word per block");
+    ScanJob job{{},
+                extra,
+                allowed ? allowed->data() : nullptr,
+                n_items,
+                static_cast<int64_t>(n_queries),
+                k,
+                max_distance,
+                n_threads};
+    for (const ScanSide& side : sides) job.sources.push_back(source_of(side, n_blocks, n_queries));
+    std::vector<int64_t> counts, rows;
+    std::vector<float> distances;
+    {
+        nb::gil_scoped_release release;
+        for (const std::vector<Hit>& hits : scan(job)) {
+            counts.push_back(static_cast<int64_t>(hits.size()));
+            for (const Hit& hit : hits) {
+                distances.push_back(hit.distance);
+                rows.push_back(hit.row);
+            }
+        }
+    }
+    return nb::make_tuple(as_numpy(std::move(counts)), as_numpy(std::move(distances)),
+                          as_numpy(std::move(rows)));
+}
+
 static void limit_level_py(const std::string& name) {
-    require(name == "portable" || name == "avx2", "level must be 'portable' or 'avx2'");
-    limit_level(name == "avx2" ? Level::avx2 : Level::portable);
+    for (const Level level : {Level::portable, Level::avx2, Level::avx512})
+        if (name == level_name(level)) return limit_level(level);
+    require(false, "level must be 'portable', 'avx2' or 'avx512'");
 }
 
 NB_MODULE(_native, m) {
@@ -130,6 +182,8 @@ NB_MODULE(_native, m) {
     m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"), array("targets"),
           "mu"_a, "epsilon"_a, array("gradient"));
     m.def("distance_tables", &tables_py, array("points"), array("words_by_dim"), array("tables"));
-    m.def("level", [] { return std::string(level() == Level::avx2 ? "avx2" : "portable"); });
+    m.def("scan", &scan_py, "sides"_a, "extra"_a, array("allowed").none(), "n_items"_a, "k"_a,
+          "max_distance"_a, "n_threads"_a);
+    m.def("level", [] { return std::string(level_name(level())); });
     m.def("limit_level", &limit_level_py);
 }

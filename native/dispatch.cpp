@@ -5,12 +5,15 @@
 namespace crossbyte {
 
 namespace {
-std::atomic<int> highest{static_cast<int>(Level::avx2)};
+std::atomic<int> highest{static_cast<int>(Level::avx512)};
 }
 
 Level best_level() {
 #if CROSSBYTE_HAS_AVX2
-    return __builtin_cpu_supports("avx2") ? Level::avx2 : Level::portable;
+    if (!__builtin_cpu_supports("avx2")) return Level::portable;
+    const bool wide = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vbmi");
+    return wide ? Level::avx512 : Level::avx2;
 #else
     return Level::portable;
 #endif
@@ -24,6 +27,11 @@ Level level() {
 
 void limit_level(Level limit) {
     highest.store(static_cast<int>(limit));
+}
+
+const char* level_name(Level level) {
+    static const char* const names[] = {"portable", "avx2", "avx512"};
+    return names[static_cast<int>(level)];
 }
 
 }  // namespace crossbyte

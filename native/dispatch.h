@@ -1,7 +1,7 @@
 // One body, several instruction sets, chosen once per call.
 //
-// A kernel is written as an always-inlined template body in plain loops; CROSSBYTE_LEVELS makes a
-// portable and an AVX2 copy of it. The loops are element-wise (no reordered sums, no fused
+// A kernel is written as an always-inlined body in plain loops; CROSSBYTE_DISPATCH makes a portable and
+// an AVX2 copy of it. The loops are element-wise (no reordered sums, no fused
 // multiply-add: -ffp-contract=off), so every level gives the same bits and tests can demand it.
 #pragma once
 
@@ -10,9 +10,11 @@
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define CROSSBYTE_HAS_AVX2 1
 #define CROSSBYTE_AVX2 __attribute__((target("avx2")))
+#define CROSSBYTE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #else
 #define CROSSBYTE_HAS_AVX2 0
 #define CROSSBYTE_AVX2
+#define CROSSBYTE_AVX512
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -34,12 +36,14 @@ CROSSBYTE_INLINE Floats8& view8(float* at) {
     return *reinterpret_cast<Floats8*>(at);
 }
 
-enum class Level { portable = 0, avx2 = 1 };
+// avx512 means AVX-512 with VBMI (byte permutations): only the scan has a path of its own for it.
+enum class Level { portable = 0, avx2 = 1, avx512 = 2 };
 
 // The best level of this CPU, unless a lower one was asked for (tests do).
 Level level();
 Level best_level();
 void limit_level(Level highest);
+const char* level_name(Level level);
 
 // Calls body(arguments...) compiled for the current level.
 #define CROSSBYTE_DISPATCH(result, name, parameters, arguments)                            \
@@ -50,7 +54,7 @@ void limit_level(Level highest);
         return name##_body arguments;                                                      \
     }                                                                                      \
     result name parameters {                                                               \
-        return level() == Level::avx2 ? name##_avx2 arguments : name##_portable arguments; \
+        return level() >= Level::avx2 ? name##_avx2 arguments : name##_portable arguments; \
     }
 
 }  // namespace crossbyte

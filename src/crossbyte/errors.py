@@ -183,7 +183,7 @@ class ReadOnlyIndex(IndexFileError):
 
 
 class WriteRefused(IndexFileError):
-    """This handle may not write any more (a fork, a failed commit); open the index again."""
+    """A handle may not write any more (a fork, a failed commit); open the index again."""
 
 
 class StaleReader(IndexFileError):

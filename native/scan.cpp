@@ -1,0 +1,285 @@
+// How it works: a query's tables are rounded down to bytes whose sum is a lower bound of the distance, in
+// steps chosen so that the current k-th distance is 254 of them. Bounds are cheap: a whole block of items
+// for one query (look-ups in registers), or a whole group of queries for one item (one load serves 64).
+// Only items whose bound does not pass the k-th distance are summed up in float32, in canonical order, and
+// only those sums are ever compared: the bytes decide nothing but what need not be looked at.
+#include "scan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <thread>
+
+#include "codes.h"
+#include "dispatch.h"
+#include "scan_bounds.h"
+
+namespace crossbyte {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kTile = 16;       // blocks between two looks at the survivors
+constexpr int64_t kFewest = 16;     // queries that are worth a group
+constexpr int64_t kHalfGroup = 32;  // queries of a small group; a full one has twice as many
+
+bool nearer(const Hit& a, const Hit& b) {
+    return a.distance < b.distance || (a.distance == b.distance && a.row < b.row);
+}
+
+// The k nearest of what was offered in ascending order of rows. Keeps a few more, and sorts seldom.
+class TopK {
+  public:
+    TopK(int64_t k, float max_distance) : k_(static_cast<size_t>(k)), limit_(max_distance) {}
+
+    float limit() const { return limit_; }  // the largest distance that still matters
+    bool full() const { return full_; }
+
+    void offer(float distance, int64_t row) {
+        if (!(distance <= limit_)) return;
+        hits_.push_back({distance, row});
+        if (hits_.size() >= 2 * k_ + 64) shrink();
+    }
+    void shrink() {
+        if (hits_.size() < k_) return;
+        const auto farthest = hits_.begin() + static_cast<int64_t>(k_) - 1;
+        std::nth_element(hits_.begin(), farthest, hits_.end(), nearer);
+        // A later row never displaces an equal distance.
+        limit_ = std::nextafter(farthest->distance, -kInfinity);
+        full_ = true;
+        hits_.resize(k_);
+    }
+    std::vector<Hit> take() {
+        shrink();
+        return std::move(hits_);
+    }
+
+  private:
+    size_t k_;
+    float limit_;
+    bool full_ = false;
+    std::vector<Hit> hits_;
+};
+
+float exact_distance(const ScanJob& job, int64_t query, int64_t row) {
+    float total = 0.0f;
+    for (size_t s = 0; s < job.sources.size(); ++s) {
+        const Source& source = job.sources[s];
+        const int64_t M = source.n_codebooks;
+        const float* table = source.tables + query * M * kWords;
+        const uint8_t* code = source.codes + (row / kBlock) * M * kBlock + row % kBlock;
+        float sum = table[code[0]];
+        for (int64_t m = 1; m < M; ++m) sum += table[m * kWords + code[m * kBlock]];
+        sum += source.offsets[query];
+        total = s == 0 ? sum : total + sum;
+    }
+    return total + job.extra;
+}
+
+// Rounds a table down: bytes[c] <= (table[c] - lowest) * steps, at most 255. The factor outweighs the
+// rounding of these float operations.
+CROSSBYTE_INLINE void round_down_body(const float* table, float lowest, float steps, uint8_t* bytes) {
+    for (int64_t c = 0; c < kWords; ++c) {
+        const float value = (table[c] - lowest) * steps * (1.0f - 1e-6f);
+        bytes[c] = static_cast<uint8_t>(static_cast<int32_t>(value < 255.0f ? value : 255.0f));
+    }
+}
+CROSSBYTE_DISPATCH(void, round_down, (const float* table, float lowest, float steps, uint8_t* bytes),
+                   (table, lowest, steps, bytes))
+
+struct Range {
+    float lowest, largest;  // the smallest entry; the largest absolute value
+};
+
+CROSSBYTE_INLINE Range range_of_body(const float* table) {
+    float low[kFloats * 2], high[kFloats * 2];
+    for (int64_t l = 0; l < kFloats * 2; ++l) low[l] = high[l] = table[l];
+    for (int64_t c = 0; c < kWords; c += kFloats * 2)
+        for (int64_t l = 0; l < kFloats * 2; ++l) {
+            low[l] = table[c + l] < low[l] ? table[c + l] : low[l];
+            high[l] = table[c + l] > high[l] ? table[c + l] : high[l];
+        }
+    const float lowest = *std::min_element(low, low + kFloats * 2);
+    const float highest = *std::max_element(high, high + kFloats * 2);
+    return {lowest, std::max(std::fabs(lowest), std::fabs(highest))};
+}
+CROSSBYTE_DISPATCH(Range, range_of, (const float* table), (table))
+
+// A query while it is scanned: its best items so far, and the scale of its bounds.
+struct Query {
+    int64_t number;
+    TopK best;
+    std::vector<const float*> tables;  // of all sources in order
+    std::vector<float> lowest;         // the smallest entry of each table
+    double base = 0.0;                 // the smallest distance that the tables could give
+    double error = 0.0;                // largest rounding error of the canonical sum
+    float steps = 0.0f;                // bytes per unit of distance; 0: all bounds are zero
+
+    Query(const ScanJob& job, int64_t q) : number(q), best(job.k, job.max_distance) {
+        double largest = std::fabs(static_cast<double>(job.extra));
+        base = job.extra;
+        for (const Source& source : job.sources) {
+            for (int64_t m = 0; m < source.n_codebooks; ++m) {
+                tables.push_back(source.tables + (q * source.n_codebooks + m) * kWords);
+                const Range range = range_of(tables.back());
+                lowest.push_back(range.lowest);
+                base += range.lowest;
+                largest += range.largest;
+            }
+            base += source.offsets[q];
+            largest += std::fabs(source.offsets[q]);
+        }
+        const double unit = 1.2e-7;  // a little more than the relative error of one float operation
+        error = static_cast<double>(tables.size() + 4) * unit * largest;
+    }
+
+    double span() const { return static_cast<double>(best.limit()) + error - base; }
+
+    // Chooses the steps for the current limit; none where float could not hold them.
+    void rescale() {
+        best.shrink();
+        const float wanted = static_cast<float>(254.0 / span());
+        steps = best.full() && std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
+    }
+    // The largest sum of bytes that an item of interest can have.
+    uint8_t threshold() const {
+        if (steps == 0.0f) return 254;
+        return static_cast<uint8_t>(std::clamp(span() * steps * (1.0 + 1e-9), 0.0, 254.0));
+    }
+    void table_bytes(size_t m, uint8_t* bytes) const { round_down(tables[m], lowest[m], steps, bytes); }
+};
+
+// What one thread sees of the items.
+struct View {
+    const ScanJob& job;
+    Sides sides;
+    int64_t first, last;  // blocks
+
+    View(const ScanJob& job, int64_t first, int64_t last) : job(job), first(first), last(last) {
+        for (const Source& source : job.sources) sides.push_back({source.codes, source.n_codebooks});
+    }
+    uint64_t allowed(int64_t block) const {
+        const int64_t left = job.n_items - block * kBlock;
+        const uint64_t there = left >= kBlock ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+        return job.allowed == nullptr ? there : there & job.allowed[block];
+    }
+    // Where to choose the steps anew: soon while the k-th distance still falls fast.
+    int64_t next_stop(int64_t at) const {
+        const int64_t enough = (job.k + kBlock) / kBlock;
+        return std::min(last, at + std::max(2 * (at - first), enough));
+    }
+    void look_at(Query& query, int64_t row) const {
+        query.best.offer(exact_distance(job, query.number, row), row);
+    }
+};
+
+// One query, a block of items at a time.
+void scan_one(const View& view, Query& query) {
+    const size_t n_tables = query.tables.size();
+    std::vector<uint8_t> bytes(n_tables * kWords), prefixes(n_tables * kPrefixes);
+    uint64_t masks[kTile];
+    for (int64_t at = view.first; at < view.last;) {
+        const int64_t stop = view.next_stop(at);
+        query.rescale();
+        for (size_t m = 0; m < n_tables; ++m) query.table_bytes(m, bytes.data() + m * kWords);
+        for (size_t p = 0; p < prefixes.size(); ++p)
+            prefixes[p] = *std::min_element(bytes.data() + 4 * p, bytes.data() + 4 * p + 4);
+        for (; at < stop; at += kTile) {
+            const int64_t n = std::min(kTile, stop - at);
+            item_bounds(view.sides, at, n, bytes.data(), prefixes.data(), query.threshold(), masks);
+            for (int64_t b = 0; b < n; ++b)
+                for (uint64_t mask = masks[b] & view.allowed(at + b); mask != 0; mask &= mask - 1)
+                    view.look_at(query, (at + b) * kBlock + __builtin_ctzll(mask));
+        }
+        at = stop;
+    }
+}
+
+// The bytes of a group of queries, those of all queries for one code together: [tables, 256, width].
+void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<uint8_t>& bytes) {
+    uint8_t table[kWords];
+    for (size_t q = 0; q < queries.size(); ++q)
+        for (size_t m = 0; m < queries[q]->tables.size(); ++m) {
+            queries[q]->table_bytes(m, table);
+            uint8_t* out = bytes.data() + m * kWords * width + q;
+            for (int64_t c = 0; c < kWords; ++c) out[c * width] = table[c];
+        }
+}
+
+// A group of queries, an item at a time.
+void scan_group(const View& view, const std::vector<Query*>& queries, int64_t width) {
+    std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width);
+    std::vector<uint64_t> masks(kTile * kBlock);
+    uint8_t thresholds[2 * kHalfGroup] = {};
+    const uint64_t members = queries.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << queries.size()) - 1;
+    for (int64_t at = view.first; at < view.last;) {
+        const int64_t stop = view.next_stop(at);
+        for (Query* query : queries) query->rescale();
+        group_bytes(queries, width, bytes);
+        for (; at < stop; at += kTile) {
+            const int64_t n = std::min(kTile, stop - at);
+            for (size_t q = 0; q < queries.size(); ++q) thresholds[q] = queries[q]->threshold();
+            group_bounds(view.sides, at, n, width, bytes.data(), thresholds, masks.data());
+            for (int64_t b = 0; b < n; ++b)
+                for (uint64_t items = view.allowed(at + b); items != 0; items &= items - 1) {
+                    const int64_t i = b * kBlock + __builtin_ctzll(items);
+                    for (uint64_t mask = masks[i] & members; mask != 0; mask &= mask - 1)
+                        view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
+                }
+        }
+        at = stop;
+    }
+}
+
+// Queries in groups as large as there are enough for; the few that are left one by one.
+void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std::vector<Hit>>& found) {
+    const View view(job, first, last);
+    std::vector<Query> queries;
+    for (int64_t q = 0; q < job.n_queries; ++q) queries.emplace_back(job, q);
+    for (size_t q = 0; q < queries.size();) {
+        const size_t left = queries.size() - q;
+        const size_t width = left >= kHalfGroup + kFewest ? 2 * kHalfGroup : kHalfGroup;
+        const size_t taken = left < kFewest ? 1 : std::min(left, width);
+        std::vector<Query*> group;
+        for (size_t i = q; i < q + taken; ++i) group.push_back(&queries[i]);
+        if (taken == 1)
+            scan_one(view, queries[q]);
+        else
+            scan_group(view, group, static_cast<int64_t>(width));
+        q += taken;
+    }
+    for (Query& query : queries) found.push_back(query.best.take());
+}
+
+}  // namespace
+
+std::vector<std::vector<Hit>> scan(const ScanJob& job) {
+    const int64_t n_blocks = (job.n_items + kBlock - 1) / kBlock;
+    const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, n_blocks / kTile));
+    std::vector<std::vector<std::vector<Hit>>> found(n_parts);
+    std::vector<std::exception_ptr> failures(n_parts);
+    std::vector<std::thread> threads;
+    const auto work = [&](int64_t part) {
+        try {
+            scan_range(job, n_blocks * part / n_parts, n_blocks * (part + 1) / n_parts, found[part]);
+        } catch (...) {
+            failures[part] = std::current_exception();
+        }
+    };
+    for (int64_t part = 1; part < n_parts; ++part) threads.emplace_back(work, part);
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+    for (int64_t q = 0; q < job.n_queries; ++q) {
+        std::vector<Hit>& all = found[0][q];
+        for (int64_t part = 1; part < n_parts; ++part)
+            all.insert(all.end(), found[part][q].begin(), found[part][q].end());
+        const size_t kept = std::min(all.size(), static_cast<size_t>(job.k));
+        std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(kept), all.end(), nearer);
+        all.resize(kept);
+    }
+    return std::move(found[0]);
+}
+
+}  // namespace crossbyte

@@ -1,0 +1,206 @@
+#include "scan_bounds.h"
+
+#include <algorithm>
+
+#include "codes.h"
+#include "dispatch.h"
+
+#if CROSSBYTE_HAS_AVX2
+#include <immintrin.h>
+#endif
+
+namespace crossbyte {
+namespace {
+
+CROSSBYTE_INLINE const uint8_t* block_of(const BlockCodes& side, int64_t block) {
+    return side.codes + block * side.n_codebooks * kBlock;
+}
+
+// Plain loops; what the other levels must agree with.
+
+void item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
+                          const uint8_t*, uint8_t threshold, uint64_t* masks) {
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        uint16_t sums[kBlock] = {};
+        const uint8_t* table = bytes;
+        for (const BlockCodes& side : sides) {
+            const uint8_t* codes = block_of(side, first + b);
+            for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, table += kWords)
+                for (int64_t i = 0; i < kBlock; ++i)
+                    sums[i] = static_cast<uint16_t>(sums[i] + table[codes[i]]);
+        }
+        masks[b] = 0;
+        for (int64_t i = 0; i < kBlock; ++i) masks[b] |= static_cast<uint64_t>(sums[i] <= threshold) << i;
+    }
+}
+
+void group_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width,
+                           const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        for (int64_t i = 0; i < kBlock; ++i) {
+            uint16_t sums[kBlock] = {};
+            const uint8_t* table = bytes;
+            for (const BlockCodes& side : sides) {
+                const uint8_t* code = block_of(side, first + b) + i;
+                for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * width)
+                    for (int64_t q = 0; q < width; ++q)
+                        sums[q] = static_cast<uint16_t>(sums[q] + table[*code * width + q]);
+            }
+            uint64_t mask = 0;
+            for (int64_t q = 0; q < width; ++q) mask |= static_cast<uint64_t>(sums[q] <= thresholds[q]) << q;
+            masks[b * kBlock + i] = mask;
+        }
+    }
+}
+
+#if CROSSBYTE_HAS_AVX2
+
+// Which bytes are at most `limit`, a bit each.
+CROSSBYTE_INLINE CROSSBYTE_AVX2 uint64_t at_most(__m256i values, __m256i limit) {
+    const __m256i kept = _mm256_cmpeq_epi8(_mm256_min_epu8(values, limit), values);
+    return static_cast<uint32_t>(_mm256_movemask_epi8(kept));
+}
+
+// Entries of a table of 64 bytes for the high six bits of 32 codes: four tables of 16 looked up by bits
+// 2 to 5, and the right one of them chosen by bits 6 and 7.
+CROSSBYTE_INLINE CROSSBYTE_AVX2 __m256i look_up_prefixes(const __m256i* table, __m256i codes) {
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi16(codes, 2), _mm256_set1_epi8(0x0f));
+    const __m256i bit6 = _mm256_add_epi8(codes, codes);  // blendv looks at the top bit of a byte
+    const __m256i lower =
+        _mm256_blendv_epi8(_mm256_shuffle_epi8(table[0], low), _mm256_shuffle_epi8(table[1], low), bit6);
+    const __m256i upper =
+        _mm256_blendv_epi8(_mm256_shuffle_epi8(table[2], low), _mm256_shuffle_epi8(table[3], low), bit6);
+    return _mm256_blendv_epi8(lower, upper, codes);
+}
+
+CROSSBYTE_AVX2 void item_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t*,
+                                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+    const __m256i limit = _mm256_set1_epi8(static_cast<char>(threshold));
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+        const uint8_t* at = prefixes;
+        for (const BlockCodes& side : sides) {
+            const uint8_t* codes = block_of(side, first + b);
+            for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kPrefixes) {
+                __m256i table[4];
+                for (int64_t t = 0; t < 4; ++t)
+                    table[t] = _mm256_broadcastsi128_si256(
+                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * t)));
+                const __m256i* words = reinterpret_cast<const __m256i*>(codes);
+                low = _mm256_adds_epu8(low, look_up_prefixes(table, _mm256_loadu_si256(words)));
+                high = _mm256_adds_epu8(high, look_up_prefixes(table, _mm256_loadu_si256(words + 1)));
+            }
+        }
+        masks[b] = at_most(low, limit) | at_most(high, limit) << 32;
+    }
+}
+
+template <int64_t kWidth>
+CROSSBYTE_AVX2 void group_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks,
+                                      const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+    constexpr int64_t kParts = kWidth / 32;
+    for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
+        __m256i sums[kParts] = {};
+        const uint8_t* table = bytes;
+        for (const BlockCodes& side : sides) {
+            const uint8_t* code = block_of(side, first + at / kBlock) + at % kBlock;
+            for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * kWidth) {
+                const __m256i* entry = reinterpret_cast<const __m256i*>(table + *code * kWidth);
+                for (int64_t p = 0; p < kParts; ++p)
+                    sums[p] = _mm256_adds_epu8(sums[p], _mm256_loadu_si256(entry + p));
+            }
+        }
+        const __m256i* limits = reinterpret_cast<const __m256i*>(thresholds);
+        uint64_t mask = 0;
+        for (int64_t p = 0; p < kParts; ++p)
+            mask |= at_most(sums[p], _mm256_loadu_si256(limits + p)) << (32 * p);
+        masks[at] = mask;
+    }
+}
+
+// A table of 256 bytes in four registers: two permutations of 128 entries by the low seven bits of a
+// code, and the right one chosen by its top bit.
+struct Table512 {
+    __m512i part[4];
+};
+
+CROSSBYTE_INLINE CROSSBYTE_AVX512 __m512i look_up_codes(const Table512& table, __m512i codes) {
+    const __m512i lower = _mm512_permutex2var_epi8(table.part[0], codes, table.part[1]);
+    const __m512i upper = _mm512_permutex2var_epi8(table.part[2], codes, table.part[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(codes), lower, upper);
+}
+
+template <int64_t kTogether>
+CROSSBYTE_INLINE CROSSBYTE_AVX512 void item_masks_avx512(const Sides& sides, int64_t block,
+                                                         const uint8_t* bytes, __m512i limit,
+                                                         uint64_t* masks) {
+    __m512i sums[kTogether] = {};
+    const uint8_t* at = bytes;
+    for (const BlockCodes& side : sides) {
+        const uint8_t* codes = block_of(side, block);
+        const int64_t stride = side.n_codebooks * kBlock;
+        for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kWords) {
+            Table512 table;
+            for (int64_t t = 0; t < 4; ++t) table.part[t] = _mm512_loadu_si512(at + 64 * t);
+            for (int64_t j = 0; j < kTogether; ++j)
+                sums[j] =
+                    _mm512_adds_epu8(sums[j], look_up_codes(table, _mm512_loadu_si512(codes + j * stride)));
+        }
+    }
+    for (int64_t j = 0; j < kTogether; ++j) masks[j] = _mm512_cmple_epu8_mask(sums[j], limit);
+}
+
+CROSSBYTE_AVX512 void item_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
+                                         const uint8_t* bytes, const uint8_t*, uint8_t threshold,
+                                         uint64_t* masks) {
+    const __m512i limit = _mm512_set1_epi8(static_cast<char>(threshold));
+    constexpr int64_t kTogether = 4;
+    int64_t b = 0;
+    for (; b + kTogether <= n_blocks; b += kTogether)
+        item_masks_avx512<kTogether>(sides, first + b, bytes, limit, masks + b);
+    for (; b < n_blocks; ++b) item_masks_avx512<1>(sides, first + b, bytes, limit, masks + b);
+}
+
+CROSSBYTE_AVX512 void group_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
+                                          const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+    const __m512i limits = _mm512_loadu_si512(thresholds);
+    for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
+        __m512i sums = _mm512_setzero_si512();
+        const uint8_t* table = bytes;
+        for (const BlockCodes& side : sides) {
+            const uint8_t* code = block_of(side, first + at / kBlock) + at % kBlock;
+            for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * 64)
+                sums = _mm512_adds_epu8(sums, _mm512_loadu_si512(table + *code * 64));
+        }
+        masks[at] = _mm512_cmple_epu8_mask(sums, limits);
+    }
+}
+
+#endif
+
+}  // namespace
+
+void item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
+                 const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+    auto* bounds = &item_bounds_portable;
+#if CROSSBYTE_HAS_AVX2
+    if (level() == Level::avx2) bounds = &item_bounds_avx2;
+    if (level() == Level::avx512) bounds = &item_bounds_avx512;
+#endif
+    bounds(sides, first, n_blocks, bytes, prefixes, threshold, masks);
+}
+
+void group_bounds(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width, const uint8_t* bytes,
+                  const uint8_t* thresholds, uint64_t* masks) {
+#if CROSSBYTE_HAS_AVX2
+    if (level() == Level::avx512 && width == 64)
+        return group_bounds_avx512(sides, first, n_blocks, bytes, thresholds, masks);
+    if (level() >= Level::avx2) {
+        auto* bounds = width == 64 ? &group_bounds_avx2<64> : &group_bounds_avx2<32>;
+        return bounds(sides, first, n_blocks, bytes, thresholds, masks);
+    }
+#endif
+    group_bounds_portable(sides, first, n_blocks, width, bytes, thresholds, masks);
+}
+
+}  // namespace crossbyte
