@@ -1,0 +1,160 @@
+"""Opening the SQLite database of an index: with care for the file, and with every setting checked."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Final
+
+from crossbyte.errors import IndexExists, InvalidInput, StorageFailed
+from crossbyte.search.failures import foreign, translated, translated_system
+from crossbyte.search.records import MAX_PIECE_BYTES
+from crossbyte.search.schema import APPLICATION, refuse_empty
+
+__all__ = ["JOURNAL", "check_file", "connect", "create_empty", "real_path"]
+
+JOURNAL: Final = "-journal"
+BUSY_SECONDS = 10
+_MAX_PATH_BYTES = 512 - len(JOURNAL) - 1  # SQLite's limit on Unix
+_MAX_ROW_BYTES = MAX_PIECE_BYTES + 2**20
+_EXTRA = 3
+
+# The rollback journal always, also where SQLite has no fault in its write-ahead log: the index is one
+# file at every moment between commits, and there is one path to test. EXTRA flushes the folder as well,
+# so that a journal that was deleted stays deleted after a power cut. Pages of an unfinished commit are
+# kept in memory up to 64 MB, so that readers are not locked out early (the low byte of that number must
+# not be zero: SQLite would take it as OFF).
+_SETTINGS: Final = (
+    ("PRAGMA journal_mode = DELETE", "PRAGMA journal_mode", "delete"),
+    ("PRAGMA synchronous = EXTRA", "PRAGMA synchronous", _EXTRA),
+    ("PRAGMA trusted_schema = OFF", "PRAGMA trusted_schema", 0),
+    ("PRAGMA cell_size_check = ON", "PRAGMA cell_size_check", 1),
+    ("PRAGMA mmap_size = 0", "PRAGMA mmap_size", 0),
+    ("PRAGMA cache_spill = 16383", "PRAGMA cache_spill", 16383),
+    ("PRAGMA busy_timeout = 10000", "PRAGMA busy_timeout", BUSY_SECONDS * 1000),
+)
+_QUERY_ONLY: Final = ("PRAGMA query_only = ON", "PRAGMA query_only", 1)
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Give the absolute path without symbolic links: journal and lock lie beside the real file.
+
+    Raises
+    ------
+    InvalidInput
+        The name is longer than SQLite can use.
+    """
+    name = os.path.realpath(os.fsdecode(path))
+    n_bytes = len(os.fsencode(name))
+    if n_bytes > _MAX_PATH_BYTES:
+        raise InvalidInput(f"expected a path of at most {_MAX_PATH_BYTES} bytes, got {n_bytes}: {name[:80]}…")
+    return name
+
+
+def check_file(path: str) -> None:
+    """Refuse, without touching it, what is plainly no index.
+
+    Raises
+    ------
+    FileNotFoundError
+    ForeignIndexFile
+        A directory, pipe or device, an empty file, no SQLite database, or one of another application.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError as error:
+        message = "there is no index here; check the path, or create one"
+        raise FileNotFoundError(error.errno, message, path) from error
+    if not stat.S_ISREG(status.st_mode):
+        foreign(path, "it is no regular file")
+    refuse_empty(path, status.st_size)
+    if not os.path.exists(path + JOURNAL):  # else first roll back, then judge
+        _check_application(path)
+
+
+def connect(path: str, *, writable: bool) -> sqlite3.Connection:
+    """Connect to an existing file and set what matters.
+
+    A reader's connection may write as far as the system is concerned, because the first to come after a
+    crash must roll back the interrupted write; `query_only` keeps it from anything else. Where the
+    system forbids writing, SQLite itself falls back to a read-only handle.
+
+    Raises
+    ------
+    IndexFileError
+    """
+    with translated(path, writing=writable):
+        connection = _open(path, "mode=rw")
+        try:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
+            for setting in _SETTINGS if writable else (*_SETTINGS, _QUERY_ONLY):
+                _apply(connection, path, *setting)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def create_empty(path: str) -> None:
+    """Make an empty file of a name that nothing has.
+
+    Raises
+    ------
+    IndexExists
+    FileNotFoundError
+        The folder does not exist.
+    ReadOnlyIndex, StorageFull, StorageFailed
+    """
+    try:
+        with translated_system(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError as error:
+        message = f"{path}: expected a free name, but something is there; choose another or remove it"
+        raise IndexExists(message) from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "the folder does not exist; make it first", path) from error
+
+
+def _open(path: str, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{Path(path).as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # transactions are begun and ended by us alone
+        check_same_thread=False,  # a lock around every use instead
+    )
+
+
+def _apply(connection: sqlite3.Connection, path: str, setting: str, question: str, expected: object) -> None:
+    """Set and read back: SQLite answers an impossible setting with silence."""
+    connection.execute(setting).fetchall()
+    row = connection.execute(question).fetchone()
+    if row is None or row[0] != expected:
+        got = None if row is None else row[0]
+        raise StorageFailed(
+            f"{path}: expected SQLite {sqlite3.sqlite_version} to answer {expected!r} to {question!r},"
+            f" got {got!r}; use another SQLite"
+        )
+
+
+def _check_application(path: str) -> None:
+    """Look into the header through a handle that takes no lock and leaves no trace.
+
+    So a database of somebody else is never changed, not even by making its log ready for reading.
+    """
+    with translated(path, writing=False):
+        connection = _open(path, "mode=ro&immutable=1")
+        try:
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                foreign(path, "it is no SQLite database", error)
+            if error.sqlite_errorcode == sqlite3.SQLITE_CORRUPT:
+                return  # perhaps a commit is under way; the look with a lock will tell
+            raise
+        finally:
+            connection.close()
+    if application != APPLICATION:
+        foreign(path, "it is an SQLite database of another application")
