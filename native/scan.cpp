@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <thread>
@@ -23,45 +24,58 @@ constexpr int64_t kTile = 16;       // blocks between two looks at the survivors
 constexpr int64_t kFewest = 16;     // queries that are worth a group
 constexpr int64_t kHalfGroup = 32;  // queries of a small group; a full one has twice as many
 
-bool nearer(const Hit& a, const Hit& b) {
-    return a.distance < b.distance || (a.distance == b.distance && a.row < b.row);
+// Distance and row in one number whose order is theirs.
+CROSSBYTE_INLINE uint64_t key_of(float distance, int64_t row) {
+    uint32_t bits;
+    std::memcpy(&bits, &distance, sizeof bits);
+    bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;  // negative floats grow downwards
+    return static_cast<uint64_t>(bits) << 32 | static_cast<uint64_t>(row);
 }
 
-// The k nearest of what was offered in ascending order of rows. Keeps a few more, and sorts seldom.
+CROSSBYTE_INLINE Hit hit_of(uint64_t key) {
+    uint32_t bits = static_cast<uint32_t>(key >> 32);
+    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+    Hit hit{0.0f, static_cast<int64_t>(key & 0xffffffffu)};
+    std::memcpy(&hit.distance, &bits, sizeof bits);
+    return hit;
+}
+
+// The k nearest of what was offered. Keeps some more, and selects seldom.
 class TopK {
   public:
-    TopK(int64_t k, float max_distance) : k_(static_cast<size_t>(k)), limit_(max_distance) {}
+    TopK(int64_t k, float max_distance)
+        : k_(static_cast<size_t>(k)), capacity_(k_ + std::max<size_t>(k_ / 2, 64)), limit_(max_distance) {}
 
     float limit() const { return limit_; }  // the largest distance that still matters
     bool full() const { return full_; }
 
     void offer(float distance, int64_t row) {
         if (!(distance <= limit_)) return;
-        hits_.push_back({distance, row});
-        if (hits_.size() >= 2 * k_ + 64) shrink();
+        keys_.push_back(key_of(distance, row));
+        if (keys_.size() >= capacity_) shrink();
     }
     void shrink() {
-        if (hits_.size() < k_) return;
-        const auto farthest = hits_.begin() + static_cast<int64_t>(k_) - 1;
-        std::nth_element(hits_.begin(), farthest, hits_.end(), nearer);
-        // A later row never displaces an equal distance.
-        limit_ = std::nextafter(farthest->distance, -kInfinity);
+        if (keys_.size() < k_) return;
+        const auto farthest = keys_.begin() + static_cast<int64_t>(k_) - 1;
+        std::nth_element(keys_.begin(), farthest, keys_.end());
+        // Rows come in ascending order: a later one never displaces an equal distance.
+        limit_ = std::nextafter(hit_of(*farthest).distance, -kInfinity);
         full_ = true;
-        hits_.resize(k_);
+        keys_.resize(k_);
     }
-    std::vector<Hit> take() {
+    const std::vector<uint64_t>& keys() {
         shrink();
-        return std::move(hits_);
+        return keys_;
     }
 
   private:
-    size_t k_;
+    size_t k_, capacity_;
     float limit_;
     bool full_ = false;
-    std::vector<Hit> hits_;
+    std::vector<uint64_t> keys_;
 };
 
-float exact_distance(const ScanJob& job, int64_t query, int64_t row) {
+CROSSBYTE_INLINE float exact_distance(const ScanJob& job, int64_t query, int64_t row) {
     float total = 0.0f;
     for (size_t s = 0; s < job.sources.size(); ++s) {
         const Source& source = job.sources[s];
@@ -163,15 +177,25 @@ struct View {
         const uint64_t there = left >= kBlock ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
         return job.allowed == nullptr ? there : there & job.allowed[block];
     }
-    // Where to choose the steps anew: soon while the k-th distance still falls fast.
+    // Where to choose the steps anew: seldom, because the k-th distance falls ever more slowly.
     int64_t next_stop(int64_t at) const {
         const int64_t enough = (job.k + kBlock) / kBlock;
-        return std::min(last, at + std::max(2 * (at - first), enough));
+        return std::min(last, at + std::max(4 * (at - first), enough));
     }
     void look_at(Query& query, int64_t row) const {
         query.best.offer(exact_distance(job, query.number, row), row);
     }
 };
+
+CROSSBYTE_INLINE void smallest_of_prefixes_body(const std::vector<uint8_t>& bytes,
+                                                std::vector<uint8_t>& prefixes) {
+    for (size_t p = 0; p < prefixes.size(); ++p) {
+        const uint8_t* four = bytes.data() + 4 * p;
+        prefixes[p] = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
+    }
+}
+CROSSBYTE_DISPATCH(void, smallest_of_prefixes,
+                   (const std::vector<uint8_t>& bytes, std::vector<uint8_t>& prefixes), (bytes, prefixes))
 
 // One query, a block of items at a time.
 void scan_one(const View& view, Query& query) {
@@ -182,8 +206,7 @@ void scan_one(const View& view, Query& query) {
         const int64_t stop = view.next_stop(at);
         query.rescale();
         for (size_t m = 0; m < n_tables; ++m) query.table_bytes(m, bytes.data() + m * kWords);
-        for (size_t p = 0; p < prefixes.size(); ++p)
-            prefixes[p] = *std::min_element(bytes.data() + 4 * p, bytes.data() + 4 * p + 4);
+        smallest_of_prefixes(bytes, prefixes);
         for (; at < stop; at += kTile) {
             const int64_t n = std::min(kTile, stop - at);
             item_bounds(view.sides, at, n, bytes.data(), prefixes.data(), query.threshold(), masks);
@@ -197,19 +220,20 @@ void scan_one(const View& view, Query& query) {
 
 // The bytes of a group of queries, those of all queries for one code together: [tables, 256, width].
 void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<uint8_t>& bytes) {
-    uint8_t table[kWords];
-    for (size_t q = 0; q < queries.size(); ++q)
-        for (size_t m = 0; m < queries[q]->tables.size(); ++m) {
-            queries[q]->table_bytes(m, table);
-            uint8_t* out = bytes.data() + m * kWords * width + q;
-            for (int64_t c = 0; c < kWords; ++c) out[c * width] = table[c];
-        }
+    std::vector<uint8_t> own(queries.size() * kWords);
+    for (size_t m = 0; m < queries[0]->tables.size(); ++m) {
+        for (size_t q = 0; q < queries.size(); ++q) queries[q]->table_bytes(m, own.data() + q * kWords);
+        uint8_t* out = bytes.data() + static_cast<int64_t>(m) * kWords * width;
+        for (int64_t c = 0; c < kWords; ++c, out += width)
+            for (size_t q = 0; q < queries.size(); ++q) out[q] = own[q * kWords + c];
+    }
 }
 
 // A group of queries, an item at a time.
 void scan_group(const View& view, const std::vector<Query*>& queries, int64_t width) {
     std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width);
     std::vector<uint64_t> masks(kTile * kBlock);
+    uint64_t some[kTile];
     uint8_t thresholds[2 * kHalfGroup] = {};
     const uint64_t members = queries.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << queries.size()) - 1;
     for (int64_t at = view.first; at < view.last;) {
@@ -219,9 +243,9 @@ void scan_group(const View& view, const std::vector<Query*>& queries, int64_t wi
         for (; at < stop; at += kTile) {
             const int64_t n = std::min(kTile, stop - at);
             for (size_t q = 0; q < queries.size(); ++q) thresholds[q] = queries[q]->threshold();
-            group_bounds(view.sides, at, n, width, bytes.data(), thresholds, masks.data());
+            group_bounds(view.sides, at, n, width, bytes.data(), thresholds, some, masks.data());
             for (int64_t b = 0; b < n; ++b)
-                for (uint64_t items = view.allowed(at + b); items != 0; items &= items - 1) {
+                for (uint64_t items = some[b] & view.allowed(at + b); items != 0; items &= items - 1) {
                     const int64_t i = b * kBlock + __builtin_ctzll(items);
                     for (uint64_t mask = masks[i] & members; mask != 0; mask &= mask - 1)
                         view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
@@ -232,7 +256,7 @@ void scan_group(const View& view, const std::vector<Query*>& queries, int64_t wi
 }
 
 // Queries in groups as large as there are enough for; the few that are left one by one.
-void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std::vector<Hit>>& found) {
+void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std::vector<uint64_t>>& found) {
     const View view(job, first, last);
     std::vector<Query> queries;
     for (int64_t q = 0; q < job.n_queries; ++q) queries.emplace_back(job, q);
@@ -248,7 +272,7 @@ void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std
             scan_group(view, group, static_cast<int64_t>(width));
         q += taken;
     }
-    for (Query& query : queries) found.push_back(query.best.take());
+    for (Query& query : queries) found.push_back(query.best.keys());
 }
 
 }  // namespace
@@ -256,7 +280,7 @@ void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std
 std::vector<std::vector<Hit>> scan(const ScanJob& job) {
     const int64_t n_blocks = (job.n_items + kBlock - 1) / kBlock;
     const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, n_blocks / kTile));
-    std::vector<std::vector<std::vector<Hit>>> found(n_parts);
+    std::vector<std::vector<std::vector<uint64_t>>> found(n_parts);
     std::vector<std::exception_ptr> failures(n_parts);
     std::vector<std::thread> threads;
     const auto work = [&](int64_t part) {
@@ -271,15 +295,16 @@ std::vector<std::vector<Hit>> scan(const ScanJob& job) {
     for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& failure : failures)
         if (failure) std::rethrow_exception(failure);
+    std::vector<std::vector<Hit>> hits(job.n_queries);
     for (int64_t q = 0; q < job.n_queries; ++q) {
-        std::vector<Hit>& all = found[0][q];
+        std::vector<uint64_t>& all = found[0][q];
         for (int64_t part = 1; part < n_parts; ++part)
             all.insert(all.end(), found[part][q].begin(), found[part][q].end());
-        const size_t kept = std::min(all.size(), static_cast<size_t>(job.k));
-        std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(kept), all.end(), nearer);
-        all.resize(kept);
+        std::sort(all.begin(), all.end());
+        all.resize(std::min(all.size(), static_cast<size_t>(job.k)));
+        for (const uint64_t key : all) hits[q].push_back(hit_of(key));
     }
-    return std::move(found[0]);
+    return hits;
 }
 
 }  // namespace crossbyte

@@ -35,8 +35,9 @@ void item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, c
 }
 
 void group_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width,
-                           const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+                           const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some, uint64_t* masks) {
     for (int64_t b = 0; b < n_blocks; ++b) {
+        some[b] = 0;
         for (int64_t i = 0; i < kBlock; ++i) {
             uint16_t sums[kBlock] = {};
             const uint8_t* table = bytes;
@@ -49,6 +50,7 @@ void group_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, 
             uint64_t mask = 0;
             for (int64_t q = 0; q < width; ++q) mask |= static_cast<uint64_t>(sums[q] <= thresholds[q]) << q;
             masks[b * kBlock + i] = mask;
+            some[b] |= static_cast<uint64_t>(mask != 0) << i;
         }
     }
 }
@@ -97,8 +99,10 @@ CROSSBYTE_AVX2 void item_bounds_avx2(const Sides& sides, int64_t first, int64_t 
 
 template <int64_t kWidth>
 CROSSBYTE_AVX2 void group_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks,
-                                      const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+                                      const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some,
+                                      uint64_t* masks) {
     constexpr int64_t kParts = kWidth / 32;
+    std::fill(some, some + n_blocks, 0);
     for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
         __m256i sums[kParts] = {};
         const uint8_t* table = bytes;
@@ -115,6 +119,7 @@ CROSSBYTE_AVX2 void group_bounds_avx2(const Sides& sides, int64_t first, int64_t
         for (int64_t p = 0; p < kParts; ++p)
             mask |= at_most(sums[p], _mm256_loadu_si256(limits + p)) << (32 * p);
         masks[at] = mask;
+        some[at / kBlock] |= static_cast<uint64_t>(mask != 0) << at % kBlock;
     }
 }
 
@@ -162,8 +167,10 @@ CROSSBYTE_AVX512 void item_bounds_avx512(const Sides& sides, int64_t first, int6
 }
 
 CROSSBYTE_AVX512 void group_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
-                                          const uint8_t* bytes, const uint8_t* thresholds, uint64_t* masks) {
+                                          const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some,
+                                          uint64_t* masks) {
     const __m512i limits = _mm512_loadu_si512(thresholds);
+    std::fill(some, some + n_blocks, 0);
     for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
         __m512i sums = _mm512_setzero_si512();
         const uint8_t* table = bytes;
@@ -173,6 +180,7 @@ CROSSBYTE_AVX512 void group_bounds_avx512(const Sides& sides, int64_t first, int
                 sums = _mm512_adds_epu8(sums, _mm512_loadu_si512(table + *code * 64));
         }
         masks[at] = _mm512_cmple_epu8_mask(sums, limits);
+        some[at / kBlock] |= static_cast<uint64_t>(masks[at] != 0) << at % kBlock;
     }
 }
 
@@ -191,16 +199,16 @@ void item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint
 }
 
 void group_bounds(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width, const uint8_t* bytes,
-                  const uint8_t* thresholds, uint64_t* masks) {
+                  const uint8_t* thresholds, uint64_t* some, uint64_t* masks) {
 #if CROSSBYTE_HAS_AVX2
     if (level() == Level::avx512 && width == 64)
-        return group_bounds_avx512(sides, first, n_blocks, bytes, thresholds, masks);
+        return group_bounds_avx512(sides, first, n_blocks, bytes, thresholds, some, masks);
     if (level() >= Level::avx2) {
         auto* bounds = width == 64 ? &group_bounds_avx2<64> : &group_bounds_avx2<32>;
-        return bounds(sides, first, n_blocks, bytes, thresholds, masks);
+        return bounds(sides, first, n_blocks, bytes, thresholds, some, masks);
     }
 #endif
-    group_bounds_portable(sides, first, n_blocks, width, bytes, thresholds, masks);
+    group_bounds_portable(sides, first, n_blocks, width, bytes, thresholds, some, masks);
 }
 
 }  // namespace crossbyte

@@ -24,8 +24,9 @@ void item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint
                  const uint8_t* prefixes, uint8_t threshold, uint64_t* masks);
 
 // A group of `width` (32 or 64) queries; `bytes` is [all codebooks, 256, width].
-// masks[b * kBlock + i], bit q: the same for item i and query q with thresholds[q].
+// masks[b * kBlock + i], bit q: the same for item i and query q with thresholds[q]; some[b], bit i: whether
+// that mask has any bit.
 void group_bounds(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width, const uint8_t* bytes,
-                  const uint8_t* thresholds, uint64_t* masks);
+                  const uint8_t* thresholds, uint64_t* some, uint64_t* masks);
 
 }  // namespace crossbyte

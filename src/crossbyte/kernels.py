@@ -1,4 +1,4 @@
-"""The door to the four hot loops: the C++ extension where it was built, NumPy elsewhere.
+"""The door to the hot loops: the C++ extension where it was built, NumPy elsewhere.
 
 ``CROSSBYTE_NO_NATIVE=1`` in the environment switches the extension off. Both implementations have the
 same signatures and give the same answers; ``kernels_numpy`` is the readable one and defines what is
@@ -8,6 +8,7 @@ right.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from crossbyte.arrays import Codes, Float32, Float64
 __all__ = [
     "WORDS",
     "CrossPenalty",
+    "ScanResult",
+    "ScanSide",
     "WordTables",
     "beam_search",
     "codebook_value_gradient",
@@ -27,11 +30,18 @@ __all__ = [
     "icm",
     "implementation",
     "lasso",
+    "pack_codes",
+    "scan",
+    "unpack_codes",
 ]
 
 
 WORDS = 256
 """Codewords per codebook (K): a code is one byte."""
+
+
+BLOCK_ITEMS = 64
+"""Items whose codes lie together for the scan."""
 
 
 def _load() -> Any:
@@ -48,7 +58,7 @@ _native = _load()
 
 
 def implementation() -> str:
-    """Say which kernels are in use: ``"avx2"``, ``"portable"`` or ``"numpy"``."""
+    """Say which kernels are in use: ``"avx512"``, ``"avx2"``, ``"portable"`` or ``"numpy"``."""
     return str(_native.level()) if _native is not None else "numpy"
 
 
@@ -168,3 +178,77 @@ def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
     tables = np.empty((len(points), n_codebooks, n_words), dtype=np.float32)
     _native.distance_tables(points, words_by_dim, tables)
     return tables
+
+
+class ScanSide(NamedTuple):
+    """Codes of one side of the items, and what they mean to the queries."""
+
+    codes: Codes
+    """(blocks, M, 64): see :func:`pack_codes`"""
+    tables: Float32
+    """(queries, M, 256)"""
+    offsets: Float32
+    """(queries,): added after the tables"""
+
+
+class ScanResult(NamedTuple):
+    """The nearest items of several queries, one query after the other, each by (distance, row)."""
+
+    counts: NDArray[np.int64]
+    """(queries,)"""
+    distances: Float32
+    """(sum of counts,)"""
+    rows: NDArray[np.int64]
+    """(sum of counts,)"""
+
+
+def pack_codes(codes: Codes) -> Codes:
+    """Lay (n, M) codes out for the scan: (blocks, M, 64), padded with zeros."""
+    n_rows, n_codebooks = codes.shape
+    n_blocks = -(-n_rows // BLOCK_ITEMS)
+    packed = np.zeros((n_blocks, n_codebooks, BLOCK_ITEMS), dtype=np.uint8)
+    full = n_rows // BLOCK_ITEMS
+    whole = codes[: full * BLOCK_ITEMS].reshape(full, BLOCK_ITEMS, n_codebooks)
+    packed[:full] = whole.transpose(0, 2, 1)
+    if full < n_blocks:
+        packed[full, :, : n_rows - full * BLOCK_ITEMS] = codes[full * BLOCK_ITEMS :].T
+    return packed
+
+
+def unpack_codes(packed: Codes, rows: NDArray[np.integer[Any]]) -> Codes:
+    """Codes (n, M) of some rows of packed ones."""
+    return np.ascontiguousarray(packed[rows // BLOCK_ITEMS, :, rows % BLOCK_ITEMS])
+
+
+def scan(
+    sides: Sequence[ScanSide],
+    n_items: int,
+    k: int,
+    *,
+    extra: float = 0.0,
+    allowed: NDArray[np.uint64] | None = None,
+    max_distance: float = np.inf,
+    n_threads: int = 1,
+) -> ScanResult:
+    """Find the ``k`` nearest items of every query, exactly, in the order of (distance, row).
+
+    The canonical sum is float32: the tables of a side in order and its offset; the sides; ``extra``.
+
+    Parameters
+    ----------
+    sides : one ScanSide, or two whose distances are added
+    n_items : int
+    k : int
+    extra : float
+        Added to every distance.
+    allowed : (blocks,) uint64, optional
+        Bit i of word b: item 64 b + i may be found.
+    max_distance : float
+        Nothing beyond it is found.
+    n_threads : int
+        The result does not depend on it.
+    """
+    if _native is None:
+        return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
+    found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
+    return ScanResult(*found)

@@ -6,6 +6,7 @@ tables therefore agree to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from scipy import sparse
 from crossbyte.arrays import Codes, Float32, Float64
 
 if TYPE_CHECKING:
-    from crossbyte.kernels import CrossPenalty, WordTables
+    from crossbyte.kernels import CrossPenalty, ScanResult, ScanSide, WordTables
 
-__all__ = ["beam_search", "codebook_value_gradient", "distance_tables", "icm", "lasso"]
+__all__ = ["beam_search", "codebook_value_gradient", "distance_tables", "icm", "lasso", "scan"]
 
 
 _MAX_SWEEPS = 10000
@@ -212,3 +213,52 @@ def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
         difference = points[:, j, None, None] - words_by_dim[None, :, j, :]
         tables += difference * difference
     return tables
+
+
+def scan(
+    sides: Sequence[ScanSide],
+    n_items: int,
+    k: int,
+    extra: float,
+    allowed: NDArray[np.uint64] | None,
+    max_distance: float,
+) -> ScanResult:
+    """Sort everything; see :func:`crossbyte.kernels.scan`."""
+    from crossbyte.kernels import ScanResult
+
+    bits = np.ones(n_items, dtype=bool) if allowed is None else _bits(allowed, n_items)
+    rows = np.flatnonzero(bits)
+    found = [_nearest(sides, query, rows, k, extra, max_distance) for query in range(len(sides[0].tables))]
+    counts = np.array([len(distances) for distances, _ in found], dtype=np.int64)
+    distances = [part for part, _ in found] or [np.empty(0, dtype=np.float32)]
+    numbers = [part for _, part in found] or [np.empty(0, dtype=np.int64)]
+    return ScanResult(counts, np.concatenate(distances), np.concatenate(numbers))
+
+
+def _bits(words: NDArray[np.uint64], n_items: int) -> NDArray[np.bool_]:
+    octets = words.astype("<u8").view(np.uint8)
+    return np.unpackbits(octets, count=n_items, bitorder="little").astype(bool)
+
+
+def _nearest(
+    sides: Sequence[ScanSide], query: int, rows: NDArray[np.intp], k: int, extra: float, max_distance: float
+) -> tuple[Float32, NDArray[np.int64]]:
+    total: Float32 | None = None
+    for side in sides:
+        distances = _canonical_sum(side, query)[rows]
+        total = distances if total is None else total + distances
+    assert total is not None
+    total = total + np.float32(extra)
+    near = np.flatnonzero(total <= np.float32(max_distance))
+    order = near[np.argsort(total[near], kind="stable")[:k]]
+    return total[order], rows[order].astype(np.int64)
+
+
+def _canonical_sum(side: ScanSide, query: int) -> Float32:
+    """Distances to all items of the blocks, padding included."""
+    table = side.tables[query]
+    total = table[0, side.codes[:, 0]]
+    for m in range(1, len(table)):
+        total = total + table[m, side.codes[:, m]]
+    flat: Float32 = (total + side.offsets[query]).reshape(-1)
+    return flat

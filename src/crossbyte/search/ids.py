@@ -1,0 +1,197 @@
+"""External ids, packed: as integers, or as one string with the places where ids end.
+
+Ids are strings or integers; ``1`` and ``"1"`` are different. Millions of Python objects would take ten
+times the memory of the codes, so ids become objects only when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.errors import DuplicateId, InvalidInput
+
+__all__ = ["Id", "PackedIds", "check_id", "check_ids"]
+
+Id = str | int
+
+_MAX_BYTES = 1024
+_INT64 = range(-(2**63), 2**63)
+_ROWS_AT_ONCE = 1 << 18  # bounds the temporary arrays of hashing
+
+
+def check_id(value: Any) -> Id:
+    """Return one id as a plain string or integer."""
+    if isinstance(value, str):
+        return _check_text(str(value))
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+        if int(value) not in _INT64:
+            raise InvalidInput(f"ids: expected integers of 64 bits, got {value}; use a string")
+        return int(value)
+    raise InvalidInput(f"ids: expected strings or integers, got {type(value).__name__} {value!r}")
+
+
+def _check_text(value: str) -> str:
+    if len(value) > _MAX_BYTES // 4 or not value.isascii():
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"ids: expected valid Unicode, got {value!r}") from error
+        if size > _MAX_BYTES:
+            raise InvalidInput(f"ids: expected at most {_MAX_BYTES} bytes, got {size} ({value[:40]!r}…)")
+    return value
+
+
+def check_ids(values: Any) -> list[Id]:
+    """Return ids as plain objects; no id may come twice."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidInput(f"ids: expected a sequence of strings or integers, got {type(values).__name__}")
+    ids = [check_id(value) for value in values]
+    if len(set(ids)) < len(ids):  # True == 1 cannot disturb this: booleans are refused above
+        seen: set[Id] = set()
+        twice = next(value for value in ids if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+        raise DuplicateId(f"ids: expected every id once, got {twice!r} twice; give each document its own")
+    return ids
+
+
+@dataclass(frozen=True, eq=False)
+class PackedIds:
+    """``n`` ids in order.
+
+    Attributes
+    ----------
+    kind : {"integer", "text", "tagged"}
+        All integers; all strings; or both, as text that begins with ``i`` or ``s``.
+    values : (n,) int64
+        The ids of kind "integer"; otherwise where each id ends in ``text``.
+    text : bytes
+        UTF-8 of all ids, one after the other.
+    """
+
+    kind: str
+    values: NDArray[np.int64]
+    text: bytes = b""
+
+    @classmethod
+    def of(cls, ids: Sequence[Id]) -> PackedIds:
+        """Pack ids that :func:`check_ids` has seen."""
+        kinds = set(map(type, ids))
+        if kinds <= {int}:
+            return cls("integer", np.array(ids, dtype=np.int64))
+        if kinds == {str}:
+            return cls._of_text("text", [str(value) for value in ids])
+        return cls._of_text("tagged", [("i" if isinstance(value, int) else "s") + str(value) for value in ids])
+
+    @classmethod
+    def _of_text(cls, kind: str, texts: list[str]) -> PackedIds:
+        encoded = [text.encode() for text in texts]
+        return cls(kind, np.cumsum([len(item) for item in encoded], dtype=np.int64), b"".join(encoded))
+
+    @classmethod
+    def join(cls, parts: Sequence[PackedIds]) -> PackedIds:
+        """All ids of the parts, one part after the other."""
+        filled = [part for part in parts if len(part)]
+        kinds = {part.kind for part in filled}
+        if len(kinds) > 1:
+            return cls.of([value for part in filled for value in part])
+        if kinds == {"integer"} or not kinds:
+            return cls("integer", np.concatenate([np.empty(0, np.int64), *(part.values for part in filled)]))
+        sizes = np.cumsum([0] + [len(part.text) for part in filled])
+        ends = [part.values + size for part, size in zip(filled, sizes[:-1].tolist(), strict=True)]
+        return cls(kinds.pop(), np.concatenate(ends), b"".join(part.text for part in filled))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self.take(np.arange(len(self))))
+
+    def __getitem__(self, row: int) -> Id:
+        return self.take(np.array([row]))[0]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory."""
+        return self.values.nbytes + len(self.text)
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> list[Id]:
+        """Give the ids of some rows."""
+        if self.kind == "integer":
+            return list(self.values[rows].tolist())
+        spans = zip(self._starts(rows).tolist(), self.values[rows].tolist(), strict=True)
+        ascii_text = self._ascii_text
+        if ascii_text is not None:
+            texts = [ascii_text[start:end] for start, end in spans]
+        else:
+            texts = [self.text[start:end].decode() for start, end in spans]
+        return list(texts) if self.kind == "text" else [_untagged(text) for text in texts]
+
+    @cached_property
+    def _ascii_text(self) -> str | None:
+        # Slices of a string are ids at once; other text must be decoded id by id.
+        return self.text.decode("ascii") if self.text.isascii() else None
+
+    def _starts(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        return np.where(rows > 0, self.values[rows - 1], 0)
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """(n,) uint64: equal for equal ids; others may collide, so compare."""
+        if self.kind == "integer":
+            return _mix(self.values.view(np.uint64))
+        if self.kind == "tagged":
+            return np.array([PackedIds.of([value]).hashes()[0] for value in self], dtype=np.uint64)
+        parts = [self._text_hashes(start) for start in range(0, len(self), _ROWS_AT_ONCE)]
+        return np.concatenate([np.empty(0, np.uint64), *parts])
+
+    def _text_hashes(self, first: int) -> NDArray[np.uint64]:
+        ends = self.values[first : first + _ROWS_AT_ONCE]
+        start = int(self.values[first - 1]) if first else 0
+        octets = np.frombuffer(self.text, np.uint8, int(ends[-1]) - start, start)
+        lengths = np.diff(ends, prepend=start)
+        starts = ends - start - lengths
+        places = np.arange(len(octets)) - np.repeat(starts, lengths)
+        # One zero more, because an empty id at the end begins behind the last byte.
+        terms = np.append((octets + np.uint64(1)) * _POWERS[places], np.uint64(0))
+        sums = np.where(lengths > 0, np.add.reduceat(terms, starts), np.uint64(0))
+        return _mix(sums ^ lengths.view(np.uint64))
+
+    def to_parts(self) -> dict[str, bytes]:
+        """Give what goes into the file, by name."""
+        if self.kind == "integer":
+            return {"ids": self.values.astype("<i8").tobytes()}
+        lengths = np.diff(self.values, prepend=0).astype("<u2")
+        return {"ids": lengths.tobytes(), "ids.text": self.text}
+
+    @classmethod
+    def from_parts(cls, kind: str, parts: Mapping[str, bytes], n_rows: int) -> PackedIds:
+        """Take them back; ValueError where they do not fit together."""
+        if kind == "integer":
+            values = np.frombuffer(parts["ids"], "<i8").astype(np.int64, copy=False)
+        elif kind in ("text", "tagged"):
+            values = np.cumsum(np.frombuffer(parts["ids"], "<u2"), dtype=np.int64)
+        else:
+            raise ValueError(f"ids of an unknown kind {kind!r}")
+        text = parts.get("ids.text", b"")
+        if len(values) != n_rows or (kind != "integer" and len(text) != (values[-1] if n_rows else 0)):
+            raise ValueError("ids of another number or length")
+        return cls(kind, values, text)
+
+
+def _untagged(text: str) -> Id:
+    return int(text[1:]) if text[0] == "i" else text[1:]
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread the bits (splitmix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+_POWERS = np.cumprod(np.full(_MAX_BYTES, 0x9E3779B97F4A7C15, dtype=np.uint64), dtype=np.uint64)
