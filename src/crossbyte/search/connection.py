@@ -21,17 +21,18 @@ _MAX_PATH_BYTES = 512 - len(JOURNAL) - 1  # SQLite's limit on Unix
 _MAX_ROW_BYTES = MAX_PIECE_BYTES + 2**20
 _EXTRA = 3
 
-# The rollback journal always, also where SQLite has no fault in its write-ahead log: the index is one
-# file at every moment between commits, and there is one path to test. EXTRA flushes the folder as well,
-# so that a journal that was deleted stays deleted after a power cut. Pages of an unfinished commit are
-# kept in memory up to 64 MB, so that readers are not locked out early (the low byte of that number must
-# not be zero: SQLite would take it as OFF).
+# The rollback journal always, also where SQLite has no fault in its write-ahead log: the index is one file
+# at every moment between commits, and there is one path to test. EXTRA flushes the folder as well, so that
+# a deleted journal stays deleted after a power cut. The size of the cache would come from the file, which
+# is not to be trusted. Pages of an unfinished commit are kept in memory up to 64 MB, so that readers are
+# not locked out early (the low byte of that number must not be zero: SQLite would take it as OFF).
 _SETTINGS: Final = (
     ("PRAGMA journal_mode = DELETE", "PRAGMA journal_mode", "delete"),
     ("PRAGMA synchronous = EXTRA", "PRAGMA synchronous", _EXTRA),
     ("PRAGMA trusted_schema = OFF", "PRAGMA trusted_schema", 0),
     ("PRAGMA cell_size_check = ON", "PRAGMA cell_size_check", 1),
     ("PRAGMA mmap_size = 0", "PRAGMA mmap_size", 0),
+    ("PRAGMA cache_size = -2000", "PRAGMA cache_size", -2000),
     ("PRAGMA cache_spill = 16383", "PRAGMA cache_spill", 16383),
     ("PRAGMA busy_timeout = 10000", "PRAGMA busy_timeout", BUSY_SECONDS * 1000),
 )

@@ -63,6 +63,8 @@ class WriterLock:
         ------
         IndexLocked
             Somebody holds it, perhaps this very process; the message says who.
+        FileNotFoundError
+            The folder does not exist.
         ReadOnlyIndex, StorageFull, StorageFailed
             The lock file cannot be made.
         """
@@ -107,7 +109,12 @@ if hasattr(os, "register_at_fork"):
 
 def _lock_file(path: str, index_path: str) -> int | None:
     """Open and lock; None when the file was removed in between and all must be done again."""
-    descriptor = os.open(path, _FLAGS, 0o666)
+    try:
+        descriptor = os.open(path, _FLAGS, 0o666)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            error.errno, "the folder does not exist; make it first", index_path
+        ) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise StorageFailed(f"{path}: expected a lock file, got no regular file; remove it")

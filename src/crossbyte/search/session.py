@@ -174,10 +174,14 @@ class Session:
         """Roll back what is still open; if that fails, never write again through this handle."""
         self._inside = False
         try:
-            if self._finalizer.alive and self.connection.in_transaction:
+            if self._is_ours() and self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             self._refusal = f"rolling back failed ({error})"
+
+    def _is_ours(self) -> bool:
+        """Tell whether the connection may be touched: not in a child that was forked in a transaction."""
+        return self._finalizer.alive and self._process == os.getpid()
 
     def _check_may_write(self) -> None:
         if not self.writable:
