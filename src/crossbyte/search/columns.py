@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,43 +200,53 @@ def build_columns(payloads: Iterable[Mapping[str, Any] | None], n_rows: int) -> 
     InvalidInput
         A value is not JSON, or there are more or fewer payloads.
     """
-    gathered: dict[str, _Gathered] = defaultdict(_Gathered)
-    n_payloads = 0
+    gathered: dict[str, _Gathered] = defaultdict(lambda: _Gathered([], []))
+    row = -1
     for row, payload in enumerate(payloads):
-        n_payloads += 1
         for field, value in flatten(payload) if payload else ():
-            gathered[field].add(row, value)
-    if n_payloads != n_rows:
-        raise InvalidInput(f"expected {n_rows} payloads, got {n_payloads}")
-    return {field: gathered[field].column(n_rows) for field in sorted(gathered)}
+            rows, values = gathered[field]
+            rows.append(row)
+            values.append(value)
+    if row + 1 != n_rows:
+        raise InvalidInput(f"expected {n_rows} payloads, got {row + 1}")
+    return {field: _column(*gathered[field], n_rows) for field in sorted(gathered)}
 
 
-class _Gathered:
+class _Gathered(NamedTuple):
     """The values of one field as they come in."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, list[int]] = defaultdict(list)
-        self.values: dict[str, list[Any]] = defaultdict(list)
+    rows: list[int]
+    values: list[Scalar]
 
-    def add(self, row: int, value: Scalar) -> None:
+
+def _column(rows: list[int], values: list[Scalar], n_rows: int) -> Column:
+    vocabulary, pairs = _NO_TEXTS, {}
+    for kind, (kind_rows, kept) in _by_kind(rows, values).items():
+        if kind == "text":
+            vocabulary, kept = _coded(kept)
+        pairs[kind] = np.array(kind_rows, np.int64), np.array(kept, _DTYPES[kind])
+    return _settled(pairs, vocabulary, n_rows)
+
+
+def _coded(texts: list[str]) -> tuple[Vocabulary, list[int]]:
+    """Replace texts by their places among the distinct ones."""
+    encoded = {text: utf8(text) for text in set(texts)}
+    ordered = sorted(encoded, key=encoded.__getitem__)
+    code_of = {text: code for code, text in enumerate(ordered)}
+    return Vocabulary.of(map(encoded.__getitem__, ordered)), list(map(code_of.__getitem__, texts))
+
+
+def _by_kind(rows: list[int], values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
+    if set(map(type, values)) == {str}:  # the two most common cases, without a look at each value
+        return {"text": (rows, values)}
+    if set(map(type, values)) == {int} and min(values) >= -(2**63) and max(values) < 2**63:
+        return {"integer": (rows, values)}
+    found: dict[str, tuple[list[int], list[Any]]] = defaultdict(lambda: ([], []))
+    for row, value in zip(rows, values, strict=True):
         kind, kept = _kind_of(value)
-        self.rows[kind].append(row)
-        self.values[kind].append(kept)
-
-    def column(self, n_rows: int) -> Column:
-        vocabulary = _NO_TEXTS
-        if "text" in self.values:
-            distinct = sorted(
-                {text: utf8(text) for text in self.values["text"]}.items(), key=lambda pair: pair[1]
-            )
-            code_of = {text: code for code, (text, _) in enumerate(distinct)}
-            vocabulary = Vocabulary.of(encoded for _, encoded in distinct)
-            self.values["text"] = [code_of[text] for text in self.values["text"]]
-        pairs = {
-            kind: (np.array(self.rows[kind], np.int64), np.array(values, _DTYPES[kind]))
-            for kind, values in self.values.items()
-        }
-        return _settled(pairs, vocabulary, n_rows)
+        found[kind][0].append(row)
+        found[kind][1].append(kept)
+    return found
 
 
 def _kind_of(value: Scalar) -> tuple[str, Any]:
