@@ -80,7 +80,11 @@ def test_exports_are_pinned() -> None:
     assert crossbyte.__all__ == [
         "CMCQ",
         "CrossbyteError",
+        "Document",
         "FitInterrupted",
+        "Hits",
+        "Index",
+        "IndexFileError",
         "InvalidInput",
         "ModelFileError",
         "NotFitted",

@@ -12,19 +12,26 @@ if TYPE_CHECKING:
     from crossbyte.errors import (
         CrossbyteError,
         FitInterrupted,
+        IndexFileError,
         InvalidInput,
         ModelFileError,
         NotFitted,
         NumericalError,
     )
     from crossbyte.model.cmcq import CMCQ
+    from crossbyte.search.hits import Document, Hits
+    from crossbyte.search.index import Index
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CMCQ",
     "CrossbyteError",
+    "Document",
     "FitInterrupted",
+    "Hits",
+    "Index",
+    "IndexFileError",
     "InvalidInput",
     "ModelFileError",
     "NotFitted",
@@ -36,7 +43,11 @@ __all__ = [
 _HOMES = {
     "CMCQ": "crossbyte.model.cmcq",
     "CrossbyteError": "crossbyte.errors",
+    "Document": "crossbyte.search.hits",
     "FitInterrupted": "crossbyte.errors",
+    "Hits": "crossbyte.search.hits",
+    "Index": "crossbyte.search.index",
+    "IndexFileError": "crossbyte.errors",
     "InvalidInput": "crossbyte.errors",
     "ModelFileError": "crossbyte.errors",
     "NotFitted": "crossbyte.errors",

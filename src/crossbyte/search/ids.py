@@ -30,7 +30,7 @@ def check_id(value: Any) -> Id:
     """Return one id as a plain string or integer."""
     if isinstance(value, str):
         return _check_text(str(value))
-    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+    if not isinstance(value, bool) and isinstance(value, Integral):
         if int(value) not in _INT64:
             raise InvalidInput(f"ids: expected integers of 64 bits, got {value}; use a string")
         return int(value)
@@ -86,7 +86,9 @@ class PackedIds:
             return cls("integer", np.array(ids, dtype=np.int64))
         if kinds == {str}:
             return cls._of_text("text", [str(value) for value in ids])
-        return cls._of_text("tagged", [("i" if isinstance(value, int) else "s") + str(value) for value in ids])
+        return cls._of_text(
+            "tagged", [("i" if isinstance(value, int) else "s") + str(value) for value in ids]
+        )
 
     @classmethod
     def _of_text(cls, kind: str, texts: list[str]) -> PackedIds:
@@ -132,6 +134,16 @@ class PackedIds:
             texts = [self.text[start:end].decode() for start, end in spans]
         return list(texts) if self.kind == "text" else [_untagged(text) for text in texts]
 
+    def select(self, rows: NDArray[np.integer[Any]]) -> PackedIds:
+        """Pack the ids of some rows again."""
+        if self.kind == "integer":
+            return PackedIds("integer", self.values[rows])
+        starts, ends = self._starts(rows), self.values[rows]
+        lengths = ends - starts
+        new_ends = np.cumsum(lengths)
+        places = np.repeat(starts - new_ends + lengths, lengths) + np.arange(int(lengths.sum()))
+        return PackedIds(self.kind, new_ends, np.frombuffer(self.text, np.uint8)[places].tobytes())
+
     @cached_property
     def _ascii_text(self) -> str | None:
         # Slices of a string are ids at once; other text must be decoded id by id.
@@ -159,7 +171,7 @@ class PackedIds:
         # One zero more, because an empty id at the end begins behind the last byte.
         terms = np.append((octets + np.uint64(1)) * _POWERS[places], np.uint64(0))
         sums = np.where(lengths > 0, np.add.reduceat(terms, starts), np.uint64(0))
-        return _mix(sums ^ lengths.view(np.uint64))
+        return _mix(np.bitwise_xor(sums, lengths.view(np.uint64)))
 
     def to_parts(self) -> dict[str, bytes]:
         """Give what goes into the file, by name."""

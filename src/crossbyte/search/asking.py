@@ -1,0 +1,161 @@
+"""A search from its arguments to its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+
+from crossbyte.arrays import Codes, Float32
+from crossbyte.errors import InvalidInput, UnknownId
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.search.choosing import Rescore, answer, first_of_groups, rank_groups, rescored
+from crossbyte.search.details import Details
+from crossbyte.search.hits import Hits
+from crossbyte.search.ids import check_id
+from crossbyte.search.ranking import Query, Ranking, rank
+from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.validation import check_choice, check_integer, check_number
+
+__all__ = ["Request"]
+
+_CANDIDATES = 10  # for each of k, where distances are refined
+
+
+class Asked(NamedTuple):
+    """Queries of one kind for one target: their places among all queries, and their points."""
+
+    kind: str
+    target: str
+    places: list[int]
+    points: Float32
+
+
+class Request(NamedTuple):
+    """A search that has passed every check."""
+
+    model: CMCQ
+    asked: Sequence[Asked]
+    k: int
+    where: str | None
+    max_distance: float
+    distinct: bool
+    rescore: Rescore | None
+    candidates: int
+
+    @classmethod
+    def check(
+        cls,
+        model: CMCQ,
+        details: Details,
+        images: Any,
+        texts: Any,
+        like: Any,
+        target: Any,
+        k: Any,
+        where: Any,
+        max_distance: Any,
+        distinct: Any,
+        rescore: Any,
+        candidates: Any,
+    ) -> Self:
+        """Judge the arguments; the meaning of each is said in :meth:`crossbyte.Index.search`."""
+        if sum(value is not None for value in (images, texts, like)) != 1:
+            raise InvalidInput("expected one kind of query: images=, texts= or like=")
+        if target is not None:
+            check_choice(target, "target", ("image", "text", "document"))
+        if distinct is not None:
+            check_choice(distinct, "distinct", ("group",))
+        if rescore is not None and not callable(rescore):
+            raise InvalidInput(f"rescore: expected a function, got {type(rescore).__name__}")
+        wanted = check_integer(k, "k", 1)
+        more = _CANDIDATES * wanted if candidates is None else check_integer(candidates, "candidates", wanted)
+        limit = np.inf if max_distance is None else check_number(max_distance, "max_distance", -np.inf)
+        asked = _asked(model, details.snapshot, images, texts, like, target)
+        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more)
+
+    def answers(self, details: Details, payloads: bool, n_threads: int) -> list[Hits]:
+        """Search, one answer per query."""
+        hits: dict[int, Hits] = {}
+        for asked in self.asked:
+            for place, ranking in zip(asked.places, self._rankings(details, asked, n_threads), strict=True):
+                if self.rescore is not None:
+                    ranking = self._refined(details, place, ranking, payloads)
+                hits[place] = answer(details, ranking, payloads)
+        return [hits[place] for place in sorted(hits)]
+
+    def _rankings(self, details: Details, asked: Asked, n_threads: int) -> list[Ranking]:
+        calibration = getattr(self.model, "calibration_", None)
+
+        def offset(coding: str) -> float:
+            return 0.0 if calibration is None else float(calibration.offset(asked.kind, asked.target, coding))
+
+        allowed = details.allowed(self.where)
+        if self.rescore is not None:
+            query = Query(asked.points, asked.target, self.candidates, np.inf, offset)
+            return rank(details.snapshot, query, allowed, n_threads)
+        query = Query(asked.points, asked.target, self.k, self.max_distance, offset)
+        if self.distinct:
+            return rank_groups(details, query, allowed, n_threads)
+        return rank(details.snapshot, query, allowed, n_threads)
+
+    def _refined(self, details: Details, number: int, ranking: Ranking, payloads: bool) -> Ranking:
+        assert self.rescore is not None
+        finer = rescored(number, self.rescore, ranking, answer(details, ranking, payloads))
+        near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
+        return (first_of_groups(details, near) if self.distinct else near).take(slice(self.k))
+
+
+def _asked(
+    model: CMCQ, snapshot: Snapshot, images: Any, texts: Any, like: Any, target: str | None
+) -> list[Asked]:
+    if images is not None:
+        points = model.transform_images(_rows(images))
+        return [Asked("image", target or "text", list(range(len(points))), points)]
+    if texts is not None:
+        points = model.transform_texts(_rows(texts))
+        return [Asked("text", target or "image", list(range(len(points))), points)]
+    return _examples(model, snapshot, like, target)
+
+
+def _rows(features: Any) -> Any:
+    """One query may come without its second dimension."""
+    if sparse.issparse(features):
+        return features
+    array = np.asarray(features)
+    return array.reshape(1, -1) if array.ndim == 1 else array
+
+
+def _examples(model: CMCQ, snapshot: Snapshot, like: Any, target: str | None) -> list[Asked]:
+    """Ask with the decoded vectors of documents, those of one side together."""
+    many = isinstance(like, Iterable) and not isinstance(like, str)
+    names = [check_id(name) for name in (like if many else [like])]
+    places = snapshot.find(names)
+    for name, place in zip(names, places, strict=True):
+        if place is None:
+            raise UnknownId(f"like: no document has the id {name!r}")
+    found = [place for place in places if place is not None]
+    sides = [_own_side(snapshot, place, target) for place in found]
+    return [
+        _example(model, snapshot, side, target, [i for i, own in enumerate(sides) if own == side], found)
+        for side in sorted(set(sides))
+    ]
+
+
+def _own_side(snapshot: Snapshot, place: Place, target: str | None) -> str:
+    sides = list(snapshot.shelves[place.coding].codes)
+    return target if target is not None and target in sides else sides[0]
+
+
+def _example(
+    model: CMCQ, snapshot: Snapshot, side: str, target: str | None, places: list[int], found: list[Place]
+) -> Asked:
+    decode = model.decode_images if side == "image" else model.decode_texts
+    codes = [_code(snapshot, side, found[place], len(model.image_codebooks_)) for place in places]
+    return Asked(side, target or side, places, decode(np.concatenate(codes)))
+
+
+def _code(snapshot: Snapshot, side: str, place: Place, n_codebooks: int) -> Codes:
+    return snapshot.shelves[place.coding].code_rows(side, np.array([place.row]), n_codebooks)

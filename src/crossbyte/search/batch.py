@@ -1,0 +1,210 @@
+"""Documents on their way into an index: judged as a whole, then coded, then cut into segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crossbyte.arrays import Codes
+from crossbyte.blocks import BLOCK_ROWS
+from crossbyte.errors import InvalidInput, PayloadTooLarge
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.strict_json import canonical_json, plain_json
+from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.search.bits import pack_bits
+from crossbyte.search.columns import build_columns
+from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
+from crossbyte.search.numbers import Numbers
+from crossbyte.search.segment import Groups, Segment
+from crossbyte.validation import check_features
+
+__all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Payloads", "check_payloads"]
+
+MAX_PAYLOAD_BYTES = 2**20
+_ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
+SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Payloads as JSON objects, and as the bytes that are stored.
+
+    Attributes
+    ----------
+    objects : list of dict or None
+    bodies : list of bytes or None
+    """
+
+    objects: list[dict[str, Any] | None]
+    bodies: list[bytes | None]
+
+    def __getitem__(self, rows: slice) -> Payloads:
+        return Payloads(self.objects[rows], self.bodies[rows])
+
+    def present(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which documents have one."""
+        return np.array([body is not None for body in self.bodies], dtype=bool)
+
+
+def check_payloads(payloads: Any, n_rows: int) -> Payloads:
+    """Take one JSON object (or None) per document."""
+    if payloads is None:
+        return Payloads([None] * n_rows, [None] * n_rows)
+    if isinstance(payloads, str | bytes | Mapping) or not hasattr(payloads, "__iter__"):
+        raise InvalidInput(f"payloads: expected one JSON object per document, got {type(payloads).__name__}")
+    objects = [_check_payload(payload, row) for row, payload in enumerate(payloads)]
+    if len(objects) != n_rows:
+        raise InvalidInput(f"payloads: expected {n_rows}, one per document, got {len(objects)}")
+    return Payloads(objects, [_body(payload, row) for row, payload in enumerate(objects)])
+
+
+def _check_payload(payload: Any, row: int) -> dict[str, Any] | None:
+    if payload is None:
+        return None
+    if not isinstance(payload, Mapping):
+        kind = type(payload).__name__
+        raise InvalidInput(f"payloads: expected a JSON object or None at row {row}, got {kind}")
+    plain: dict[str, Any] = plain_json(payload, f"payloads[{row}]")
+    return plain
+
+
+def _body(payload: dict[str, Any] | None, row: int) -> bytes | None:
+    if payload is None:
+        return None
+    try:
+        body = canonical_json(payload).encode()
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise InvalidInput(f"payloads: row {row} cannot be written as JSON ({error})") from error
+    if len(body) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"payloads: expected at most {MAX_PAYLOAD_BYTES} bytes of JSON per document, got {len(body)} "
+            f"at row {row}; store large values elsewhere and keep a reference"
+        )
+    return body
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Documents that have passed every check but that of their ids against the index.
+
+    Attributes
+    ----------
+    ids : list of str or int
+    coding : str
+    sides : mapping of side to features or ready codes
+    ready : bool
+        Whether the sides are codes.
+    payloads : Payloads
+    groups : list or None
+    """
+
+    ids: list[Id]
+    coding: str
+    sides: Mapping[str, Any]
+    ready: bool
+    payloads: Payloads
+    groups: list[Id | None] | None
+
+    @classmethod
+    def check(
+        cls,
+        model: CMCQ,
+        ids: Any,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        payloads: Any = None,
+        groups: Any = None,
+        coding: str | None = None,
+    ) -> Batch:
+        """Judge everything before anything is coded or written."""
+        names = check_ids(ids)
+        features = {side: value for side, value in (("image", images), ("text", texts)) if value is not None}
+        codes = {side: v for side, v in (("image", image_codes), ("text", text_codes)) if v is not None}
+        if bool(features) == bool(codes):
+            raise InvalidInput(
+                "expected features (images=, texts= or both) or ready codes (image_codes=, text_codes= or "
+                f"both), got {'both kinds' if features else 'neither'}"
+            )
+        sides = {
+            side: model._check_codes(value) if codes else _check_side(model, side, value)
+            for side, value in (codes or features).items()
+        }
+        for side, value in sides.items():
+            if value.shape[0] != len(names):
+                raise InvalidInput(f"expected one {side} per id ({len(names)}), got {value.shape[0]} rows")
+        known = "pair" if len(sides) == 2 else next(iter(sides))
+        return cls(
+            names,
+            coding or known,
+            sides,
+            bool(codes),
+            check_payloads(payloads, len(names)),
+            _check_groups(groups, len(names)),
+        )
+
+    def codes(self, model: CMCQ, callback: ProgressCallback) -> dict[str, Codes]:
+        """Code the documents with what is known of them."""
+        if self.ready:
+            return {side: np.asarray(codes) for side, codes in self.sides.items()}
+        encode = _encoder(model, tuple(self.sides))
+        parts = []
+        for start in range(0, len(self.ids), _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, len(self.ids)))
+            parts.append(encode(*(features[rows] for features in self.sides.values())))
+            callback(Progress("code", self.coding, rows.stop, len(self.ids)))
+        nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
+        return {
+            side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
+        }
+
+    def segments(self, codes: Mapping[str, Codes], first: int) -> Iterator[Segment]:
+        """Cut the coded documents into segments, numbered from ``first``."""
+        for start in range(0, len(self.ids), SEGMENT_ROWS):
+            rows = slice(start, min(start + SEGMENT_ROWS, len(self.ids)))
+            count = rows.stop - rows.start
+            payloads = self.payloads[rows]
+            present = payloads.present()
+            yield Segment(
+                self.coding,
+                Numbers(first + start, count),
+                PackedIds.of(self.ids[rows]),
+                {side: np.ascontiguousarray(values[rows]) for side, values in codes.items()},
+                pack_bits(present),
+                None if self.groups is None else Groups.of(self.groups[rows]),
+                build_columns(payloads.objects, count) if present.any() else {},
+            )
+
+    def payload_rows(self, first: int) -> Iterator[tuple[int, int, bytes]]:
+        """Number, version and body of every payload."""
+        for row, body in enumerate(self.payloads.bodies):
+            if body is not None:
+                yield first + row, 0, body
+
+
+def _check_side(model: CMCQ, side: str, features: Any) -> Any:
+    width = model.n_features_in_ if side == "image" else model.n_text_features_
+    return check_features(features, f"{side}s", width)
+
+
+def _encoder(model: CMCQ, sides: tuple[str, ...]) -> Callable[..., Sequence[Codes]]:
+    if len(sides) == 2:
+        return model.encode_pairs
+    encode = model.encode_images if sides == ("image",) else model.encode_texts
+    return lambda features: (encode(features),)
+
+
+def _check_groups(groups: Any, n_rows: int) -> list[Id | None] | None:
+    if groups is None:
+        return None
+    if isinstance(groups, str | bytes | Mapping) or not hasattr(groups, "__iter__"):
+        raise InvalidInput(f"groups: expected one label per document, got {type(groups).__name__}")
+    labels = [None if label is None else check_id(label) for label in groups]
+    if len(labels) != n_rows:
+        raise InvalidInput(f"groups: expected {n_rows}, one per document, got {len(labels)}")
+    return labels

@@ -1,0 +1,92 @@
+"""From rankings to answers: one hit per group, and finer distances from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.errors import InvalidInput
+from crossbyte.search.bits import Words
+from crossbyte.search.details import Details
+from crossbyte.search.hits import Hits
+from crossbyte.search.ids import Id
+from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
+from crossbyte.search.segment import SIDES
+from crossbyte.search.snapshot import Place
+
+__all__ = ["Rescore", "answer", "rank_groups", "rescored"]
+
+Rescore = Callable[[int, Hits], Any]
+"""Given the number of a query and its candidates: the distances that count, one per candidate."""
+
+
+def rank_groups(
+    details: Details, query: Query, allowed: Mapping[str, Words], n_threads: int
+) -> list[Ranking]:
+    """Find the k nearest groups of every query point, each by its nearest document."""
+    chosen: list[Ranking | None] = [None] * len(query.points)
+    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
+    while len(waiting):
+        some = query._replace(points=query.points[waiting], k=k)
+        rankings = rank(details.snapshot, some, allowed, n_threads)
+        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
+            nearest = first_of_groups(details, ranking)
+            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
+                chosen[place] = nearest.take(slice(query.k))
+        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
+        k *= 4
+    return [ranking for ranking in chosen if ranking is not None]
+
+
+def first_of_groups(details: Details, ranking: Ranking) -> Ranking:
+    """Keep the first document of every group; documents without a group all stay."""
+    seen: set[Id] = set()
+    kept = []
+    for place, label in enumerate(_labels(details, ranking)):
+        if label is None or label not in seen:
+            kept.append(place)
+        if label is not None:
+            seen.add(label)
+    return ranking.take(np.array(kept, dtype=np.intp))
+
+
+def _labels(details: Details, ranking: Ranking) -> list[Id | None]:
+    labels: list[Id | None] = [None] * len(ranking.rows)
+    for number, coding in enumerate(SIDES):
+        places = np.flatnonzero(ranking.codings == number)
+        if len(places):
+            known = details.groups(coding).take(ranking.rows[places])
+            for place, label in zip(places.tolist(), known, strict=True):
+                labels[place] = label
+    return labels
+
+
+def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:
+    """Order the candidates of a query by the distances that the caller gives."""
+    distances = np.asarray(rescore(number, candidates))
+    if distances.shape != (len(candidates),) or distances.dtype.kind not in "fiu":
+        raise InvalidInput(
+            f"rescore: expected {len(candidates)} distances, one per candidate, got "
+            f"{distances.dtype} of shape {distances.shape}"
+        )
+    finer: NDArray[np.float32] = distances.astype(np.float32)
+    if not np.isfinite(finer).all():
+        raise InvalidInput("rescore: expected finite distances; leave out no candidate")
+    changed = Ranking(finer, ranking.numbers, ranking.codings, ranking.rows)
+    return changed.ordered(len(candidates))
+
+
+def answer(details: Details, ranking: Ranking, payloads: bool) -> Hits:
+    """Give the ranked documents as a user knows them."""
+    ids = resolve_ids(details.snapshot, ranking)
+    if not payloads:
+        return Hits(ids, ranking.distances, ranking.numbers)
+    names = list(SIDES)
+    places = [
+        Place(names[coding], row)
+        for coding, row in zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
+    ]
+    return Hits(ids, ranking.distances, ranking.numbers, details.payloads(places))

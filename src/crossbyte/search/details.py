@@ -1,0 +1,125 @@
+"""What of a generation is read from the file only when asked for: columns, groups, payloads; and filters."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.errors import FilterError
+from crossbyte.model.strict_json import parse_json
+from crossbyte.search.bits import Words, pack_bits
+from crossbyte.search.columns import Column, join_columns
+from crossbyte.search.conditions import check_fields, evaluate, fields_of
+from crossbyte.search.filter_language import parse_filter
+from crossbyte.search.filter_tree import Condition
+from crossbyte.search.segment import Groups, column_part, understood
+from crossbyte.search.shelf import Shelf
+from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.search.store import Record, Store
+
+__all__ = ["Details"]
+
+_KEPT = 32  # answers; a bit per document each
+
+
+class Details:
+    """A snapshot, and the file behind it. Columns, groups and answers of filters are kept once known."""
+
+    def __init__(self, snapshot: Snapshot, store: Store) -> None:
+        self.snapshot, self.store = snapshot, store
+        self._columns: dict[tuple[int, str], Column] = {}
+        self._groups: dict[str, Groups] = {}
+        self._answers: OrderedDict[str, dict[str, Words]] = OrderedDict()
+        self._guard = threading.RLock()
+
+    def allowed(self, where: str | None) -> dict[str, Words]:
+        """Bits of the documents that are not deleted and that the filter allows, by coding."""
+        if where is None:
+            return {coding: shelf.live for coding, shelf in self.snapshot.shelves.items()}
+        if not isinstance(where, str):
+            raise FilterError(f'where: expected a filter such as "year >= 2020", got {type(where).__name__}')
+        with self._guard:
+            if where not in self._answers:
+                self._answers[where] = self._evaluate(where)
+                if len(self._answers) > _KEPT:
+                    self._answers.popitem(last=False)
+            self._answers.move_to_end(where)
+            return self._answers[where]
+
+    def column(self, coding: str, field: str) -> Column:
+        """The values of one field on one shelf, updates included: what a compaction writes."""
+        shelf = self.snapshot.shelves[coding]
+        parts = [self._column(segment.record, field, segment.n_rows) for segment in shelf.segments]
+        column = join_columns(parts, [segment.n_rows for segment in shelf.segments])
+        for record in self.snapshot.patches:
+            rows, there = shelf.numbers.find(self._numbers(record))
+            if there.any():
+                new = self._column(record, field, len(rows)).take(np.flatnonzero(there))
+                column = column.patched(rows[there], new)
+        return column
+
+    def groups(self, coding: str) -> Groups:
+        """The groups of the documents on one shelf."""
+        with self._guard:
+            if coding not in self._groups:
+                segments = self.snapshot.shelves[coding].segments
+                with understood(self.store.path, "the groups"):
+                    parts = [Groups.load(self.store, segment.record) for segment in segments]
+                    self._groups[coding] = Groups.join(parts, [segment.n_rows for segment in segments])
+            return self._groups[coding]
+
+    def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
+        """The payloads of some documents; None where there is none."""
+        keys = [self.snapshot.payload_key(place) for place in places]
+        bodies = iter(self.store.payloads([key for key in keys if key], self.snapshot.generation))
+        with understood(self.store.path, "a payload"):
+            return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory."""
+        answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
+        groups = sum(groups.places.nbytes + groups.labels.n_bytes for groups in self._groups.values())
+        return answers + groups + sum(column.n_bytes for column in self._columns.values())
+
+    def _evaluate(self, where: str) -> dict[str, Words]:
+        condition = parse_filter(where)
+        check_fields(condition, self.snapshot.fields)
+        return {
+            coding: shelf.live & pack_bits(self._matches(shelf, condition))
+            for coding, shelf in self.snapshot.shelves.items()
+        }
+
+    def _matches(self, shelf: Shelf, condition: Condition) -> NDArray[np.bool_]:
+        """Segment by segment; then again for documents with a newer payload."""
+        parts = [self._judge(segment.record, segment.n_rows, condition) for segment in shelf.segments]
+        matches = np.concatenate(parts)
+        for record in self.snapshot.patches:
+            rows, there = shelf.numbers.find(self._numbers(record))
+            matches[rows[there]] = self._judge(record, len(rows), condition)[there]
+        return matches
+
+    def _judge(self, record: Record, n_rows: int, condition: Condition) -> NDArray[np.bool_]:
+        columns = {field: self._column(record, field, n_rows) for field in fields_of(condition)}
+        return evaluate(condition, columns, n_rows)
+
+    def _column(self, record: Record, field: str, n_rows: int) -> Column:
+        key = record.number, field
+        if key not in self._columns:
+            name = column_part(field)
+            with understood(self.store.path, f"the column of {field!r}"):
+                there = name in record.parts
+                self._columns[key] = (
+                    Column.from_bytes(self.store.part(record, name), n_rows)
+                    if there
+                    else Column.empty(n_rows)
+                )
+        return self._columns[key]
+
+    def _numbers(self, record: Record) -> NDArray[np.int64]:
+        return np.frombuffer(self.store.part(record, "numbers"), "<i8").astype(np.int64)

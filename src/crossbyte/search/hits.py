@@ -1,0 +1,80 @@
+"""What a search gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32
+from crossbyte.search.ids import Id
+
+__all__ = ["Document", "Hit", "Hits"]
+
+
+class Hit(NamedTuple):
+    """One found document."""
+
+    id: Id
+    distance: float
+    payload: dict[str, Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """The answer to one query, nearest first; never padded.
+
+    Attributes
+    ----------
+    ids : list of str or int
+    distances : (n,) float32
+        Estimates of the squared Euclidean distance in the common space, or what ``rescore`` gave.
+    numbers : (n,) int64
+        Document numbers; equal distances are in their order.
+    payloads : list of dict or None, or None
+        None unless the search was asked for them.
+    """
+
+    ids: list[Id]
+    distances: Float32
+    numbers: NDArray[np.int64]
+    payloads: list[dict[str, Any] | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Hit]:
+        payloads = self.payloads if self.payloads is not None else [None] * len(self.ids)
+        return map(Hit, self.ids, self.distances.tolist(), payloads)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{hit.id!r}: {hit.distance:.4g}" for hit in list(self)[:5])
+        return f"Hits({len(self)}: {shown}{', …' if len(self) > 5 else ''})"
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One document of an index.
+
+    Attributes
+    ----------
+    id : str or int
+    number : int
+        Given at ``add``; it survives compaction.
+    coding : {"training", "pair", "image", "text"}
+        What was known when it was coded.
+    payload : dict or None
+    group : str, int or None
+    image_code, text_code : (M,) uint8 or None
+    """
+
+    id: Id
+    number: int
+    coding: str
+    payload: dict[str, Any] | None
+    group: Id | None
+    image_code: Codes | None
+    text_code: Codes | None

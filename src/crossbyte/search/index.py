@@ -1,0 +1,524 @@
+"""Index: documents of a fitted model in one file, added, changed and searched."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from crossbyte.blocks import available_cores
+from crossbyte.errors import DuplicateId, InvalidInput, ReadOnlyIndex, UnknownId
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.progress import ProgressCallback, silent
+from crossbyte.search import loading
+from crossbyte.search.asking import Request
+from crossbyte.search.batch import Batch, check_payloads
+from crossbyte.search.columns import build_columns
+from crossbyte.search.compaction import compact_segments, payload_rows
+from crossbyte.search.details import Details
+from crossbyte.search.hits import Document, Hits
+from crossbyte.search.ids import Id, check_id, check_ids
+from crossbyte.search.measuring import measure
+from crossbyte.search.segment import Segment, column_part
+from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.search.store import Change, NewRecord, Store
+from crossbyte.validation import check_choice
+
+__all__ = ["Index"]
+
+Path = str | os.PathLike[str]
+
+
+class Index:
+    """A fitted model's documents in one file; made by :meth:`create`, :meth:`open` or :meth:`from_training`.
+
+    Everything that a call writes is on the disk when it returns, or nothing of it is in the file. A handle
+    sees one committed generation: its own writes at once, those of others after :meth:`refresh`. Searches
+    may run in many threads.
+
+    Attributes
+    ----------
+    path : str
+    model : CMCQ
+        The model inside the file.
+    """
+
+    def __init__(self, store: Store, model: CMCQ, n_jobs: int | None) -> None:
+        self.path, self.model = store.path, model
+        self._store, self._n_jobs = store, n_jobs
+        self._writing = threading.RLock()
+        quantizers = loading.quantizers_of(model)
+        self._details = Details(loading.load_snapshot(store, quantizers, n_jobs), store)
+
+    # Opening and closing
+
+    @classmethod
+    def create(cls, path: Path, model: CMCQ, *, n_jobs: int | None = None) -> Self:
+        """Make an empty index for a fitted model, and open it for writing.
+
+        Parameters
+        ----------
+        path : path-like
+            Nothing may be there yet.
+        model : CMCQ
+            Fitted; a copy of it becomes part of the file.
+        n_jobs : int or None
+            Threads; None for all cores. No answer depends on it.
+
+        Raises
+        ------
+        IndexExists, IndexLocked, NotFitted, ReadOnlyIndex, StorageFull
+        """
+        if not isinstance(model, CMCQ):
+            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+        own = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=n_jobs)
+        return cls._opened(Store.create(path, [loading.model_record(model)]), own, n_jobs)
+
+    @classmethod
+    def open(
+        cls, path: Path, mode: str = "r", *, model: CMCQ | None = None, n_jobs: int | None = None
+    ) -> Self:
+        """Open an index for reading (``"r"``) or as its only writer (``"rw"``).
+
+        Codes, ids and model are read into memory and verified; payloads and columns when they are read.
+
+        Parameters
+        ----------
+        path : path-like
+        mode : {"r", "rw"}
+        model : CMCQ, optional
+            The model that the index must have been made with.
+        n_jobs : int or None
+            Threads; None for all cores.
+
+        Raises
+        ------
+        FileNotFoundError, ForeignIndexFile, DamagedIndexFile, NewerIndexFile
+        IndexLocked
+            Somebody else is writing; the message says who.
+        WrongModel
+            The index was made with another model.
+        """
+        check_choice(mode, "mode", ("r", "rw"))
+        store = Store.open(path, writable=mode == "rw")
+        try:
+            own = loading.load_model(store, model)
+            if model is None:
+                own.set_params(n_jobs=n_jobs)
+        except BaseException:
+            store.close()
+            raise
+        return cls._opened(store, own, n_jobs)
+
+    @classmethod
+    def from_training(
+        cls,
+        path: Path,
+        model: CMCQ,
+        ids: Any = None,
+        payloads: Any = None,
+        *,
+        groups: Any = None,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Make an index of the training documents with their learned codes: the paper's search.
+
+        Parameters
+        ----------
+        ids : sequence of str or int, optional
+            One per training pair; None for 0, 1, 2, …
+        payloads, groups
+            As in :meth:`add`.
+        """
+        if not isinstance(model, CMCQ):
+            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+        codes = {"image_codes": model.image_codes_, "text_codes": model.text_codes_}
+        names = range(len(model.image_codes_)) if ids is None else ids
+        batch = Batch.check(model, names, **codes, payloads=payloads, groups=groups, coding="training")
+        index = cls.create(path, model, n_jobs=n_jobs)
+        try:
+            index._add(batch, silent, replacing=False)
+        except BaseException:
+            index.close()
+            os.unlink(index.path)
+            raise
+        return index
+
+    @classmethod
+    def _opened(cls, store: Store, model: CMCQ, n_jobs: int | None) -> Self:
+        try:
+            return cls(store, model, n_jobs)
+        except BaseException:
+            store.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; a writer gives up its place. May be called again."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Index({self.path!r}, {len(self)} documents, generation {self.generation})"
+
+    @property
+    def generation(self) -> int:
+        """The commit that this handle sees."""
+        return self._details.snapshot.generation
+
+    def refresh(self) -> bool:
+        """See what others have committed; returns whether there was anything new."""
+        with self._writing:
+            old = self._details.snapshot
+            new = loading.load_next(old, self._store)
+            if new is not old:
+                self._details = Details(new, self._store)
+            return new is not old
+
+    # Writing
+
+    def add(
+        self,
+        ids: Any,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        payloads: Any = None,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> int:
+        """Add documents; each has an image, a text, or both.
+
+        Parameters
+        ----------
+        ids : sequence of str or int, or iterator of blocks
+            New ids, one per document. An iterator gives mappings of these same parameters (with "ids"),
+            and every block is a commit of its own, so that any number of documents can pass through.
+        images : (n, d_I) features, optional
+        texts : (n, d_T) features, optional
+            Documents with both are folded in as pairs: each code knows the other half.
+        image_codes, text_codes : (n, M) uint8, optional
+            Ready codes instead of features.
+        payloads : sequence of dict or None, optional
+            JSON objects of at most 1 MiB each.
+        groups : sequence of str, int or None, optional
+            Documents of one group count once with ``search(distinct="group")``.
+        callback : callable, optional
+            Called with a :class:`crossbyte.progress.Progress` as coding goes on.
+
+        Returns
+        -------
+        int
+            How many documents were added.
+
+        Raises
+        ------
+        DuplicateId, InvalidInput, PayloadTooLarge
+            Before anything is written.
+        ReadOnlyIndex, WriteRefused, StorageFull, StorageFailed
+            Nothing was changed.
+        """
+        values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
+        values |= {"payloads": payloads, "groups": groups}
+        return self._add_all(ids, values, callback or silent, replacing=False)
+
+    def upsert(
+        self,
+        ids: Any,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        payloads: Any = None,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> int:
+        """Add documents, in the place of those that have the same ids; parameters as in :meth:`add`.
+
+        A replaced document is gone altogether, its payload and group too, and the new one has a new number.
+        """
+        values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
+        values |= {"payloads": payloads, "groups": groups}
+        return self._add_all(ids, values, callback or silent, replacing=True)
+
+    def update_payloads(self, ids: Any, payloads: Any) -> int:
+        """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
+        names = check_ids(ids)
+        checked = check_payloads(payloads, len(names))
+        with self._writing:
+            snapshot = self._latest()
+            numbers = _numbers(snapshot, self._known(snapshot, names))
+            versions = [
+                snapshot.updates[n].version + 1 if n in snapshot.updates else 1 for n in numbers.tolist()
+            ]
+            columns = build_columns(checked.objects, len(names))
+            document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
+            parts: dict[str, Any] = {
+                "numbers": numbers.astype("<i8"),
+                "present": checked.present().view(np.uint8),
+            }
+            parts |= {column_part(field): column.to_bytes() for field, column in columns.items()}
+            rows = zip(numbers.tolist(), versions, checked.bodies, strict=True)
+            bodies = ((number, version, body) for number, version, body in rows if body is not None)
+            if names:
+                self._commit([NewRecord("updates", document, parts)], (), bodies)
+        return len(names)
+
+    def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
+        """Delete documents; returns how many.
+
+        Raises
+        ------
+        UnknownId
+            An id is not there (unless ``missing_ok``); nothing was deleted.
+        """
+        names = check_ids(ids)
+        with self._writing:
+            snapshot = self._latest()
+            found = snapshot.find(names) if missing_ok else self._known(snapshot, names)
+            numbers = _numbers(snapshot, [place for place in found if place is not None])
+            if len(numbers):
+                self._commit([_deletions(numbers)], (), ())
+        return len(numbers)
+
+    def compact(self) -> None:
+        """Forget deleted documents and old payloads, and make the file small; numbers stay.
+
+        Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
+        """
+        with self._writing:
+            details = Details(self._latest(), self._store)
+            snapshot = details.snapshot
+            segments = compact_segments(details, len(self.model.image_codebooks_))
+            records = [segment.to_record() for segment in segments]
+            with self._store.reading():
+                old = [record.number for record in self._store.records() if record.kind != "model"]
+            dead, renamed = payload_rows(snapshot)
+            self._store.replace(old, records, dead, renamed, snapshot.catalogue.next_number)
+            self.refresh()
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._details.snapshot)
+
+    def __contains__(self, id: object) -> bool:
+        try:
+            return self._details.snapshot.find([check_id(id)])[0] is not None
+        except InvalidInput:
+            return False
+
+    def ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+        snapshot = self._details.snapshot
+        found = [
+            pair
+            for shelf in snapshot.shelves.values()
+            for pair in zip(
+                shelf.numbers[shelf.live_rows()].tolist(), shelf.ids.take(shelf.live_rows()), strict=True
+            )
+        ]
+        return [id for _, id in sorted(found, key=lambda pair: pair[0])]
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None if there is none of this id."""
+        details = self._current()
+        snapshot = details.snapshot
+        place = snapshot.find([check_id(id)])[0]
+        if place is None:
+            return None
+        shelf, row = snapshot.shelves[place.coding], np.array([place.row])
+        n_codebooks = len(self.model.image_codebooks_)
+        codes = {side: shelf.code_rows(side, row, n_codebooks)[0] for side in shelf.codes}
+        return Document(
+            shelf.ids[place.row],
+            int(shelf.numbers[row][0]),
+            place.coding,
+            details.payloads([place])[0],
+            details.groups(place.coding).take(row)[0],
+            codes.get("image"),
+            codes.get("text"),
+        )
+
+    def search(
+        self,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        like: Any = None,
+        target: str | None = None,
+        k: int = 10,
+        where: str | None = None,
+        max_distance: float | None = None,
+        distinct: str | None = None,
+        rescore: Any = None,
+        candidates: int | None = None,
+        payloads: bool = False,
+    ) -> list[Hits]:
+        """Find the nearest documents of every query, exactly, in the order of (distance, number).
+
+        Parameters
+        ----------
+        images : (n, d_I) or (d_I,) features
+        texts : (n, d_T) or (d_T,) features
+        like : id or list of ids
+            Give one of these three. ``like`` asks with a document's own decoded vector: that of the target's
+            side where it has one, else of its other side (of the image with ``target="document"``).
+        target : {"image", "text", "document"}, optional
+            What is searched. "document": the sum of both distances; documents with one side by that side.
+            None: texts for images, images for texts, and for ``like`` the side of its vector.
+        k : int
+            How many at most; all documents if there are fewer.
+        where : str, optional
+            A filter over payload fields, such as ``"year >= 2020 AND kind IN ('a', 'b')"``: docs/filters.md.
+        max_distance : float, optional
+            Nothing farther is found.
+        distinct : {"group"}, optional
+            Count every group once, by its nearest document.
+        rescore : callable, optional
+            ``rescore(query_number, hits)`` gives the distances that count, one per candidate: for people who
+            keep finer vectors. ``max_distance`` and ``distinct`` then look at these.
+        candidates : int, optional
+            How many are rescored; None for 10 k.
+        payloads : bool
+            Read the payloads of what was found.
+
+        Returns
+        -------
+        list of Hits
+            One per query.
+        """
+        details = self._current()
+        request = Request.check(
+            self.model,
+            details,
+            images,
+            texts,
+            like,
+            target,
+            k,
+            where,
+            max_distance,
+            distinct,
+            rescore,
+            candidates,
+        )
+        return request.answers(details, bool(payloads), self._threads())
+
+    def stats(self) -> dict[str, Any]:
+        """Say how many documents there are, and their bytes on disk and in memory, by part and per item."""
+        return measure(self._current())
+
+    def verify(self) -> None:
+        """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
+        self._store.verify()
+        fresh = loading.load_snapshot(self._store, self._details.snapshot.quantizers, self._n_jobs)
+        loading.check_details(Details(fresh, self._store))
+
+    def backup(self, path: Path) -> None:
+        """Copy the index as it is in the file now, safely beside a writer; nothing may be at ``path`` yet."""
+        self._store.backup(path)
+
+    # Inside
+
+    def _threads(self) -> int:
+        return available_cores() if self._n_jobs is None or self._n_jobs < 0 else max(1, self._n_jobs)
+
+    def _current(self) -> Details:
+        """What this handle sees, if no compaction has passed it."""
+        details = self._details
+        self._store.check_current(details.snapshot.generation)
+        if details.snapshot.added or details.snapshot.deleted:
+            with self._writing:
+                details = self._details = Details(self._details.snapshot.settle(), self._store)
+        return details
+
+    def _latest(self) -> Snapshot:
+        """What the next write builds on; a write whose end was interrupted may not have been seen yet."""
+        if not self._store.writable:
+            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
+        self.refresh()
+        return self._details.snapshot
+
+    def _add_all(
+        self, ids: Any, values: dict[str, Any], callback: ProgressCallback, *, replacing: bool
+    ) -> int:
+        if not isinstance(ids, Iterator):
+            return self._add(Batch.check(self.model, ids, **values), callback, replacing=replacing)
+        if any(value is not None for value in values.values()):
+            raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
+        return sum(
+            self._add(Batch.check(self.model, **_block(block)), callback, replacing=replacing)
+            for block in ids
+        )
+
+    def _add(self, batch: Batch, callback: ProgressCallback, *, replacing: bool) -> int:
+        with self._writing:
+            snapshot = self._latest()
+            places = [place for place in snapshot.find(batch.ids) if place is not None]
+            if places and not replacing:
+                known = next(i for i, p in zip(batch.ids, snapshot.find(batch.ids), strict=True) if p)
+                raise DuplicateId(f"{self.path}: id {known!r} is there already; use upsert() to replace it")
+            codes = batch.codes(self.model, callback)
+            first = snapshot.catalogue.next_number
+            segments = list(batch.segments(codes, first))
+            records = [_deletions(_numbers(snapshot, places))] if places else []
+            if segments:
+                self._commit(records, segments, batch.payload_rows(first), first + len(batch.ids))
+        return len(batch.ids)
+
+    def _commit(
+        self,
+        records: list[NewRecord],
+        segments: Sequence[Segment],
+        payloads: Any,
+        next_number: int | None = None,
+    ) -> None:
+        snapshot = self._details.snapshot
+        written = [*records, *(segment.to_record() for segment in segments)]
+        number = snapshot.catalogue.next_number if next_number is None else next_number
+        catalogue = self._store.commit(Change(written, payloads, number))
+        with self._store.reading():
+            known = self._store.records(after=snapshot.last_record)
+            following = snapshot.next(catalogue, known, segments, self._store)
+        self._details = Details(following, self._store)
+
+    def _known(self, snapshot: Snapshot, names: list[Id]) -> list[Place]:
+        places = snapshot.find(names)
+        for name, place in zip(names, places, strict=True):
+            if place is None:
+                raise UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
+        return [place for place in places if place is not None]
+
+
+def _block(block: Any) -> dict[str, Any]:
+    known = {"ids", "images", "texts", "image_codes", "text_codes", "payloads", "groups"}
+    if not isinstance(block, dict) or "ids" not in block or not set(block) <= known:
+        raise InvalidInput(
+            f"expected blocks with 'ids' and any of {', '.join(sorted(known))}, got {block!r:.200}"
+        )
+    return block
+
+
+def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Numbers of the documents at these places, in their order."""
+    return np.array(
+        [snapshot.shelves[coding].numbers[np.array([row])][0] for coding, row in places], dtype=np.int64
+    )
+
+
+def _deletions(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> NewRecord:
+    return NewRecord("deletions", {}, {"numbers": np.sort(numbers).astype("<i8")})

@@ -1,0 +1,81 @@
+"""From the file to a snapshot."""
+
+from __future__ import annotations
+
+from crossbyte.errors import WrongModel
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.search.bits import unpack_bits
+from crossbyte.search.checksum import part_checksum
+from crossbyte.search.details import Details
+from crossbyte.search.failures import damaged
+from crossbyte.search.segment import Segment
+from crossbyte.search.shelf import Quantizers
+from crossbyte.search.snapshot import Snapshot
+from crossbyte.search.store import NewRecord, Record, Store
+
+__all__ = ["check_details", "load_model", "load_next", "load_snapshot", "model_record", "quantizers_of"]
+
+
+def model_record(model: CMCQ) -> NewRecord:
+    """The record that holds a model."""
+    return NewRecord("model", {}, {"model": model.to_bytes()})
+
+
+def load_model(store: Store, given: CMCQ | None) -> CMCQ:
+    """Read the model of an index; refuse if another one was given."""
+    with store.reading():
+        records = [record for record in store.records() if record.kind == "model"]
+        if len(records) != 1:
+            damaged(store.path, f"it holds {len(records)} models")
+        if given is not None:
+            if part_checksum([memoryview(given.to_bytes())]) != records[0].parts["model"].checksum:
+                raise WrongModel(f"{store.path}: the index was made with another model than the one given")
+            return given
+        return CMCQ.from_bytes(store.part(records[0], "model"), store.path)
+
+
+def quantizers_of(model: CMCQ) -> Quantizers:
+    """The quantizers of a fitted model by side."""
+    learned = model._current()
+    return {"image": learned.image_quantizer, "text": learned.text_quantizer}
+
+
+def load_snapshot(store: Store, quantizers: Quantizers, n_jobs: int | None) -> Snapshot:
+    """Read the newest generation."""
+    with store.reading() as catalogue:
+        empty = Snapshot(catalogue, 0, quantizers, n_jobs=n_jobs)
+        return _after(empty, store, store.records())
+
+
+def load_next(snapshot: Snapshot, store: Store) -> Snapshot:
+    """Read what was committed since a snapshot; the same object if nothing was."""
+    with store.reading() as catalogue:
+        if catalogue.generation == snapshot.generation:
+            return snapshot
+        if catalogue.oldest > snapshot.generation:
+            return load_snapshot(store, snapshot.quantizers, snapshot.n_jobs)
+        return _after(snapshot, store, store.records(after=snapshot.last_record))
+
+
+def _after(snapshot: Snapshot, store: Store, records: list[Record]) -> Snapshot:
+    n_codebooks = len(snapshot.quantizers["image"].words)
+    with store.reading() as catalogue:
+        segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        return snapshot.next(catalogue, records, segments, store).settle()
+
+
+def check_details(details: Details) -> None:
+    """Read all columns and groups, and count the payload rows that there should be."""
+    snapshot, path = details.snapshot, details.store.path
+    expected = 0
+    for coding, shelf in snapshot.shelves.items():
+        for field in snapshot.fields:
+            details.column(coding, field)
+        details.groups(coding)
+        expected += int(unpack_bits(shelf.with_payload, len(shelf)).sum())
+        live = shelf.live_rows()
+        if len(set(shelf.ids.take(live))) < len(live):
+            damaged(path, "an id occurs twice")
+    expected += sum(len(update.older) + update.present for update in snapshot.updates.values())
+    if expected != snapshot.catalogue.n_payloads:
+        damaged(path, f"it has {snapshot.catalogue.n_payloads} payloads, but its documents {expected}")

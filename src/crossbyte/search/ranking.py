@@ -1,0 +1,160 @@
+"""From points of the common space to the nearest documents: tables, one scan per shelf, one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte import kernels
+from crossbyte.arrays import Float32
+from crossbyte.errors import NumericalError
+from crossbyte.kernels import ScanResult, ScanSide
+from crossbyte.quantization.quantizer import DistanceTable
+from crossbyte.search.bits import Words
+from crossbyte.search.ids import Id
+from crossbyte.search.segment import SIDES
+from crossbyte.search.shelf import Quantizers, Shelf
+from crossbyte.search.snapshot import Snapshot
+
+__all__ = ["Query", "Ranking", "rank", "resolve_ids"]
+
+_QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
+
+
+class Query(NamedTuple):
+    """What is asked.
+
+    Attributes
+    ----------
+    points : (n, D) float32
+        Where the queries are in the common space.
+    target : {"image", "text", "document"}
+    k : int
+    max_distance : float
+    offset : callable
+        Of a coding: what is added to its distances so that codings compete fairly.
+    """
+
+    points: Float32
+    target: str
+    k: int
+    max_distance: float
+    offset: Callable[[str], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The nearest documents of one query, by (distance, number).
+
+    Attributes
+    ----------
+    distances : (n,) float32
+    numbers : (n,) int64
+    codings : (n,) uint8
+        Place of the document's coding in the list of all codings.
+    rows : (n,) int64
+        Place on that shelf.
+    """
+
+    distances: Float32
+    numbers: NDArray[np.int64]
+    codings: NDArray[np.uint8]
+    rows: NDArray[np.int64]
+
+    def take(self, places: NDArray[np.integer[Any]] | slice) -> Ranking:
+        """Some of them."""
+        return Ranking(self.distances[places], self.numbers[places], self.codings[places], self.rows[places])
+
+    @classmethod
+    def join(cls, parts: Sequence[Ranking]) -> Ranking:
+        """All of them, in no order."""
+        return cls(
+            np.concatenate([part.distances for part in parts]),
+            np.concatenate([part.numbers for part in parts]),
+            np.concatenate([part.codings for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+        )
+
+    def ordered(self, k: int) -> Ranking:
+        """The first k by (distance, number)."""
+        return self.take(np.lexsort((self.numbers, self.distances))[:k])
+
+
+def rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
+    """Find the nearest allowed documents of every query point."""
+    rankings: list[Ranking] = []
+    for start in range(0, len(query.points), _QUERIES_AT_ONCE):
+        some = query._replace(points=query.points[start : start + _QUERIES_AT_ONCE])
+        rankings += _rank(snapshot, some, allowed, n_threads)
+    return rankings
+
+
+def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
+    """Give the external ids of ranked documents."""
+    if (ranking.codings == ranking.codings[:1]).all():  # one shelf: the usual case
+        codings = [list(SIDES)[place] for place in ranking.codings[:1].tolist()]
+        return [value for coding in codings for value in snapshot.shelves[coding].ids.take(ranking.rows)]
+    ids = np.empty(len(ranking.rows), dtype=object)
+    for place, coding in enumerate(SIDES):
+        mine = ranking.codings == place
+        if mine.any():
+            ids[mine] = np.array(
+                [*snapshot.shelves[coding].ids.take(ranking.rows[mine]), None], dtype=object
+            )[:-1]
+    return list(ids)
+
+
+def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
+    found = []
+    tables = _tables(query, snapshot.quantizers)
+    for coding, shelf in snapshot.shelves.items():
+        sides = [_scan_side(shelf, side, tables[side]) for side in tables if side in shelf.codes]
+        if sides:
+            result = kernels.scan(
+                sides,
+                len(shelf),
+                min(query.k, max(len(shelf), 1)),
+                extra=query.offset(coding),
+                allowed=allowed[coding],
+                max_distance=query.max_distance,
+                n_threads=n_threads,
+            )
+            found.append(_rankings(shelf, result))
+    if len(found) == 1:
+        return found[0]
+    empty = [_NOTHING] * len(query.points)
+    return [Ranking.join(parts).ordered(query.k) for parts in zip(empty, *found, strict=True)]
+
+
+def _tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
+    sides = tuple(quantizers) if query.target == "document" else (query.target,)
+    tables = {side: quantizers[side].table(query.points) for side in sides}
+    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
+    if not all(np.isfinite(table.tables.sum() + table.offsets.sum()) for table in tables.values()):
+        raise NumericalError("a query lies too far from everything for float32; scale its features")
+    return tables
+
+
+def _scan_side(shelf: Shelf, side: str, table: DistanceTable) -> ScanSide:
+    return ScanSide(shelf.codes[side], np.ascontiguousarray(table.tables), table.offsets)
+
+
+def _rankings(shelf: Shelf, result: ScanResult) -> list[Ranking]:
+    coding = np.uint8(list(SIDES).index(shelf.coding))
+    whole = Ranking(
+        result.distances,
+        shelf.numbers[result.rows],
+        np.full(len(result.rows), coding),
+        result.rows,
+    )
+    ends = np.cumsum(result.counts).tolist()
+    return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+_NOTHING = Ranking(
+    np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
+)

@@ -1,0 +1,139 @@
+"""All documents of one coding in memory, laid out for the scan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes
+from crossbyte.blocks import Workers
+from crossbyte.kernels import pack_codes, unpack_codes
+from crossbyte.quantization.quantizer import Quantizer
+from crossbyte.search.bits import Words, clear_bits, count_bits, pack_bits, unpack_bits
+from crossbyte.search.ids import PackedIds
+from crossbyte.search.numbers import Numbers
+from crossbyte.search.segment import Segment
+from crossbyte.search.store import Record
+
+__all__ = ["Shelf", "SegmentRows"]
+
+Quantizers = Mapping[str, Quantizer]
+"""by side"""
+
+
+class SegmentRows(NamedTuple):
+    """Where rows of a shelf come from: columns and groups are read from there when asked for."""
+
+    record: Record
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf:
+    """Documents of one coding in the order of their numbers; a row is a place on the shelf.
+
+    Attributes
+    ----------
+    coding : str
+    numbers : Numbers
+    ids : PackedIds
+    codes : mapping of side to (blocks, M', 64) uint8
+        What the scan reads, with one byte more than the codes where the cross term is stored.
+    live : Words
+        Which documents are not deleted.
+    with_payload : Words
+        Which documents had a payload when they were added.
+    segments : tuple of SegmentRows
+        In the order of the rows.
+    """
+
+    coding: str
+    numbers: Numbers
+    ids: PackedIds
+    codes: Mapping[str, Codes]
+    live: Words
+    with_payload: Words
+    segments: tuple[SegmentRows, ...]
+
+    def __len__(self) -> int:
+        return self.numbers.count
+
+    @property
+    def n_live(self) -> int:
+        """Documents that are not deleted."""
+        return count_bits(self.live)
+
+    def live_rows(self) -> NDArray[np.intp]:
+        """Rows of the documents that are not deleted."""
+        return np.flatnonzero(unpack_bits(self.live, len(self)))
+
+    def without(self, rows: NDArray[np.integer[Any]]) -> Shelf:
+        """The same with these rows deleted."""
+        return replace(self, live=clear_bits(self.live, rows))
+
+    def code_rows(self, side: str, rows: NDArray[np.integer[Any]], n_codebooks: int) -> Codes:
+        """Codes (n, M) of some rows."""
+        return np.ascontiguousarray(unpack_codes(self.codes[side], rows)[:, :n_codebooks])
+
+    @classmethod
+    def join(
+        cls,
+        shelf: Shelf | None,
+        segments: Sequence[tuple[Segment, Record]],
+        quantizers: Quantizers,
+        workers: Workers,
+    ) -> Shelf:
+        """Put segments behind what is on a shelf; their numbers lie above."""
+        new = [segment for segment, _ in segments]
+        count = sum(segment.numbers.count for segment in new)
+        before = () if shelf is None else (shelf,)
+        coding = new[0].coding
+        return cls(
+            coding,
+            Numbers.join([part.numbers for part in (*before, *new)]),
+            PackedIds.join([part.ids for part in (*before, *new)]),
+            {
+                side: _joined_codes(shelf, [segment.codes[side] for segment in new], side, quantizer, workers)
+                for side, quantizer in quantizers.items()
+                if side in new[0].codes
+            },
+            _joined_bits(
+                shelf.live if shelf else None, len(shelf) if shelf else 0, [np.ones(count, dtype=bool)]
+            ),
+            _joined_bits(
+                shelf.with_payload if shelf else None,
+                len(shelf) if shelf else 0,
+                [unpack_bits(segment.with_payload, segment.numbers.count) for segment in new],
+            ),
+            (*(shelf.segments if shelf else ()), *(SegmentRows(r, s.numbers.count) for s, r in segments)),
+        )
+
+    def memory(self) -> dict[str, int]:
+        """Bytes in memory by part."""
+        return {
+            "codes": sum(codes.nbytes for codes in self.codes.values()),
+            "ids": self.ids.n_bytes,
+            "numbers": self.numbers.n_bytes,
+            "marks": self.live.nbytes + self.with_payload.nbytes,
+        }
+
+
+def _joined_codes(
+    shelf: Shelf | None, new: Sequence[Codes], side: str, quantizer: Quantizer, workers: Workers
+) -> Codes:
+    parts = [quantizer.scan_codes(codes, workers) for codes in new]
+    whole = len(shelf) // 64 * 64 if shelf is not None else 0
+    if shelf is not None and whole < len(shelf):  # the last block is not full: fill it up
+        parts.insert(0, unpack_codes(shelf.codes[side], np.arange(whole, len(shelf))))
+    packed = pack_codes(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    return packed if shelf is None else np.concatenate([shelf.codes[side][: whole // 64], packed])
+
+
+def _joined_bits(old: Words | None, n_old: int, new: Sequence[NDArray[np.bool_]]) -> Words:
+    if old is None:
+        return pack_bits(np.concatenate(new))
+    return pack_bits(np.concatenate([unpack_bits(old, n_old), *new]))

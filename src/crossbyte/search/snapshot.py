@@ -1,0 +1,215 @@
+"""One committed generation of an index in memory: what every answer of a handle is taken from.
+
+A snapshot never changes. A commit makes the next one, which shares what stayed the same; what was added is
+only put on the shelves when somebody looks at them, so that adding many batches stays cheap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.blocks import Workers
+from crossbyte.search.bits import test_bits
+from crossbyte.search.ids import Id
+from crossbyte.search.lookup import Lookup
+from crossbyte.search.numbers import Numbers
+from crossbyte.search.segment import SIDES, Segment, understood
+from crossbyte.search.shelf import Quantizers, Shelf
+from crossbyte.search.store import Catalogue, Record, Store
+
+__all__ = ["Place", "Snapshot", "Update"]
+
+
+class Place(NamedTuple):
+    """Where a document is."""
+
+    coding: str
+    row: int
+
+
+class Update(NamedTuple):
+    """The payload of a document that was updated.
+
+    Attributes
+    ----------
+    version : int
+        Of the current payload row.
+    present : bool
+        Whether there is such a row; False after an update with None.
+    older : tuple of int
+        Versions above 0 that are in the file but no longer current.
+    """
+
+    version: int
+    present: bool
+    older: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of an index after a commit.
+
+    Attributes
+    ----------
+    catalogue : Catalogue
+    last_record : int
+    settled : dict of coding to Shelf
+        What was on the shelves when somebody looked at them last.
+    added : tuple of (Segment, Record)
+        Added since then.
+    deleted : tuple of (n,) int64
+        Numbers of the documents deleted since then.
+    patches : tuple of Record
+        "updates" records, in order: they change columns.
+    updates : dict of number to Update
+    fields : dict of field to set of str
+        Types of value that the fields of the documents have, or once had.
+    lookup : Lookup
+    """
+
+    catalogue: Catalogue
+    last_record: int
+    quantizers: Quantizers
+    settled: dict[str, Shelf] = field(default_factory=dict)
+    added: tuple[tuple[Segment, Record], ...] = ()
+    deleted: tuple[NDArray[np.int64], ...] = ()
+    patches: tuple[Record, ...] = ()
+    updates: dict[int, Update] = field(default_factory=dict)
+    fields: dict[str, set[str]] = field(default_factory=dict)
+    n_jobs: int | None = None
+    _guard: Any = field(default_factory=threading.RLock)
+
+    @property
+    def generation(self) -> int:
+        """Number of the commit."""
+        return self.catalogue.generation
+
+    @cached_property
+    def shelves(self) -> dict[str, Shelf]:
+        """All documents, by coding."""
+        with self._guard, Workers(self.n_jobs) as workers:
+            shelves = dict(self.settled)
+            for coding in SIDES:
+                new = [pair for pair in self.added if pair[0].coding == coding]
+                if new:
+                    shelves[coding] = Shelf.join(shelves.get(coding), new, self.quantizers, workers)
+            for coding, shelf in shelves.items():
+                rows = [row for row in (_rows_on(shelf, numbers) for numbers in self.deleted) if len(row)]
+                if rows:
+                    shelves[coding] = shelf.without(np.concatenate(rows))
+            return shelves
+
+    def settle(self) -> Snapshot:
+        """The same state, with everything on the shelves and nothing kept twice."""
+        if not self.added and not self.deleted:
+            return self
+        state = replace(self, settled=self.shelves, added=(), deleted=(), _guard=threading.RLock())
+        if "lookup" in self.__dict__:
+            state.__dict__["lookup"] = self.lookup
+        return state
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """Which documents may have an id."""
+        lookup = Lookup()
+        for shelf in self.shelves.values():
+            lookup = lookup.grown(shelf.ids, _all(shelf.numbers))
+        return lookup
+
+    # The next one
+
+    def next(
+        self, catalogue: Catalogue, records: Sequence[Record], segments: Sequence[Segment], store: Store
+    ) -> Snapshot:
+        """The state after a commit that wrote these records; ``segments`` are those of kind "documents"."""
+        added = list(zip(segments, (r for r in records if r.kind == "documents"), strict=True))
+        base = self.settle() if "shelves" in self.__dict__ else self
+        state = replace(
+            base,
+            catalogue=catalogue,
+            last_record=max([self.last_record, *(record.number for record in records)]),
+            added=(*base.added, *added),
+            fields=_joined_fields(self.fields, records),
+            _guard=threading.RLock(),
+        )
+        for record in records:
+            state = state._after(record, store)
+        if "lookup" in self.__dict__:
+            lookup = self.lookup
+            for segment, _ in added:
+                lookup = lookup.grown(segment.ids, _all(segment.numbers))
+            state.__dict__["lookup"] = lookup
+        return state
+
+    def _after(self, record: Record, store: Store) -> Snapshot:
+        if record.kind == "deletions":
+            with understood(store.path, f"record {record.number}"):
+                numbers = np.frombuffer(store.part(record, "numbers"), "<i8").astype(np.int64)
+            return replace(self, deleted=(*self.deleted, numbers))
+        if record.kind == "updates":
+            with understood(store.path, f"record {record.number}"):
+                updates = self.updates | dict(_updates(self.updates, record, store))
+            return replace(self, updates=updates, patches=(*self.patches, record))
+        return self
+
+    # Documents
+
+    def __len__(self) -> int:
+        return sum(shelf.n_live for shelf in self.shelves.values())
+
+    def find(self, ids: Sequence[Id]) -> list[Place | None]:
+        """Where the documents of these ids are; None for ids that there are not."""
+        found: list[Place | None] = [None] * len(ids)
+        places, numbers = self.lookup.candidates(ids)
+        for coding, shelf in self.shelves.items() if len(places) else ():
+            rows, there = shelf.numbers.find(numbers)
+            there[there] = test_bits(shelf.live, rows[there])
+            candidates = zip(
+                places[there].tolist(), rows[there].tolist(), shelf.ids.take(rows[there]), strict=True
+            )
+            for place, row, known in candidates:
+                if known == ids[place] and type(known) is type(ids[place]):
+                    found[place] = Place(coding, row)
+        return found
+
+    def payload_key(self, place: Place) -> tuple[int, int] | None:
+        """Number and version of a document's payload row, if it has one."""
+        shelf, row = self.shelves[place.coding], np.array([place.row])
+        number = int(shelf.numbers[row][0])
+        update = self.updates.get(number)
+        if update is not None:
+            return (number, update.version) if update.present else None
+        return (number, 0) if test_bits(shelf.with_payload, row)[0] else None
+
+
+def _updates(known: dict[int, Update], record: Record, store: Store) -> Iterable[tuple[int, Update]]:
+    numbers = np.frombuffer(store.part(record, "numbers"), "<i8").tolist()
+    present = np.frombuffer(store.part(record, "present"), np.uint8).tolist()
+    for number, there in zip(numbers, present, strict=True):
+        old = known.get(number, Update(0, False, ()))
+        older = (*old.older, old.version) if old.version and old.present else old.older
+        yield number, Update(old.version + 1, bool(there), older)
+
+
+def _joined_fields(known: dict[str, set[str]], records: Iterable[Record]) -> dict[str, set[str]]:
+    fields = dict(known)
+    for record in records:
+        for name, types in record.document.get("fields", {}).items():
+            fields[name] = fields.get(name, set()) | set(types)
+    return fields
+
+
+def _all(numbers: Numbers) -> NDArray[np.int64]:
+    return numbers[np.arange(numbers.count)]
+
+
+def _rows_on(shelf: Shelf, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    rows, there = shelf.numbers.find(numbers)
+    return rows[there]
