@@ -23,15 +23,18 @@ _EXTRA = 3
 
 # The rollback journal always, also where SQLite has no fault in its write-ahead log: the index is one file
 # at every moment between commits, and there is one path to test. EXTRA flushes the folder as well, so that
-# a deleted journal stays deleted after a power cut. The size of the cache would come from the file, which
-# is not to be trusted. Pages of an unfinished commit are kept in memory up to 64 MB, so that readers are
-# not locked out early (the low byte of that number must not be zero: SQLite would take it as OFF).
+# a deleted journal stays deleted after a power cut. Deleted pages are not overwritten with zeros, so that a
+# compaction needs little space (it ends with a vacuum, which leaves nothing of them). The size of the cache
+# would come from the file, which is not to be trusted. Pages of an unfinished commit are kept in memory up
+# to 64 MB, so that readers are not locked out early (the low byte of that number must not be zero: SQLite
+# would take it as OFF).
 _SETTINGS: Final = (
     ("PRAGMA journal_mode = DELETE", "PRAGMA journal_mode", "delete"),
     ("PRAGMA synchronous = EXTRA", "PRAGMA synchronous", _EXTRA),
     ("PRAGMA trusted_schema = OFF", "PRAGMA trusted_schema", 0),
     ("PRAGMA cell_size_check = ON", "PRAGMA cell_size_check", 1),
     ("PRAGMA mmap_size = 0", "PRAGMA mmap_size", 0),
+    ("PRAGMA secure_delete = OFF", "PRAGMA secure_delete", 0),
     ("PRAGMA cache_size = -2000", "PRAGMA cache_size", -2000),
     ("PRAGMA cache_spill = 16383", "PRAGMA cache_spill", 16383),
     ("PRAGMA busy_timeout = 10000", "PRAGMA busy_timeout", BUSY_SECONDS * 1000),
