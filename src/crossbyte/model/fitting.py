@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.quantization.quantizer import Quantizer
+from crossbyte.quantization.renumbering import renumber
 
 __all__ = ["fit_linear_space", "fit_pairs", "fit_prepared", "prepare"]
 
@@ -145,7 +147,20 @@ def _keep(
     image_codes, text_codes = (side.codes for side in state.sides)
     learned = Learned(settings, *preparations, kept, image, text, image_codes, text_codes, history)
     _check_result(learned)
-    return learned.with_cross_term(settings.cross_term, problem.workers)
+    return _renumbered(learned).with_cross_term(settings.cross_term, problem.workers)
+
+
+def _renumbered(learned: Learned) -> Learned:
+    """The same words and codes, with numbers that help the scan."""
+    image_words, image_codes = renumber(learned.image_quantizer.words, learned.image_codes)
+    text_words, text_codes = renumber(learned.text_quantizer.words, learned.text_codes)
+    return replace(
+        learned,
+        image_quantizer=replace(learned.image_quantizer, words=image_words),
+        text_quantizer=replace(learned.text_quantizer, words=text_words),
+        image_codes=image_codes,
+        text_codes=text_codes,
+    )
 
 
 def _check_result(learned: Learned) -> None:

@@ -104,9 +104,8 @@ class Quantizer:
     def table(self, points: Float32) -> DistanceTable:
         """Distance table of query points (n, d); a query's does not depend on the others."""
         tables = kernels.distance_tables(points, self._words_by_dim)
-        squares = np.zeros(len(points), dtype=np.float32)
-        for column in points.T:  # in order, so that it does not depend on the batch either
-            squares += column * column
+        # In order, so that it does not depend on the batch either.
+        squares = np.add.accumulate(points * points, axis=1)[:, -1]
         offsets = -np.float32(len(self.words) - 1) * squares
         if self.cross_levels is None:
             return DistanceTable(tables, offsets + np.float32(self.epsilon))
