@@ -1,17 +1,20 @@
 """Make the golden models of format 1 anew; see README.md before doing so.
 
-Run from the repository's root: ``python tests/golden/make.py``.
+Run from the repository's root: ``python tests/golden/make.py [name ...]``.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crossbyte import CMCQ
+from crossbyte.model.calibration import Calibration
 
 HERE = Path(__file__).parent
 
@@ -19,6 +22,7 @@ GOLDEN: dict[str, dict[str, Any]] = {
     "sparse": {"mapping": "sparse", "n_atoms": 12, "image_components": 6},
     "cca-stored": {"mapping": "cca", "n_bits": 16, "cross_term": "stored"},
     "auto": {"mapping": "auto"},
+    "calibrated": {"mapping": "cca"},
 }
 COMMON = {"n_bits": 8, "n_components": 4, "max_iter": 2, "random_state": 0}
 
@@ -47,13 +51,23 @@ def answers(model: CMCQ) -> dict[str, Any]:
     return {name: values.tolist() for name, values in found.items()}
 
 
-def make() -> None:
-    for name, changes in GOLDEN.items():
+def offsets(calibration: Calibration) -> list[list[Any]]:
+    """Offsets of a calibration for an index of 4000 items."""
+    return [[*key, round(calibration.offset(*key, n_items=4000), 9)] for key in sorted(calibration.offsets)]
+
+
+def make(names: Sequence[str]) -> None:
+    for name in names:
+        changes = GOLDEN[name]
         model = CMCQ(**(COMMON | changes)).fit(*pairs(40))
+        if name == "calibrated":
+            model.calibrate(*pairs(40))
         digest = model.save(HERE / f"{name}.cbm")
         expected = {"digest": digest, "params": changes, "answers": answers(model)}
+        if model.calibration_ is not None:
+            expected["offsets"] = offsets(model.calibration_)
         (HERE / f"{name}.json").write_text(json.dumps(expected, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
-    make()
+    make(sys.argv[1:] or list(GOLDEN))

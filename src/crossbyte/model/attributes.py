@@ -12,6 +12,7 @@ from crossbyte.mapping.space import SparseSpace
 from crossbyte.model.objective import ObjectiveRecord
 
 if TYPE_CHECKING:
+    from crossbyte.model.calibration import Calibration
     from crossbyte.model.learned import Learned
     from crossbyte.model.selection import Trial
 
@@ -22,6 +23,7 @@ class LearnedAttributes:
     """Attributes that end in an underscore; all raise ``NotFitted`` before ``fit``."""
 
     _trials: list[Trial]
+    _calibration: Calibration | None
 
     def _current(self) -> Learned:
         """What was learned; the estimator says where it is."""
@@ -120,6 +122,12 @@ class LearnedAttributes:
     def objective_history_(self) -> list[ObjectiveRecord]:
         """The objective after every block update."""
         return list(self._current().history)
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """What ``calibrate`` measured on held-out pairs; None where it has not run."""
+        self._current()
+        return self._calibration
 
     @property
     def n_text_features_(self) -> int:

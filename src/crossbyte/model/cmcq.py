@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from crossbyte.arrays import Codes, Float32
+from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.blocks import Workers
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotFitted
 from crossbyte.mapping.space import SparseSpace
-from crossbyte.model import auto, fitting, scoring
+from crossbyte.model import auto, calibration, fitting, scoring
 from crossbyte.model.attributes import LearnedAttributes
 from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
 from crossbyte.model.learned import Learned
 from crossbyte.model.parameters import check_parameters, generator
-from crossbyte.model.persistence import contents_of, learned_from
+from crossbyte.model.persistence import calibration_document, calibration_from, contents_of, learned_from
 from crossbyte.model.selection import Trial
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.validation import check_features, check_groups, check_pairs, check_rows_agree
@@ -98,6 +98,8 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         Everything ``mapping="auto"`` tried; empty otherwise.
     objective_history_ : list of ObjectiveRecord
         The objective, term by term, after every block update; ``.total`` is its value.
+    calibration_ : Calibration or None
+        What :meth:`calibrate` measured; None before.
     n_features_in_, n_text_features_ : int
         Width of image and text features.
 
@@ -190,7 +192,37 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
         validate_data(self, images, skip_check_array=True)
-        self._learned, self._trials = learned, trials
+        self._learned, self._trials, self._calibration = learned, trials, None
+        return self
+
+    def calibrate(self, images: Any, texts: Any, groups: Any = None) -> Self:
+        """Measure, on held-out pairs, how items of different codings compare; see ``calibration_``.
+
+        A sibling of this model is fitted on 90 % of the groups and measured on the others; the model
+        itself stays as it is. Takes about as long as a fit. A later ``fit`` forgets the calibration.
+
+        Parameters
+        ----------
+        images, texts, groups
+            As for :meth:`fit`, usually the same rows; at least 20 groups.
+
+        Raises
+        ------
+        InvalidInput
+            Before any long work starts; also if there are too few groups to hold out any.
+        FitInterrupted
+            On Ctrl-C; the model is as it was before.
+        """
+        pairs = self._check_new_pairs(images, texts, groups)
+        watch, rng = _Watch(self.callback or silent), generator(self.random_state)
+        try:
+            with Workers(self.n_jobs) as workers:
+                found = calibration.measure(self._current().settings, *pairs, rng, watch, workers)
+        except KeyboardInterrupt:
+            raise FitInterrupted(
+                f"calibrate was interrupted {watch}; the model is as it was before"
+            ) from None
+        self._calibration = found
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -286,13 +318,9 @@ class CMCQ(LearnedAttributes, BaseEstimator):
 
     def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> scoring.PartnerRanks:
         """Rank of each item's true partner among these pairs, every item coded from its own side alone."""
-        learned = self._current()
-        images = check_features(images, "images", learned.image_preparation.n_features, min_rows=1)
-        texts = check_features(texts, "texts", learned.text_preparation.n_features, min_rows=1)
-        check_rows_agree(images, texts)
-        labels = check_groups(groups, images.shape[0])
+        pairs = self._check_new_pairs(images, texts, groups)
         with Workers(self.n_jobs) as workers:
-            return scoring.held_out_ranks(learned, images, texts, labels, workers)
+            return scoring.held_out_ranks(self._current(), *pairs, workers)
 
     def score(self, images: Any, texts: Any, groups: Any = None) -> float:
         """Mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
@@ -332,7 +360,8 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
         selection = [list(trial) for trial in self._trials]
-        return arrays, document | {"parameters": params, "selection": selection}
+        document |= {"parameters": params, "selection": selection}
+        return arrays, document | calibration_document(self._calibration)
 
     @classmethod
     def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
@@ -343,6 +372,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
         model._learned, model._trials = learned, trials
+        model._calibration = calibration_from(document, name)
         model.n_features_in_ = learned.image_preparation.n_features
         return model
 
@@ -360,6 +390,14 @@ class CMCQ(LearnedAttributes, BaseEstimator):
             return learned
         settings = learned.settings._replace(query_map=check_parameters(self).query_map)
         return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
+
+    def _check_new_pairs(self, images: Any, texts: Any, groups: Any) -> tuple[Raw, Raw, NDArray[np.intp]]:
+        """Both sides and the numbered groups of pairs that this model can code."""
+        learned = self._current()
+        images = check_features(images, "images", learned.image_preparation.n_features, min_rows=1)
+        texts = check_features(texts, "texts", learned.text_preparation.n_features, min_rows=1)
+        check_rows_agree(images, texts)
+        return images, texts, check_groups(groups, images.shape[0])
 
     def _check_codes(self, codes: Any) -> Codes:
         n_codebooks = self._current().settings.n_codebooks
