@@ -1,38 +1,23 @@
 #include "codes.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "dispatch.h"
 
 namespace crossbyte {
 namespace {
 
-constexpr int64_t kLanes = 16;  // words judged together
-constexpr int64_t kStrip = 64;  // words whose products stay in registers
-
-// products[m, k] = target . word(m, k), summed over the dimensions in order.
-CROSSBYTE_INLINE void word_products(const Codebooks& books, const float* target, float* products) {
-    constexpr int64_t kParts = kStrip / kFloats;
-    for (int64_t at = 0; at < books.n_codebooks * kWords; at += kStrip) {
-        const float* words = books.words_by_dim + (at / kWords) * books.n_dims * kWords + at % kWords;
-        Floats8 sums[kParts] = {};
-        for (int64_t j = 0; j < books.n_dims; ++j) {
-            const float t = target[j];
-#pragma GCC unroll 8
-            for (int64_t p = 0; p < kParts; ++p) sums[p] += t * view8(words + j * kWords + p * kFloats);
-        }
-        for (int64_t p = 0; p < kParts; ++p) view8(products + at + p * kFloats) = sums[p];
-    }
-}
+constexpr int64_t kLanes = 16, kStrip = 64;  // words judged together; words with products in registers
 
 CROSSBYTE_INLINE const float* gram_row(const Codebooks& books, int64_t m, uint8_t code) {
     return books.gram + (m * kWords + code) * books.n_codebooks * kWords;
-}
-
-CROSSBYTE_INLINE float square_norm(const Codebooks& books, int64_t m, int64_t k) {
-    return gram_row(books, m, static_cast<uint8_t>(k))[m * kWords + k];
 }
 
 // Sum over ordered pairs i != j of the inner products of the chosen words.
@@ -83,16 +68,34 @@ CROSSBYTE_INLINE double exact_objective(const Codebooks& books, const float* tar
 }
 
 struct Workspace {
-    std::vector<float> products, norms, overlaps, scores;
+    std::vector<float> linear, norms, overlaps, scores;
     explicit Workspace(const Codebooks& books)
-        : products(books.n_codebooks * kWords),
+        : linear(books.n_codebooks * kWords),
           norms(books.n_codebooks * kWords),
           overlaps(kWords),
           scores(kWords) {
         for (int64_t m = 0; m < books.n_codebooks; ++m)
-            for (int64_t k = 0; k < kWords; ++k) norms[m * kWords + k] = square_norm(books, m, k);
+            for (int64_t k = 0; k < kWords; ++k)
+                norms[m * kWords + k] = gram_row(books, m, static_cast<uint8_t>(k))[m * kWords + k];
     }
 };
+
+// linear[m, k] = |word(m, k)|^2 - 2 target . word(m, k), the product summed over the dimensions in order.
+CROSSBYTE_INLINE void linear_terms(const Codebooks& books, const float* target, Workspace& w) {
+    constexpr int64_t kParts = kStrip / kFloats;
+    for (int64_t at = 0; at < books.n_codebooks * kWords; at += kStrip) {
+        const float* words = books.words_by_dim + (at / kWords) * books.n_dims * kWords + at % kWords;
+        Floats8 sums[kParts] = {};
+        for (int64_t j = 0; j < books.n_dims; ++j) {
+            const float t = target[j];
+#pragma GCC unroll 8
+            for (int64_t p = 0; p < kParts; ++p) sums[p] += t * view8(words + j * kWords + p * kFloats);
+        }
+        for (int64_t p = 0; p < kParts; ++p)
+            view8(w.linear.data() + at + p * kFloats) =
+                view8(w.norms.data() + at + p * kFloats) - 2.0f * sums[p];
+    }
+}
 
 // Replaces the word of codebook m by the best one with all others fixed; true if it changed.
 CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, int64_t m, Workspace& w,
@@ -100,13 +103,12 @@ CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, 
     overlaps_with(books, code, m, books.n_codebooks, w.overlaps.data());
     const float rest = cross - 2.0f * w.overlaps[code[m]];
     const float mu = static_cast<float>(penalty.weight), eps = static_cast<float>(penalty.epsilon);
-    const float* __restrict products = w.products.data() + m * kWords;
-    const float* __restrict norms = w.norms.data() + m * kWords;
+    const float* __restrict linear = w.linear.data() + m * kWords;
     const float* __restrict overlaps = w.overlaps.data();
     float* __restrict scores = w.scores.data();
     for (int64_t k = 0; k < kWords; ++k) {
         const float gap = rest + 2.0f * overlaps[k] - eps;
-        scores[k] = norms[k] - 2.0f * products[k] + 2.0f * overlaps[k] + mu * gap * gap;
+        scores[k] = linear[k] + 2.0f * overlaps[k] + mu * gap * gap;
     }
     const int64_t best = first_smallest(scores);
     if (!(scores[best] < scores[code[m]])) return false;
@@ -123,7 +125,7 @@ CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, Cro
     for (int64_t i = 0; i < n; ++i) {
         const float* target = targets + i * books.n_dims;
         uint8_t* old = codes + i * M;
-        word_products(books, target, w.products.data());
+        linear_terms(books, target, w);
         code.assign(old, old + M);
         float cross = cross_term(books, code.data());
         int64_t unchanged = 0;
@@ -136,99 +138,197 @@ CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, Cro
     }
 }
 
-// A prefix of a code: the words chosen so far. `error` leaves out the constant |t|^2.
-struct Prefix {
-    float error;
-    int32_t parent;
-    uint8_t word;
+// Beam search. Most of its time would go into keeping the best few of thousands of scores, one mispredicted
+// branch after the other. So all scores of a codebook are computed first, then a bound is found that hardly
+// more than `width` of them stay below, and only those are sorted.
+
+// Words whose scores are looked at together; of each strip eight minima are kept, one per lane.
+constexpr int64_t kStripWords = 32, kStripParts = kStripWords / kFloats, kStrips = kWords / kStripWords;
+constexpr int64_t kGroups = kStrips * kFloats;  // of scores, when a first bound is sought
+constexpr int64_t kFew = 96;                    // keys that are cheaper ranked than sorted
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+CROSSBYTE_INLINE void keep_smaller(Floats8& kept, const Floats8& other) {
+    kept = other < kept ? other : kept;
+}
+
+// Prefixes of codes, best first. An error leaves out the constant |t|^2.
+struct Beam {
+    int64_t width, size = 1;
+    std::vector<float> errors;               // [width]
+    std::vector<uint8_t> words, next_words;  // [M, width]: the m-th word of every prefix lies together
+    std::vector<float> scores;               // [width, K]: errors of all prefixes with one more word
+    std::vector<float> minima;               // [width, kStrips, 8]: of words l, l + 8, l + 16, l + 24
+    std::vector<int64_t> keys;               // of the scores worth a look
+    Beam(int64_t w, int64_t M)
+        : width(w),
+          errors(w),
+          words(w * M),
+          next_words(w * M),
+          scores(w * kWords),
+          minima(w * kGroups),
+          keys(w * kWords + 1) {}
 };
 
-// The `width` best prefixes, best first; ties keep the one that came first.
-struct Shortlist {
-    std::vector<Prefix> items;
-    size_t width;
-    explicit Shortlist(int64_t w) : width(static_cast<size_t>(w)) { items.reserve(width + 1); }
-    CROSSBYTE_INLINE float threshold() const {
-        return items.size() < width ? std::numeric_limits<float>::infinity() : items.back().error;
+// Keys order as (score, place): ties keep the first. Adding 0 makes -0 and 0 the tie that they are.
+CROSSBYTE_INLINE int64_t key_of(float score, int64_t place) {
+    const float plain = score + 0.0f;
+    int32_t bits;
+    std::memcpy(&bits, &plain, sizeof bits);
+    bits ^= (bits >> 31) & 0x7fffffff;
+    return static_cast<int64_t>(static_cast<uint64_t>(static_cast<int64_t>(bits)) << 32) | place;
+}
+
+// Scores of one prefix with each word of codebook m behind it, and their minima.
+CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, const float* linear, int64_t b,
+                                     Beam& beam, const float** rows) {
+    for (int64_t j = 0; j < m; ++j) rows[j] = gram_row(books, j, beam.words[j * beam.width + b]) + m * kWords;
+    const float base = beam.errors[b];
+    for (int64_t strip = 0; strip < kStrips; ++strip) {
+        const int64_t at = strip * kStripWords;
+        Floats8 sums[kStripParts] = {};
+        for (int64_t j = 0; j < m; ++j)
+#pragma GCC unroll 4
+            for (int64_t p = 0; p < kStripParts; ++p) sums[p] += view8(rows[j] + at + p * kFloats);
+        Floats8 smallest = Floats8{} + kInfinity;
+#pragma GCC unroll 4
+        for (int64_t p = 0; p < kStripParts; ++p) {
+            const Floats8 score = base + (view8(linear + at + p * kFloats) + 2.0f * sums[p]);
+            view8(beam.scores.data() + b * kWords + at + p * kFloats) = score;
+            keep_smaller(smallest, score);
+        }
+        view8(beam.minima.data() + (b * kStrips + strip) * kFloats) = smallest;
     }
-    CROSSBYTE_INLINE void offer(const Prefix& p) {
-        auto at = items.end();
-        while (at != items.begin() && p.error < (at - 1)->error) --at;
-        items.insert(at, p);
-        if (items.size() > width) items.pop_back();
+}
+
+// Bit l says whether values[l] <= bound.
+CROSSBYTE_INLINE unsigned at_most(const float* values, float bound) {
+#if defined(__SSE2__)
+    const __m128 limit = _mm_set1_ps(bound);
+    const int low = _mm_movemask_ps(_mm_cmple_ps(_mm_loadu_ps(values), limit));
+    const int high = _mm_movemask_ps(_mm_cmple_ps(_mm_loadu_ps(values + 4), limit));
+    return static_cast<unsigned>(low | high << 4);
+#else
+    unsigned mask = 0;
+    for (unsigned l = 0; l < kFloats; ++l) mask |= static_cast<unsigned>(values[l] <= bound) << l;
+    return mask;
+#endif
+}
+
+// A value that at least `wanted` of the groups' minima do not exceed, and few more: by halving an interval,
+// since sorting would cost a dozen mispredicted branches.
+CROSSBYTE_INLINE float rough_quantile(const float* groups, int64_t wanted) {
+    Floats8 smallest = view8(groups), largest = smallest;
+    for (int64_t i = kFloats; i < kGroups; i += kFloats) {
+        const Floats8& group = view8(groups + i);
+        smallest = group < smallest ? group : smallest;
+        largest = group > largest ? group : largest;
     }
-    CROSSBYTE_INLINE void offer_all(const float* errors, int32_t parent) {
-        for (int64_t k = 0; k < kWords; k += kLanes) {
-            const float limit = threshold();
-            int any = 0;
-            for (int64_t l = 0; l < kLanes; ++l) any |= errors[k + l] < limit;
-            if (!any) continue;
-            for (int64_t l = 0; l < kLanes; ++l)
-                if (errors[k + l] < threshold()) offer({errors[k + l], parent, static_cast<uint8_t>(k + l)});
+    float low = smallest[0], high = largest[0];
+    for (int64_t l = 1; l < kFloats; ++l) {
+        low = std::min(low, smallest[l]);
+        high = std::max(high, largest[l]);
+    }
+    for (int step = 0; step < 7; ++step) {
+        const float middle = 0.5f * low + 0.5f * high;
+        int32_t count = 0;
+        for (int64_t i = 0; i < kGroups; ++i) count += groups[i] <= middle;
+        (count >= wanted ? high : low) = middle;
+    }
+    return high;
+}
+
+// A value that at least `width` scores do not exceed, sought among the minima of 64 groups of scores.
+// Strips change groups from prefix to prefix, since a good word is often good behind several.
+CROSSBYTE_INLINE float first_bound(const Beam& beam) {
+    if (beam.width > kGroups) return kInfinity;
+    float groups[kGroups];
+    std::copy_n(beam.minima.data(), kGroups, groups);
+    for (int64_t b = 1; b < beam.size; ++b)
+        for (int64_t strip = 0; strip < kStrips; ++strip)
+            keep_smaller(view8(groups + (b + strip) % kStrips * kFloats),
+                         view8(beam.minima.data() + (b * kStrips + strip) * kFloats));
+    return rough_quantile(groups, beam.width);
+}
+
+// Keys of all scores up to the bound; returns how many.
+CROSSBYTE_INLINE int64_t collect(Beam& beam, float bound) {
+    int64_t count = 0;
+    for (int64_t strip = 0; strip < beam.size * kStrips; ++strip) {
+        unsigned lanes = at_most(beam.minima.data() + strip * kFloats, bound);
+        for (; lanes != 0; lanes &= lanes - 1) {
+            const int64_t first = strip * kStripWords + __builtin_ctz(lanes);
+            for (int64_t p = 0; p < kStripParts; ++p) {
+                const int64_t at = first + p * kFloats;
+                beam.keys[count] = key_of(beam.scores[at], at);
+                count += beam.scores[at] <= bound;
+            }
         }
     }
-};
+    return count;
+}
 
-struct Beam {
-    std::vector<uint8_t> codes, next_codes;  // [width, M]
-    std::vector<float> errors;               // [width]
-    Shortlist shortlist;
-    int64_t size = 1;
-    Beam(int64_t width, int64_t M)
-        : codes(width * M), next_codes(width * M), errors(width), shortlist(width) {}
-};
+// The `width` smallest keys, in order, to the front; returns how many there are.
+CROSSBYTE_INLINE int64_t select(std::vector<int64_t>& keys, int64_t count, int64_t width) {
+    const int64_t kept = std::min(count, width);
+    if (count > kFew) {
+        std::partial_sort(keys.begin(), keys.begin() + kept, keys.begin() + count);
+        return kept;
+    }
+    int64_t ranked[kFew];
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t rank = 0;
+        for (int64_t j = 0; j < count; ++j) rank += keys[j] < keys[i];
+        ranked[rank] = keys[i];
+    }
+    std::copy_n(ranked, kept, keys.begin());
+    return kept;
+}
 
-CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, Workspace& w, Beam& beam) {
-    const int64_t M = books.n_codebooks;
-    const float* __restrict products = w.products.data() + m * kWords;
-    const float* __restrict norms = w.norms.data() + m * kWords;
-    beam.shortlist.items.clear();
+// Puts a word of codebook m behind the prefixes and keeps the best; ties keep the one that came first.
+CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* linear, Beam& beam,
+                             const float** rows) {
+    for (int64_t b = 0; b < beam.size; ++b) score_children(books, m, linear, b, beam, rows);
+    beam.size = select(beam.keys, collect(beam, first_bound(beam)), beam.width);
     for (int64_t b = 0; b < beam.size; ++b) {
-        overlaps_with(books, beam.codes.data() + b * M, m, m, w.overlaps.data());
-        const float* __restrict overlaps = w.overlaps.data();
-        float* __restrict scores = w.scores.data();
-        const float base = beam.errors[b];
-        for (int64_t k = 0; k < kWords; ++k)
-            scores[k] = base + (norms[k] - 2.0f * products[k] + 2.0f * overlaps[k]);
-        beam.shortlist.offer_all(scores, static_cast<int32_t>(b));
+        const int64_t place = beam.keys[b] & 0xffffffff, parent = place / kWords;
+        for (int64_t j = 0; j < m; ++j)
+            beam.next_words[j * beam.width + b] = beam.words[j * beam.width + parent];
+        beam.next_words[m * beam.width + b] = static_cast<uint8_t>(place % kWords);
+        beam.errors[b] = beam.scores[place];
     }
-    beam.size = static_cast<int64_t>(beam.shortlist.items.size());
-    for (int64_t b = 0; b < beam.size; ++b) {
-        const Prefix& p = beam.shortlist.items[b];
-        std::copy_n(beam.codes.data() + p.parent * M, m, beam.next_codes.data() + b * M);
-        beam.next_codes[b * M + m] = p.word;
-        beam.errors[b] = p.error;
-    }
-    beam.codes.swap(beam.next_codes);
+    beam.words.swap(beam.next_words);
 }
 
 // Of the finished codes, the one that is best with the penalty counted in.
-CROSSBYTE_INLINE const uint8_t* best_finished(const Codebooks& books, CrossPenalty penalty,
-                                              const Beam& beam) {
-    const uint8_t* best = beam.codes.data();
-    double lowest = std::numeric_limits<double>::infinity();
+CROSSBYTE_INLINE void best_finished(const Codebooks& books, CrossPenalty penalty, const Beam& beam,
+                                    std::vector<uint8_t>& code, uint8_t* best) {
+    const int64_t M = books.n_codebooks;
+    double lowest = kInfinity;
+    std::fill_n(best, M, uint8_t{0});  // for scores that overflowed, of which none is kept
     for (int64_t b = 0; b < beam.size; ++b) {
-        const uint8_t* code = beam.codes.data() + b * books.n_codebooks;
-        const double gap = cross_term(books, code) - penalty.epsilon;
+        for (int64_t m = 0; m < M; ++m) code[m] = beam.words[m * beam.width + b];
+        const double gap = cross_term(books, code.data()) - penalty.epsilon;
         const double score = beam.errors[b] + penalty.weight * gap * gap;
-        if (score < lowest) {
-            lowest = score;
-            best = code;
-        }
+        if (!(score < lowest)) continue;
+        lowest = score;
+        std::copy(code.begin(), code.end(), best);
     }
-    return best;
 }
 
 CROSSBYTE_INLINE void beam_search_body(const Codebooks& books, const float* targets, CrossPenalty penalty,
                                        int64_t n, int64_t width, uint8_t* codes) {
+    const int64_t M = books.n_codebooks;
     Workspace w(books);
-    Beam beam(width, books.n_codebooks);
+    Beam beam(width, M);
+    std::vector<const float*> rows(M);
+    std::vector<uint8_t> code(M);
     for (int64_t i = 0; i < n; ++i) {
-        word_products(books, targets + i * books.n_dims, w.products.data());
+        linear_terms(books, targets + i * books.n_dims, w);
         beam.size = 1;
         beam.errors[0] = 0.0f;
-        for (int64_t m = 0; m < books.n_codebooks; ++m) extend(books, m, w, beam);
-        std::copy_n(best_finished(books, penalty, beam), books.n_codebooks, codes + i * books.n_codebooks);
+        for (int64_t m = 0; m < M; ++m) extend(books, m, w.linear.data() + m * kWords, beam, rows.data());
+        best_finished(books, penalty, beam, code, codes + i * M);
     }
 }
 

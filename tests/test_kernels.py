@@ -249,6 +249,63 @@ def test_codes_are_those_of_numpy_to_the_last_bit(
         )
 
 
+def _awkward_books(words: Any, seed: int = 37) -> tuple[WordTables, Any]:
+    targets = np.random.default_rng(seed).standard_normal((40, words.shape[2]))
+    targets[0] = 0.0
+    return WordTables.of(words), targets.astype(np.float32)
+
+
+def _awkward_words(kind: str) -> Any:
+    """Codebooks (3, 256, 6) that give many ties, zeros of both signs, or scores of any size."""
+    words = np.random.default_rng(38).standard_normal((3, 256, 6))
+    if kind == "few values":
+        return np.sign(words) * (np.abs(words) > 1.0)
+    if kind == "all equal":
+        return np.broadcast_to(words[:1, :1], words.shape).copy()
+    if kind == "all zero":
+        return np.copysign(0.0, words)
+    if kind == "one codebook of zeros":
+        words[1] = -0.0
+        return words
+    if kind == "thrice":
+        return np.repeat(words[:, :86], 3, axis=1)[:, :256]
+    return words * float(kind)
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 16, 63, 64, 65, 256, 300])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "few values",
+        "all equal",
+        "all zero",
+        "one codebook of zeros",
+        "thrice",
+        "1e-18",
+        "1e-6",
+        "1e6",
+        "1e15",
+    ],
+)
+def test_beams_of_any_width_are_those_of_numpy(level: str, kind: str, width: int) -> None:
+    tables, targets = _awkward_books(_awkward_words(kind))
+    for penalty in (PENALTIES[0], PENALTIES[2]):
+        np.testing.assert_array_equal(
+            kernels.beam_search(tables, targets[:10], penalty, width),
+            kernels_numpy.beam_search(tables, targets[:10], penalty, width),
+        )
+
+
+def test_targets_that_are_codes_and_targets_far_away(level: str) -> None:
+    tables, targets, codes = _books(39, 60, 4, 12)
+    exact = oracles.decode(tables.words, codes).astype(np.float32)
+    for rows in (exact, 1e6 * targets, 1e-12 * targets, 0.0 * targets):
+        np.testing.assert_array_equal(
+            kernels.beam_search(tables, rows, PENALTIES[1], 16),
+            kernels_numpy.beam_search(tables, rows, PENALTIES[1], 16),
+        )
+
+
 def test_codes_of_equal_words_take_the_first(level: str) -> None:
     tables, targets, codes = _books(34, 30, 2, 8)
     words = tables.words.copy()
@@ -353,8 +410,8 @@ def _arguments() -> dict[str, list[Any]]:
         "lasso": [gram, products, np.full(6, 0.1, np.float32), *starts, 1e-4],
         "icm": [*books, codes],
         "beam_search": [*books, codes],
-        "codebook_value_gradient": [tables.words, codes, targets, 0.1, 0.0, np.empty_like(tables.words)],
-        "distance_tables": [targets, tables.words_by_dim, np.empty((6, 2, 256), np.float32)],
+        "codebook_value_gradient": [tables.words, codes, targets, 0.1, 0.0, np.zeros_like(tables.words)],
+        "distance_tables": [targets, tables.words_by_dim, np.zeros((6, 2, 256), np.float32)],
     }
 
 
