@@ -47,7 +47,6 @@ class TopK {
         : k_(static_cast<size_t>(k)), capacity_(k_ + std::max<size_t>(k_ / 2, 64)), limit_(max_distance) {}
 
     float limit() const { return limit_; }  // the largest distance that still matters
-    bool full() const { return full_; }
 
     void offer(float distance, int64_t row) {
         if (!(distance <= limit_)) return;
@@ -60,7 +59,6 @@ class TopK {
         std::nth_element(keys_.begin(), farthest, keys_.end());
         // Rows come in ascending order: a later one never displaces an equal distance.
         limit_ = std::nextafter(hit_of(*farthest).distance, -kInfinity);
-        full_ = true;
         keys_.resize(k_);
     }
     const std::vector<uint64_t>& keys() {
@@ -71,7 +69,6 @@ class TopK {
   private:
     size_t k_, capacity_;
     float limit_;
-    bool full_ = false;
     std::vector<uint64_t> keys_;
 };
 
@@ -149,11 +146,11 @@ struct Query {
 
     double span() const { return static_cast<double>(best.limit()) + error - base; }
 
-    // Chooses the steps for the current limit; none where float could not hold them.
+    // Chooses the steps for the current limit; none while there is no limit, or where float cannot hold them.
     void rescale() {
         best.shrink();
         const float wanted = static_cast<float>(254.0 / span());
-        steps = best.full() && std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
+        steps = std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
     }
     // The largest sum of bytes that an item of interest can have.
     uint8_t threshold() const {

@@ -425,8 +425,8 @@ class Index:
     def verify(self) -> None:
         """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
         self._store.verify()
-        fresh = loading.load_snapshot(self._store, self._details.snapshot.quantizers, self._n_jobs)
-        loading.check_details(Details(fresh, self._store))
+        newest = loading.load_next(self._details.snapshot, self._store)
+        loading.check_details(Details(newest, self._store))
 
     def backup(self, path: Path) -> None:
         """Copy the index as it is in the file now, safely beside a writer; nothing may be at ``path`` yet."""

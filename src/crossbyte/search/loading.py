@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crossbyte.errors import WrongModel
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.bits import unpack_bits
 from crossbyte.search.checksum import part_checksum
 from crossbyte.search.details import Details
 from crossbyte.search.failures import damaged
+from crossbyte.search.ids import PackedIds
 from crossbyte.search.segment import Segment
 from crossbyte.search.shelf import Quantizers
 from crossbyte.search.snapshot import Snapshot
@@ -74,8 +78,15 @@ def check_details(details: Details) -> None:
         details.groups(coding)
         expected += int(unpack_bits(shelf.with_payload, len(shelf)).sum())
         live = shelf.live_rows()
-        if len(set(shelf.ids.take(live))) < len(live):
+        if _has_twins(shelf.ids, live):
             damaged(path, "an id occurs twice")
     expected += sum(len(update.older) + update.present for update in snapshot.updates.values())
     if expected != snapshot.catalogue.n_payloads:
         damaged(path, f"it has {snapshot.catalogue.n_payloads} payloads, but its documents {expected}")
+
+
+def _has_twins(ids: PackedIds, rows: NDArray[np.intp]) -> bool:
+    hashes = np.sort(ids.hashes()[rows])
+    if not (hashes[1:] == hashes[:-1]).any():  # sorting hashes is far cheaper than making all ids
+        return False
+    return len(set(ids.take(rows))) < len(rows)
