@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -546,7 +547,7 @@ def test_ctrl_c_at_any_moment_leaves_whole_commits(writer: Store) -> None:
     writer.verify()
 
 
-def test_a_full_disk_changes_nothing_and_writing_goes_on_when_there_is_space(writer: Store) -> None:
+def test_a_full_disk_changes_nothing_and_writing_goes_on_after_opening_again(writer: Store) -> None:
     add(writer, 0, 3)
     before = contents(writer)
     connection = writer._session.connection
@@ -557,9 +558,13 @@ def test_a_full_disk_changes_nothing_and_writing_goes_on_when_there_is_space(wri
             Change([NewRecord("documents", {}, {"codes": bytes(100_000)})], rows(3, 9), next_number=9)
         )
     assert contents(writer) == before
-    connection.execute("PRAGMA max_page_count = 1000000").fetchall()
-    add(writer, 3, 9)
-    writer.verify()
+    with pytest.raises(WriteRefused, match="a commit failed"):
+        add(writer, 3, 9)
+    writer.close()
+    with closing(Store.open(writer.path, writable=True)) as again:
+        assert contents(again) == before
+        add(again, 3, 9)
+        again.verify()
 
 
 LIMITED = """

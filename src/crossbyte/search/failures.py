@@ -19,7 +19,7 @@ from crossbyte.errors import (
     StorageFull,
 )
 
-__all__ = ["damaged", "foreign", "may_try_again", "primary_code", "translated", "translated_system"]
+__all__ = ["damaged", "foreign", "primary_code", "translated", "translated_system"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -36,15 +36,6 @@ def damaged(path: str, what: str, cause: BaseException | None = None) -> NoRetur
 def foreign(path: str, what: str, cause: BaseException | None = None) -> NoReturn:
     """Raise ForeignIndexFile, saying what the file is instead."""
     raise ForeignIndexFile(f"{path}: expected a crossbyte index, but {what}; check the path") from cause
-
-
-def may_try_again(error: BaseException) -> bool:
-    """Tell whether a failed commit left nothing uncertain once it is rolled back.
-
-    A file that others hold, and a full disk, are noticed before SQLite gives up the old contents. Of
-    anything else (a failed flush above all) nobody knows what reached the disk.
-    """
-    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
 
 
 @contextmanager

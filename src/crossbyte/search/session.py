@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from crossbyte.errors import ClosedIndex, ReadOnlyIndex, WriteRefused
-from crossbyte.search.failures import may_try_again, primary_code, translated
+from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StorageFailed, StorageFull, WriteRefused
+from crossbyte.search.failures import primary_code, translated
 from crossbyte.search.lock import WriterLock
 from crossbyte.search.records import CatalogueRow
 from crossbyte.search.schema import check_database
@@ -127,9 +127,13 @@ class Session:
                     old = fetch_catalogue(self.connection, self.path)
                     self._check_seen(old)
                     new = work(old)
-                    self._commit()
+                    self.connection.execute("COMMIT")
                     self.saw(new)
                     return new
+            except (StorageFull, StorageFailed) as error:
+                # Of a failed flush nobody knows what reached the disk; reopening finds out.
+                self._refusal = f"a commit failed ({error})"
+                raise
             finally:
                 self._end()
 
@@ -161,14 +165,6 @@ class Session:
             self.connection.execute("ROLLBACK")
         self.connection.execute(statement)
         self._inside = True
-
-    def _commit(self) -> None:
-        try:
-            self.connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if not may_try_again(error):
-                self._refusal = f"a commit failed ({error})"
-            raise
 
     def _end(self) -> None:
         """Roll back what is still open; if that fails, never write again through this handle."""
