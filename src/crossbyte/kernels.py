@@ -248,6 +248,7 @@ def scan(
     n_threads : int
         The result does not depend on it.
     """
+    extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
