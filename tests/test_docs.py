@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import json
 import re
 import runpy
+import sqlite3
+import struct
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from crossbyte import CMCQ
+from crossbyte import CMCQ, Index, errors
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "crossbyte"
@@ -56,7 +61,7 @@ def everything_written() -> str:
     return "\n".join(read(page) for page in PAGES)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/index.md"])
 def test_code_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after another in one namespace, as a reader would; line numbers are those of the page."""
     monkeypatch.chdir(tmp_path)
@@ -73,6 +78,17 @@ def test_example_runs_and_beats_chance(capsys: pytest.CaptureFixture[str]) -> No
     assert recall > 3 * chance
 
 
+def test_index_example_runs_and_beats_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "one_file_index.py"))["main"](str(tmp_path))
+    printed = capsys.readouterr().out
+    found = [
+        (int(hits), int(chance)) for hits, chance in re.findall(r": (\d+) of 200 \(by chance: (\d+)", printed)
+    ]
+    assert len(found) == 2 and all(hits > 3 * chance for hits, chance in found)
+    assert "after an update: ['photo-3']" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["photos.cb"]
+
+
 def public_names(cls: type) -> Iterator[str]:
     """Methods and properties of our own classes (scikit-learn's add others)."""
     own = [base for base in cls.__mro__ if base.__module__.startswith("crossbyte")]
@@ -87,6 +103,87 @@ def test_every_public_name_of_the_estimator_is_written_about() -> None:
     names = [*public_names(CMCQ), *inspect.signature(CMCQ).parameters]
     assert len(names) > 40
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_every_public_name_of_the_index_is_on_its_page() -> None:
+    page = read(ROOT / "docs" / "index.md")
+    names = {*public_names(Index), *inspect.signature(Index.search).parameters} - {"self"}
+    assert {"create", "open", "add", "search", "compact", "generation", "where"} <= names
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_every_error_of_the_index_is_on_its_page() -> None:
+    page = read(ROOT / "docs" / "index.md")
+    named = set(errors.__all__) - {"IndexFileError"}
+    raised = [name for name in named if issubclass(getattr(errors, name), errors.IndexFileError)]
+    raised += ["DuplicateId", "UnknownId", "PayloadTooLarge", "FilterError", "UnknownField", "WrongModel"]
+    assert len(raised) == 18
+    assert [name for name in sorted(raised) if f"`{name}`" not in page] == []
+
+
+def checksum_of(person: str, n_bytes: int, *values: int | bytes) -> bytes:
+    """BLAKE2b as the page describes it."""
+    message = b"".join(struct.pack("<q", value) if isinstance(value, int) else value for value in values)
+    return hashlib.blake2b(message, digest_size=n_bytes, person=person.encode()).digest()
+
+
+@pytest.fixture(scope="module")
+def index_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A file with records of every kind, opened with nothing of crossbyte."""
+    path = tmp_path_factory.mktemp("format") / "small.cb"
+    rng = np.random.default_rng(0)
+    model = CMCQ(n_bits=8, mapping="cca", n_components=4, max_iter=1, random_state=0)
+    model.fit(rng.normal(size=(300, 6)), rng.normal(size=(300, 5)))
+    with Index.from_training(path, model, payloads=[{"year": row} for row in range(300)]) as index:
+        index.add(["a", 1000], image_codes=np.array([[1], [2]], np.uint8), groups=["g", None])
+        index.delete([5])
+        index.update_payloads([6, 7], [{"kind": "x"}, None])
+    connection = sqlite3.connect(path)
+    yield connection
+    connection.close()
+
+
+def test_the_tables_on_the_page_are_those_of_a_file(index_file: sqlite3.Connection) -> None:
+    page = read(ROOT / "docs" / "index.md")
+    tables = re.search(r"^```sql\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert tables is not None
+    rows = index_file.execute("SELECT sql FROM sqlite_master").fetchall()
+    assert sorted(tables[1].splitlines()) == sorted(sql for (sql,) in rows)
+    numbers = [
+        index_file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    ]
+    assert numbers == [0x63726279, 1]
+
+
+def test_the_checksums_on_the_page_are_those_of_a_file(index_file: sqlite3.Connection) -> None:
+    digest = bytes(16)
+    for number, head, checksum in index_file.execute("SELECT * FROM records ORDER BY number"):
+        assert checksum == checksum_of("crossbyte record", 16, number, head)
+        digest = checksum_of("crossbyte chain", 16, digest, number, checksum)
+    _, *numbers, stored, checksum = index_file.execute("SELECT * FROM catalogue").fetchone()
+    assert stored == digest and checksum == checksum_of("crossbyte all", 16, *numbers, digest)
+    rows = index_file.execute("SELECT * FROM payloads").fetchall()
+    assert len(rows) == 301
+    for number, version, body, checksum in rows:
+        assert checksum == checksum_of("crossbyte row", 8, number, version, body)
+
+
+def test_the_records_on_the_page_are_those_of_a_file(index_file: sqlite3.Connection) -> None:
+    page, kinds = read(ROOT / "docs" / "index.md"), set()
+    for number, head in index_file.execute("SELECT number, head FROM records ORDER BY number"):
+        record = json.loads(head)
+        kinds.add(record["kind"])
+        assert head == json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        for place, (name, part) in enumerate(sorted(record["parts"].items())):
+            assert (part["first"], part["pieces"]) == (place, 1)
+            (body,) = index_file.execute(
+                "SELECT body FROM pieces WHERE place = ?", (number * 2**20 + place,)
+            ).fetchone()
+            assert part["bytes"] == len(body)
+            assert part["checksum"] == checksum_of("crossbyte part", 16, body).hex()
+            assert f"`{re.sub(':.*', ':<field>', name)}`" in page
+    assert kinds == {"model", "documents", "deletions", "updates"}
+    assert all(f"| `{kind}` |" in page for kind in kinds)
 
 
 def test_every_make_target_is_written_about() -> None:
@@ -164,5 +261,5 @@ def test_pictures_are_whole() -> None:
 
 def test_readme_promises_nothing_that_is_not_built() -> None:
     readme = read(ROOT / "README.md")
-    assert not re.search(r"\bIndex\b|crossbyte (fit|search|serve|add)\b", readme)
+    assert not re.search(r"crossbyte (fit|search|serve|add)\b", readme)
     assert len(readme.splitlines()) < 120
