@@ -30,7 +30,7 @@ from crossbyte.model.selection import MIN_GROUPS, Split, split_groups
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer
 
-__all__ = ["CODINGS", "SIDES", "TARGETS", "Calibration", "Line", "distance_weight", "measure"]
+__all__ = ["CODINGS", "SIDES", "TARGETS", "Calibration", "Line", "measure"]
 
 SIDES = ("image", "text")
 TARGETS = (*SIDES, "document")
@@ -82,8 +82,7 @@ class Calibration:
         target : {"image", "text", "document"}
             What is searched.
         coding : {"training", "pair", "image", "text"}
-            How the item was coded. Distances to documents are first multiplied by
-            :func:`distance_weight`.
+            How the item was coded.
         n_items : int, optional
             Size of the index, all codings together; None for the number of held-out pairs. The same for
             all codings of one search, and for all shards.
@@ -96,16 +95,6 @@ class Calibration:
         line = self.offsets.get((query, target, coding), Line(0.0, 0.0))
         ratio = max(n_items or self.n_held_out, 1) / self.n_held_out
         return line.at_held_out + line.slope * log(min(max(ratio, 1 / _FARTHEST), _FARTHEST))
-
-
-def distance_weight(target: str, coding: str) -> float:
-    """What a distance counts before the offset is added: 2 for a one-sided item among documents, else 1.
-
-    A document of two sides is as far as the sum of both. A lone distance has half the size and half the
-    spread, which no offset makes good; doubled, as if the missing side were as far as the known one, it
-    can compete. Doubling is exact in any float type.
-    """
-    return 2.0 if target == "document" and coding in SIDES else 1.0
 
 
 def measure(
@@ -228,9 +217,7 @@ def _distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Codes]) -
         ("document", coding): sides["image", coding] + sides["text", coding]
         for coding in ("training", "pair")
     }
-    for side in SIDES:
-        documents["document", side] = np.float32(distance_weight("document", side)) * sides[side, side]
-    return sides | documents
+    return sides | documents | {("document", side): sides[side, side].copy() for side in SIDES}
 
 
 def _kth_smallest(distances: Float32, rows: slice) -> Float32:

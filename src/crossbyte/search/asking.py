@@ -87,10 +87,10 @@ class Request(NamedTuple):
         return [hits[place] for place in sorted(hits)]
 
     def _rankings(self, details: Details, asked: Asked, n_threads: int) -> list[Ranking]:
-        calibration = getattr(self.model, "calibration_", None)
+        calibration, n_items = self.model.calibration_, len(details.snapshot)
 
         def offset(coding: str) -> float:
-            return 0.0 if calibration is None else float(calibration.offset(asked.kind, asked.target, coding))
+            return calibration.offset(asked.kind, asked.target, coding, n_items) if calibration else 0.0
 
         allowed = details.allowed(self.where)
         if self.rescore is not None:

@@ -75,7 +75,7 @@ class Details:
 
     def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
         """The payloads of some documents; None where there is none."""
-        keys = [self.snapshot.payload_key(place) for place in places]
+        keys = self.snapshot.payload_keys(places)
         bodies = iter(self.store.payloads([key for key in keys if key], self.snapshot.generation))
         with understood(self.store.path, "a payload"):
             return [None if key is None else parse_json(next(bodies).decode()) for key in keys]

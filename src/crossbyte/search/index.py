@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbyte.blocks import available_cores
 from crossbyte.errors import DuplicateId, InvalidInput, ReadOnlyIndex, UnknownId
@@ -513,12 +514,14 @@ def _block(block: Any) -> dict[str, Any]:
     return block
 
 
-def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:
     """Numbers of the documents at these places, in their order."""
-    return np.array(
-        [snapshot.shelves[coding].numbers[np.array([row])][0] for coding, row in places], dtype=np.int64
-    )
+    numbers = np.empty(len(places), dtype=np.int64)
+    for coding in {place.coding for place in places}:
+        mine = [i for i, place in enumerate(places) if place.coding == coding]
+        numbers[mine] = snapshot.shelves[coding].numbers[np.array([places[i].row for i in mine])]
+    return numbers
 
 
-def _deletions(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> NewRecord:
+def _deletions(numbers: NDArray[np.int64]) -> NewRecord:
     return NewRecord("deletions", {}, {"numbers": np.sort(numbers).astype("<i8")})

@@ -179,14 +179,17 @@ class Snapshot:
                     found[place] = Place(coding, row)
         return found
 
-    def payload_key(self, place: Place) -> tuple[int, int] | None:
-        """Number and version of a document's payload row, if it has one."""
-        shelf, row = self.shelves[place.coding], np.array([place.row])
-        number = int(shelf.numbers[row][0])
-        update = self.updates.get(number)
-        if update is not None:
-            return (number, update.version) if update.present else None
-        return (number, 0) if test_bits(shelf.with_payload, row)[0] else None
+    def payload_keys(self, places: Sequence[Place]) -> list[tuple[int, int] | None]:
+        """Number and version of the payload rows of documents; None for those without one."""
+        keys: list[tuple[int, int] | None] = [None] * len(places)
+        for coding in {place.coding for place in places}:
+            mine = [i for i, place in enumerate(places) if place.coding == coding]
+            shelf, rows = self.shelves[coding], np.array([places[i].row for i in mine])
+            marks = test_bits(shelf.with_payload, rows)
+            for i, number, marked in zip(mine, shelf.numbers[rows].tolist(), marks.tolist(), strict=True):
+                version, present, _ = self.updates.get(number, Update(0, marked, ()))
+                keys[i] = (number, version) if present else None
+        return keys
 
 
 def _updates(known: dict[int, Update], record: Record, store: Store) -> Iterable[tuple[int, Update]]:
