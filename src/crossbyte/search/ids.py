@@ -52,12 +52,21 @@ def check_ids(values: Any) -> list[Id]:
     """Return ids as plain objects; no id may come twice."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidInput(f"ids: expected a sequence of strings or integers, got {type(values).__name__}")
-    ids = [check_id(value) for value in values]
+    given = list(values)
+    ids = given if _plain(given) else [check_id(value) for value in given]
     if len(set(ids)) < len(ids):  # True == 1 cannot disturb this: booleans are refused above
         seen: set[Id] = set()
         twice = next(value for value in ids if value in seen or seen.add(value))  # type: ignore[func-returns-value]
         raise DuplicateId(f"ids: expected every id once, got {twice!r} twice; give each document its own")
     return ids
+
+
+def _plain(values: list[Any]) -> bool:
+    """Whether all are short ASCII strings, or all integers of 64 bits: no need to look at each."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return max(map(len, values)) <= _MAX_BYTES and all(map(str.isascii, values))
+    return kinds == {int} and min(values) in _INT64 and max(values) in _INT64
 
 
 @dataclass(frozen=True, eq=False)

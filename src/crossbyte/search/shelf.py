@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Shelf:
     def __len__(self) -> int:
         return self.numbers.count
 
-    @property
+    @cached_property
     def n_live(self) -> int:
         """Documents that are not deleted."""
         return count_bits(self.live)
