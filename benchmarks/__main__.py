@@ -1,4 +1,4 @@
-"""Run the benchmarks that need the shared data, one after the other: ``python -m benchmarks [name ...]``."""
+"""Run the benchmarks, one after the other: ``python -m benchmarks [name ...]``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ BENCHMARKS = (
     "scale",
     "wiki_unlabelled",
     "ablations",
+    "search",
+    "large",
+    "filters",
     "fold_in",
     "flickr8k",
     "wiki",
