@@ -135,6 +135,7 @@ static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
                          std::optional<Array<const uint64_t, 1>> allowed, int64_t n_items, int64_t k,
                          float max_distance, int64_t n_threads) {
     require(!sides.empty() && n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
+    require(n_items < (int64_t{1} << 32), "more items than a row number of 32 bits can tell apart");
     const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
     const size_t n_queries = std::get<1>(sides[0]).shape(0);
     require(!allowed || allowed->shape(0) == n_blocks, "allowed must have a word per block");

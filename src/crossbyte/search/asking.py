@@ -122,9 +122,7 @@ def _asked(
 
 def _rows(features: Any) -> Any:
     """One query may come without its second dimension."""
-    if sparse.issparse(features):
-        return features
-    array = np.asarray(features)
+    array = features if sparse.issparse(features) else np.asarray(features)
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 

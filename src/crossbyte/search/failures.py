@@ -132,7 +132,7 @@ def _is_full(path: str) -> bool:
 
 
 def _full(path: str, error: BaseException) -> str:
-    return f"{path}: the disk is full ({error}); nothing was changed; make space and try again"
+    return f"{path}: the disk is full ({error}); nothing was changed; make space and open the index again"
 
 
 def _unwritable(path: str, error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbyte.errors import WrongModel
 from crossbyte.model.cmcq import CMCQ
@@ -11,7 +10,6 @@ from crossbyte.search.bits import unpack_bits
 from crossbyte.search.checksum import part_checksum
 from crossbyte.search.details import Details
 from crossbyte.search.failures import damaged
-from crossbyte.search.ids import PackedIds
 from crossbyte.search.segment import Segment
 from crossbyte.search.shelf import Quantizers
 from crossbyte.search.snapshot import Snapshot
@@ -77,16 +75,17 @@ def check_details(details: Details) -> None:
             details.column(coding, field)
         details.groups(coding)
         expected += int(unpack_bits(shelf.with_payload, len(shelf)).sum())
-        live = shelf.live_rows()
-        if _has_twins(shelf.ids, live):
-            damaged(path, "an id occurs twice")
+    if _has_twins(snapshot):
+        damaged(path, "an id occurs twice")
     expected += sum(len(update.older) + update.present for update in snapshot.updates.values())
     if expected != snapshot.catalogue.n_payloads:
         damaged(path, f"it has {snapshot.catalogue.n_payloads} payloads, but its documents {expected}")
 
 
-def _has_twins(ids: PackedIds, rows: NDArray[np.intp]) -> bool:
-    hashes = np.sort(ids.hashes()[rows])
+def _has_twins(snapshot: Snapshot) -> bool:
+    live = [(shelf.ids, shelf.live_rows()) for shelf in snapshot.shelves.values()]
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(ids.hashes()[rows] for ids, rows in live)]))
     if not (hashes[1:] == hashes[:-1]).any():  # sorting hashes is far cheaper than making all ids
         return False
-    return len(set(ids.take(rows))) < len(rows)
+    known = [id for ids, rows in live for id in ids.take(rows)]
+    return len(set(known)) < len(known)
