@@ -122,7 +122,7 @@ def _asked(
 
 def _rows(features: Any) -> Any:
     """One query may come without its second dimension."""
-    array = features if sparse.issparse(features) else np.asarray(features)
+    array: Any = features if sparse.issparse(features) else np.asarray(features)
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
