@@ -2,7 +2,8 @@
 
 Whatever the storage and the number of threads, rows are always cut at the same places, each block is
 computed with one BLAS thread, and sums over blocks are added in the order of the rows. That is what
-makes a model's bytes a function of data and seed alone.
+makes a model's bytes a function of data and seed alone. Products of rows with a matrix are computed in
+tiles of fixed shapes, so that a row's does not even depend on the rows beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -21,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["BLOCK_ROWS", "Workers", "row_blocks", "sample_rows"]
+__all__ = ["BLOCK_ROWS", "TILE_ROWS", "Workers", "covers", "row_blocks", "sample_rows", "steady_product"]
 
 BLOCK_ROWS = 4096
+TILE_ROWS = 256  # the smallest with which whole blocks are multiplied about as fast as in one piece
 SAMPLE_ROWS = 20_000  # enough for any start; the alternation itself always sees every row
 
 Item = TypeVar("Item")
@@ -35,11 +38,53 @@ def row_blocks(n_rows: int) -> list[slice]:
     return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
 
 
+def covers(rows: slice, n_rows: int) -> bool:
+    """Whether a block is all the rows there are; taking a part of a sparse matrix is slow even then."""
+    return rows == slice(0, n_rows)
+
+
 def sample_rows(n_rows: int, rng: np.random.Generator) -> NDArray[np.intp] | None:
     """Choose the rows that initialisations learn from, in order; None where all are few enough."""
     if n_rows <= SAMPLE_ROWS:
         return None
     return np.sort(rng.choice(n_rows, SAMPLE_ROWS, replace=False))
+
+
+def steady_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
+    """Rows (n, d) times a (d, k) matrix; a row's product does not depend on how many rows are beside it.
+
+    BLAS chooses its kernel by the shapes, and kernels round differently: one row alone would end in other
+    bits than in a batch. So rows are cut in tiles of ``TILE_ROWS``, the last one filled up with zeros to
+    the next size that was seen to give the bits of a whole tile.
+    """
+    (n, d), k = rows.shape, matrix.shape[1]
+    rows = np.ascontiguousarray(rows)
+    product = np.empty((n, k), dtype=np.result_type(rows, matrix))
+    whole = n - n % TILE_ROWS
+    if whole:
+        tiles = product[:whole].reshape(-1, TILE_ROWS, k)
+        np.matmul(rows[:whole].reshape(-1, TILE_ROWS, d), matrix, out=tiles)
+    if n > whole:
+        sizes = _like_whole_tiles(d, k, product.dtype, matrix.flags.c_contiguous)
+        last = np.zeros((next(size for size in sizes if size >= n - whole), d), dtype=rows.dtype)
+        last[: n - whole] = rows[whole:]
+        product[whole:] = (last @ matrix)[: n - whole]
+    return product
+
+
+@cache
+def _like_whole_tiles(d: int, k: int, dtype: np.dtype[Any], by_rows: bool) -> list[int]:
+    """Numbers of rows, growing up to ``TILE_ROWS``, that BLAS multiplies as it does a whole tile.
+
+    Which ones depends on the BLAS and the CPU; it is tried once, on random numbers, where every other
+    order of summation shows.
+    """
+    rng = np.random.default_rng(0)
+    rows = (rng.random((TILE_ROWS, d)) - 0.5).astype(dtype)
+    matrix = np.asarray((rng.random((d, k)) - 0.5).astype(dtype), order="C" if by_rows else "F")
+    expected = rows @ matrix
+    sizes = [8, 16, 32, 64, 128]
+    return [size for size in sizes if np.array_equal(rows[:size] @ matrix, expected[:size])] + [TILE_ROWS]
 
 
 def available_cores() -> int:
@@ -94,11 +139,11 @@ class Workers:
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = available_cores() if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
         self._pool: ThreadPoolExecutor | None = None
+        self._inside = False
 
     def __enter__(self) -> Workers:
         _one_blas_thread.acquire()
-        if self.n_jobs > 1:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
+        self._inside = True
         return self
 
     def __exit__(
@@ -108,22 +153,31 @@ class Workers:
             if self._pool is not None:
                 self._pool.shutdown(wait=True, cancel_futures=True)
         finally:
-            self._pool = None
+            self._pool, self._inside = None, False
             _one_blas_thread.release()
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items, a few at a time."""
-        if self._pool is None:
-            yield from map(function, items)
+        items = iter(items)
+        first = list(islice(items, 2))
+        if len(first) < 2 or self.n_jobs == 1 or not self._inside:
+            yield from map(function, chain(first, items))
             return
+        pool = self._threads()
         # A short queue: results are used up in order, so memory stays bounded.
         waiting: deque[Future[Result]] = deque()
-        for item in items:
-            waiting.append(self._pool.submit(function, item))
+        for item in chain(first, items):
+            waiting.append(pool.submit(function, item))
             if len(waiting) > 2 * self.n_jobs:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # Started when there is work for two: a single query would wait for them longer than it takes.
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
+        return self._pool
 
     def each(self, function: Callable[[slice], object], n_rows: int) -> None:
         """Call ``function(block)`` for every canonical block of ``n_rows`` rows."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
+from crossbyte.blocks import covers, steady_product
 
 __all__ = ["CentredSparseRows", "DenseRows", "Rows"]
 
@@ -63,8 +64,7 @@ class DenseRows:
 
     def times(self, matrix: Real) -> Real:
         """Rows times a (d, k) matrix, in the matrix's precision."""
-        product: Real = self.values.astype(matrix.dtype, copy=False) @ matrix
-        return product
+        return steady_product(self.values.astype(matrix.dtype, copy=False), matrix)
 
     def gram(self) -> Float64:
         """The (d, d) products of the dimensions."""
@@ -105,6 +105,8 @@ class CentredSparseRows:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> CentredSparseRows:
         """Some of the rows."""
+        if isinstance(rows, slice) and covers(rows, len(self.factors)):
+            return self
         return CentredSparseRows(self.values[rows], self.mean, self.factors[rows])
 
     def times(self, matrix: Real) -> Real:

@@ -7,6 +7,7 @@ The order is that of LSSH, whose common space the paper takes over. Rows that ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import Workers, covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
@@ -85,7 +86,14 @@ class Preparation:
     def _centred(self, block: Any) -> Float64:
         if self.components is None:
             return np.asarray(block - self.mean)
-        return np.asarray(block @ self.components.T - self.components @ self.mean)
+        # Products with sparse rows are computed row by row as they are.
+        turned = self.components.T
+        projected = block @ turned if _is_sparse(block) else steady_product(block, turned)
+        return np.asarray(projected - self._projected_mean)
+
+    @cached_property
+    def _projected_mean(self) -> Float64:
+        return np.asarray(self.mean if self.components is None else self.components @ self.mean)
 
     def _apply_sparse(self, raw: sparse.csr_matrix, workers: Workers) -> CentredSparseRows:
         factors = np.zeros(raw.shape[0])
@@ -93,7 +101,7 @@ class Preparation:
 
         def measure(rows: slice) -> None:
             block = _block(raw, rows, self.scale)
-            squares = np.asarray(block.multiply(block).sum(axis=1)).ravel()
+            squares = _squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
             keep = ~_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
             factors[rows] = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
@@ -109,8 +117,20 @@ class Preparation:
 def _block(raw: Raw, rows: slice, scale: float) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
     if _is_sparse(raw):
-        return raw[rows].astype(np.float64) * scale
+        return _scaled(raw if covers(rows, raw.shape[0]) else raw[rows], scale)
     return np.ascontiguousarray(raw[rows], dtype=np.float64) * scale
+
+
+def _scaled(raw: Any, scale: float) -> sparse.csr_matrix:
+    """The sparse rows times a number, in float64 and of the same pattern."""
+    values = raw.data.astype(np.float64) * scale
+    return sparse.csr_matrix((values, raw.indices, raw.indptr), shape=raw.shape, copy=False)
+
+
+def _squares(block: sparse.csr_matrix) -> Float64:
+    """Squared length of each sparse row."""
+    squared = sparse.csr_matrix((block.data**2, block.indices, block.indptr), shape=block.shape, copy=False)
+    return np.asarray(squared @ np.ones(block.shape[1]))
 
 
 def _is_sparse(values: Any) -> bool:
@@ -118,8 +138,13 @@ def _is_sparse(values: Any) -> bool:
 
 
 def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
-    """In float32, but for queries so far above the training scale that it cannot hold them."""
-    return values.astype(np.float32 if np.abs(values).max(initial=0.0) < 1e37 else np.float64)
+    """In float32, but for queries so far above the training scale that it cannot hold them.
+
+    Beside such a query the others are rounded all the same: none may depend on its batch.
+    """
+    fits = np.abs(values) < 1e37
+    rounded = np.where(fits, values, 0.0).astype(np.float32)
+    return rounded if fits.all() else np.where(fits, rounded, values)
 
 
 def _zero_rows(block: Any) -> NDArray[np.bool_]:

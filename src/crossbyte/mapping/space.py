@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from crossbyte.mapping.linear import place
 from crossbyte.mapping.sparse import (
     SparseState,
     SparseWeights,
+    dictionary_gram,
     fold_in,
     image_lasso,
     minimum_norm_map,
@@ -87,14 +89,24 @@ class SparseSpace:
         """Place images by the lasso over B, or by the learned regression."""
         if self.query_map == "ridge":
             return place(images, _known(self.image_ridge, "image"), workers)
-        codes = image_lasso(images, self.image_dictionary, self.weights, workers)
+        codes = image_lasso(images, self.image_dictionary, self.weights, workers, self._dictionary_gram)
         return np.asarray(codes.astype(np.float64) @ self.image_map, dtype=np.float32)
 
     def transform_texts(self, texts: Rows, workers: Workers) -> Float32:
         """Place texts by the shortest y' that explains them, or by the learned regression."""
         if self.query_map == "ridge":
             return place(texts, _known(self.text_ridge, "text"), workers)
-        return place(texts, minimum_norm_map(self.text_basis), workers)
+        return place(texts, self._text_map, workers)
+
+    # Both take longer than one query does, so they are computed once.
+
+    @cached_property
+    def _text_map(self) -> Float64:
+        return minimum_norm_map(self.text_basis)
+
+    @cached_property
+    def _dictionary_gram(self) -> Float32:
+        return dictionary_gram(self.image_dictionary)
 
     def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
         """Place pairs at the minimum of the mapping objective with B, U and R fixed."""

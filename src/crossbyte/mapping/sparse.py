@@ -15,7 +15,7 @@ from scipy import sparse
 
 from crossbyte import kernels
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import Workers, row_blocks, steady_product
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
 from crossbyte.mapping.bounded import bounded_least_squares
@@ -25,6 +25,7 @@ __all__ = [
     "SparseState",
     "SparseWeights",
     "Targets",
+    "dictionary_gram",
     "fold_in",
     "image_lasso",
     "initial_state",
@@ -114,9 +115,17 @@ def minimum_norm_map(U: Float64) -> Float64:
     return np.asarray(np.linalg.pinv(U, rcond=np.sqrt(_EIGEN_CUT)), dtype=np.float64)
 
 
-def image_lasso(X: Rows, B: Float64, weights: SparseWeights, workers: Workers) -> sparse.csr_matrix:
+def dictionary_gram(B: Float64) -> Float32:
+    """Inner products (A, A) of the atoms, for :func:`image_lasso`."""
+    return np.asarray(B @ B.T, dtype=np.float32)
+
+
+def image_lasso(
+    X: Rows, B: Float64, weights: SparseWeights, workers: Workers, gram: Float32 | None = None
+) -> sparse.csr_matrix:
     """Sparse codes of images on their own: argmin |x - s B|² + ρ|s|₁ (the paper's image query)."""
-    return _solve_lasso(B @ B.T, lambda rows: X[rows].dense(), B.T, None, X.shape[0], weights, workers)
+    gram = dictionary_gram(B) if gram is None else gram
+    return _solve_lasso(gram, lambda rows: X[rows].dense(), B.T, None, X.shape[0], weights, workers)
 
 
 def update_text_points(
@@ -132,7 +141,7 @@ def update_text_points(
         wish = eta * Y[rows].times(state.U.T) + lam * state.image_points[rows].astype(np.float64)
         if targets is not None:
             wish += targets.texts[rows]
-        points[rows] = wish @ inverse
+        points[rows] = steady_product(wish, inverse)
 
     workers.each(update, len(points))
     return state._replace(text_points=points)
@@ -230,7 +239,7 @@ def _image_wish(state: SparseState, targets: Targets | None, lam: float, rows: s
 
 
 def _solve_lasso(
-    gram: Float64,
+    gram: Float64 | Float32,
     stack: Callable[[slice], Float32],
     dictionary: Float64,
     start: sparse.csr_matrix | None,
@@ -240,14 +249,14 @@ def _solve_lasso(
     tolerance: float = 3e-5,
 ) -> sparse.csr_matrix:
     """Lasso block by block; ``stack(rows)`` times ``dictionary`` gives the right-hand sides of a block."""
-    G, W = gram.astype(np.float32), dictionary.astype(np.float32)
+    G, W = gram.astype(np.float32, copy=False), dictionary.astype(np.float32)
 
     def solve(rows: slice) -> sparse.csr_matrix:
         values = stack(rows)
         parts = []
         # A part's products fit in the cache of a core, a block's would not.
         for at in range(0, len(values), _ROWS_AT_ONCE):
-            q = values[at : at + _ROWS_AT_ONCE] @ W
+            q = steady_product(values[at : at + _ROWS_AT_ONCE], W)
             warm = _empty(q.shape) if start is None else start[rows.start + at : rows.start + at + len(q)]
             parts.append(kernels.lasso(G, q, _penalties(q, weights), warm, tolerance))
         return sparse.vstack(parts, format="csr")
