@@ -1,0 +1,1 @@
+"""Kills a process at every step that it takes on a disk; see driver.py."""

@@ -1,0 +1,121 @@
+"""What must hold after a kill, whenever it came."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossbyte.errors import CrossbyteError, IndexExists, StaleReader, WriteRefused
+from crossbyte.search.index import Index
+from index_twin import Twin, compare, small_model
+
+from .workloads import COPY, NAME, Workload
+
+CODES = np.array([[1, 2], [3, 4]], dtype=np.uint8)
+LATER = {"ids": ["later-1", "later-2"], "image_codes": CODES, "payloads": [{"n": 1}, None]}
+
+
+def check_survival(folder: Path, workload: Workload, acknowledged: int) -> None:
+    """Raise AssertionError unless ``folder`` holds what was acknowledged, or one whole step more."""
+    states = workload.states
+    allowed = states[acknowledged : acknowledged + 2]
+    reader = folder.with_name(folder.name + ".reader")
+    shutil.rmtree(reader, ignore_errors=True)
+    shutil.copytree(folder, reader)
+    read, written = (_recover(place, mode, allowed) for place, mode in ((reader, "r"), (folder, "rw")))
+    assert read is written or _same(read, written), "a reader and a writer recovered different states"
+    shutil.rmtree(reader)
+    if workload.backs_up:
+        _check_copy(folder, states[-1], finished=acknowledged == len(workload.steps))
+    _check_life_goes_on(folder, written)
+    _check_tidy(folder)
+
+
+def check_handle(index: Any, workload: Workload, acknowledged: int) -> None:
+    """After a failed write, the same handle reads what there was; it writes rightly or not at all."""
+    try:
+        twin = _state_of(index, workload.states[acknowledged : acknowledged + 2])
+        index.add(**LATER)
+        index.delete(LATER["ids"])
+    except WriteRefused:
+        pass
+    except StaleReader:  # the failed write was a compaction, and nobody knows how far it came
+        return
+    _state_of(index, [twin])
+    index.close()
+
+
+def _recover(folder: Path, mode: str, allowed: list[Twin | None]) -> Twin | None:
+    """Open what the kill left; give the state it is in."""
+    try:
+        index = Index.open(folder / NAME, mode=mode, n_jobs=1)
+    except (CrossbyteError, FileNotFoundError):
+        assert allowed[0] is None, "an acknowledged index does not open"
+        return None
+    with index:
+        return _state_of(index, allowed)
+
+
+def _state_of(index: Any, allowed: list[Twin | None]) -> Twin:
+    """Give the one of the allowed states that the index is in, in every detail."""
+    failures = []
+    for twin in allowed:
+        if twin is not None:
+            try:
+                compare(index, twin)
+                return twin
+            except AssertionError as error:
+                failures.append(str(error))
+    raise AssertionError(f"not a state that may follow: {failures}; found {list(index.ids())}")
+
+
+def _same(a: Twin | None, b: Twin | None) -> bool:
+    return a is not None and b is not None and a.entries == b.entries
+
+
+def _check_copy(folder: Path, twin: Twin | None, finished: bool) -> None:
+    """A copy is there as a whole or not at all, and can be made afterwards."""
+    assert twin is not None
+    copy = folder / COPY
+    assert copy.exists() or not finished, "an acknowledged copy is missing"
+    if not copy.exists():
+        with Index.open(folder / NAME, mode="rw", n_jobs=1) as index:
+            index.backup(copy)
+    with Index.open(copy, n_jobs=1) as index:
+        compare(index, twin)
+    with Index.open(copy, mode="rw", n_jobs=1) as index:
+        index.verify()
+    copy.unlink()
+    # Killed between giving the copy its name and taking the other one away: both are names of one file.
+    copy.with_name(f"{COPY}.partial").unlink(missing_ok=True)
+
+
+def _check_life_goes_on(folder: Path, twin: Twin | None) -> None:
+    """The next write works and is there afterwards; after a killed create, so does the next create."""
+    if twin is None:
+        Index.create(folder / NAME, small_model(), n_jobs=1).close()
+        twin = Twin(small_model())
+    else:
+        _check_not_overwritten(folder)
+    twin = twin.copy()
+    twin.add(**LATER)
+    with Index.open(folder / NAME, mode="rw", n_jobs=1) as index:
+        index.add(**LATER)
+    with Index.open(folder / NAME, n_jobs=1) as index:
+        compare(index, twin)
+
+
+def _check_not_overwritten(folder: Path) -> None:
+    try:
+        Index.create(folder / NAME, small_model(), n_jobs=1)
+    except IndexExists:
+        return
+    raise AssertionError("create has overwritten an index")
+
+
+def _check_tidy(folder: Path) -> None:
+    left = {path.name for path in folder.iterdir()} - {NAME}
+    assert not left, f"left behind after recovery: {sorted(left)}"
