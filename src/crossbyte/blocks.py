@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import cache
 from itertools import chain, islice
 from types import TracebackType
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 __all__ = ["BLOCK_ROWS", "TILE_ROWS", "Workers", "covers", "row_blocks", "sample_rows", "steady_product"]
 
@@ -93,35 +92,37 @@ def available_cores() -> int:
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas() -> list[LibController]:
     # Looking for the loaded BLAS takes milliseconds, so it is done once.
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _OneBlasThread:
     """Holds BLAS to one thread while anybody works.
 
     The limit belongs to the whole process, so concurrent calls share it: the first one in sets it, the
-    last one out restores what was there before.
+    last one out restores what was there before. The libraries are told directly: threadpoolctl's own
+    context looks at all of them anew each time, which takes as long as the search of a small index.
     """
 
     def __init__(self) -> None:
         self._lock, self._users = threading.Lock(), 0
-        self._limits: AbstractContextManager[Any] | None = None
+        self._before: list[int | None] = []
 
     def acquire(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._limits = _blas().limit(limits=1, user_api="blas")
-                self._limits.__enter__()
+                self._before = [library.get_num_threads() for library in _blas()]
+                for library in _blas():
+                    library.set_num_threads(1)
             self._users += 1
 
     def release(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._limits is not None:
-                self._limits.__exit__(None, None, None)
-                self._limits = None
+            if self._users == 0:
+                for library, before in zip(_blas(), self._before, strict=True):
+                    library.set_num_threads(before)
 
 
 _one_blas_thread = _OneBlasThread()
