@@ -22,6 +22,7 @@ from crossbyte.validation import check_choice, check_integer, check_number
 __all__ = ["Request"]
 
 _CANDIDATES = 10  # for each of k, where distances are refined
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Asked(NamedTuple):
@@ -72,7 +73,7 @@ class Request(NamedTuple):
             raise InvalidInput(f"rescore: expected a function, got {type(rescore).__name__}")
         wanted = check_integer(k, "k", 1)
         more = _CANDIDATES * wanted if candidates is None else check_integer(candidates, "candidates", wanted)
-        limit = np.inf if max_distance is None else check_number(max_distance, "max_distance", -np.inf)
+        limit = np.inf if max_distance is None else _limit(max_distance)
         asked = _asked(model, details.snapshot, images, texts, like, target)
         return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more)
 
@@ -106,6 +107,11 @@ class Request(NamedTuple):
         finer = rescored(number, self.rescore, ranking, answer(details, ranking, payloads))
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         return (first_of_groups(details, near) if self.distinct else near).take(slice(self.k))
+
+
+def _limit(max_distance: Any) -> float:
+    """A number that float32, and so every distance, can be compared with."""
+    return min(max(check_number(max_distance, "max_distance", -np.inf), -_LARGEST), _LARGEST)
 
 
 def _asked(

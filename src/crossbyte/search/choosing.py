@@ -66,15 +66,19 @@ def _labels(details: Details, ranking: Ranking) -> list[Id | None]:
 
 def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:
     """Order the candidates of a query by the distances that the caller gives."""
-    distances = np.asarray(rescore(number, candidates))
+    given = rescore(number, candidates)
+    try:
+        distances = np.asarray(given)
+    except ValueError as error:
+        raise InvalidInput(f"rescore: expected one number per candidate ({error})") from error
     if distances.shape != (len(candidates),) or distances.dtype.kind not in "fiu":
         raise InvalidInput(
             f"rescore: expected {len(candidates)} distances, one per candidate, got "
             f"{distances.dtype} of shape {distances.shape}"
         )
+    if not (np.abs(distances) <= np.finfo(np.float32).max).all():
+        raise InvalidInput("rescore: expected finite distances of float32; leave out no candidate")
     finer: NDArray[np.float32] = distances.astype(np.float32)
-    if not np.isfinite(finer).all():
-        raise InvalidInput("rescore: expected finite distances; leave out no candidate")
     changed = Ranking(finer, ranking.numbers, ranking.codings, ranking.rows)
     return changed.ordered(len(candidates))
 
