@@ -34,7 +34,7 @@ def small_model(
     )  # fmt: skip
     model.fit(*features(60, seed=seed))
     if calibrated:
-        model.calibrate(*features(60, seed=seed))
+        model.calibrate(*features(400, seed=seed + 1))  # enough for offsets that depend on the index's size
     return model
 
 
@@ -176,7 +176,7 @@ class Twin:
     def _fair(self, distance: np.float32, kind: str, target: str, coding: str) -> np.float32:
         """A distance as it competes with those to documents of other codings."""
         calibration = self.model.calibration_
-        offset = 0.0 if calibration is None else calibration.offset(kind, target, coding)
+        offset = 0.0 if calibration is None else calibration.offset(kind, target, coding, len(self.entries))
         return distance + np.float32(offset)
 
     def _side_distances(self, point: np.ndarray, entries: list[Entry], side: str) -> dict[Id, np.float32]:
