@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -128,13 +128,13 @@ def _asked(
 
 def _rows(features: Any) -> Any:
     """One query may come without its second dimension."""
-    array: Any = features if sparse.issparse(features) else np.asarray(features)
+    array: Any = features if sparse.issparse(features) else np.asanyarray(features)  # keeps a mask
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
 def _examples(model: CMCQ, snapshot: Snapshot, like: Any, target: str | None) -> list[Asked]:
     """Ask with the decoded vectors of documents, those of one side together."""
-    many = isinstance(like, Iterable) and not isinstance(like, str)
+    many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
     names = [check_id(name) for name in (like if many else [like])]
     places = snapshot.find(names)
     for name, place in zip(names, places, strict=True):
