@@ -10,7 +10,7 @@ import pytest
 
 import oracles
 from crossbyte.blocks import Workers
-from crossbyte.kernels import CrossPenalty
+from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks, collaborative
 from crossbyte.quantization.collaborative import Pull, Side
 from crossbyte.quantization.kmeans import kmeans, nearest
@@ -86,7 +86,12 @@ def test_residual_codebooks_leave_less_over_with_each_codebook(workers: Workers)
     words = codebooks.residual_codebooks(X, 3, np.random.default_rng(0), workers)
     errors = [
         (
-            (X - oracles.decode(words[:M], collaborative.encode(words[:M], X, CrossPenalty(0, 0), workers)))
+            (
+                X
+                - oracles.decode(
+                    words[:M], collaborative.encode(WordTables.of(words[:M]), X, CrossPenalty(0, 0), workers)
+                )
+            )
             ** 2
         ).sum()
         for M in (1, 2, 3)
@@ -197,7 +202,7 @@ def test_the_start_is_better_than_residual_codebooks(workers: Workers) -> None:
     pull = Pull(0.3, 0.1)
     side = collaborative.initial_side(X, 2, pull, np.random.default_rng(0), workers)
     words = codebooks.residual_codebooks(X, 2, np.random.default_rng(0), workers)
-    codes = collaborative.encode(words, X, CrossPenalty(0.0, 0.0), workers)
+    codes = collaborative.encode(WordTables.of(words), X, CrossPenalty(0.0, 0.0), workers)
     plain = collaborative.update_epsilon(Side(words, codes, 0.0, X), workers)
     values = [oracles.codebook_objective(one.words, one.codes, X, 0.1, one.epsilon) for one in (side, plain)]
     assert values[0] < values[1]
@@ -216,9 +221,13 @@ def _fitted(workers: Workers) -> tuple[tuple[Any, Any], tuple[Side, Side]]:
 def test_pairs_without_correlation_are_coded_as_their_halves(workers: Workers) -> None:
     points, sides = _fitted(workers)
     words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
-    found = collaborative.encode_pairs(words, points, epsilons, Pull(0.0, 0.1), workers)
+    found = collaborative.encode_pairs(
+        tuple(map(WordTables.of, words)), points, epsilons, Pull(0.0, 0.1), workers
+    )
     for i in (0, 1):
-        alone = collaborative.encode(words[i], points[i], CrossPenalty(0.1, epsilons[i]), workers)
+        alone = collaborative.encode(
+            WordTables.of(words[i]), points[i], CrossPenalty(0.1, epsilons[i]), workers
+        )
         np.testing.assert_array_equal(found[i], alone)
 
 
@@ -227,8 +236,11 @@ def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None
     points, sides = _fitted(workers)
     pull = Pull(gamma, 0.1)
     words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
-    found = collaborative.encode_pairs(words, points, epsilons, pull, workers)
-    start = [collaborative.encode(words[i], points[i], pull.penalty(epsilons[i]), workers) for i in (0, 1)]
+    found = collaborative.encode_pairs(tuple(map(WordTables.of, words)), points, epsilons, pull, workers)
+    start = [
+        collaborative.encode(WordTables.of(words[i]), points[i], pull.penalty(epsilons[i]), workers)
+        for i in (0, 1)
+    ]
 
     def pair_objectives(codes: Any) -> Any:
         decoded = [oracles.decode(words[i], codes[i]) for i in (0, 1)]
@@ -248,11 +260,11 @@ def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None
 def test_one_item_is_coded_as_among_others(workers: Workers) -> None:
     points, sides = _fitted(workers)
     penalty = CrossPenalty(0.1, sides[0].epsilon)
-    together = collaborative.encode(sides[0].words, points[0], penalty, workers)
+    together = collaborative.encode(WordTables.of(sides[0].words), points[0], penalty, workers)
     for i in (0, 50):
         one = np.ascontiguousarray(points[0][i : i + 1])
         np.testing.assert_array_equal(
-            collaborative.encode(sides[0].words, one, penalty, workers), together[i : i + 1]
+            collaborative.encode(WordTables.of(sides[0].words), one, penalty, workers), together[i : i + 1]
         )
 
 

@@ -32,9 +32,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def row_blocks(n_rows: int) -> list[slice]:
-    """Cut ``n_rows`` rows into the canonical blocks."""
-    return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
+def row_blocks(n_rows: int, size: int = BLOCK_ROWS) -> list[slice]:
+    """Cut ``n_rows`` rows into the canonical blocks; another size only where rows are independent."""
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def covers(rows: slice, n_rows: int) -> bool:
@@ -180,9 +180,9 @@ class Workers:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
         return self._pool
 
-    def each(self, function: Callable[[slice], object], n_rows: int) -> None:
+    def each(self, function: Callable[[slice], object], n_rows: int, size: int = BLOCK_ROWS) -> None:
         """Call ``function(block)`` for every canonical block of ``n_rows`` rows."""
-        for _ in self.map(function, row_blocks(n_rows)):
+        for _ in self.map(function, row_blocks(n_rows, size)):
             pass
 
     def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:

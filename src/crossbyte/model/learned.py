@@ -85,7 +85,7 @@ class Learned:
         """Codes of both halves of new pairs."""
         quantizers = (self.image_quantizer, self.text_quantizer)
         return collaborative.encode_pairs(
-            (quantizers[0].words, quantizers[1].words),
+            (quantizers[0].tables, quantizers[1].tables),
             self.fold_in(images, texts, workers),
             (quantizers[0].epsilon, quantizers[1].epsilon),
             self.settings.pull._replace(cross_penalty=quantizers[0].penalty.weight),

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32, Float64
@@ -36,6 +35,7 @@ __all__ = [
 
 BEAM_WIDTH = 16
 MAX_SWEEPS = 10
+_ROWS_AT_ONCE = 1024  # items are coded each for itself, so small blocks keep all threads busy to the end
 
 
 class Side(NamedTuple):
@@ -75,28 +75,28 @@ def blend(points: Float32, other: Float32, correlation: float) -> Float32:
     return np.asarray(mixed, dtype=np.float32)
 
 
-def encode(words: NDArray[np.floating], targets: Float32, penalty: CrossPenalty, workers: Workers) -> Codes:
+def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers: Workers) -> Codes:
     """Codes of new items: a beam search, then the code update from there."""
-    tables = WordTables.of(words)
-    codes = np.empty((len(targets), len(words)), dtype=np.uint8)
+    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
 
     def code(rows: slice) -> None:
         found = kernels.beam_search(tables, targets[rows], penalty, BEAM_WIDTH)
         codes[rows] = kernels.icm(tables, targets[rows], penalty, found, MAX_SWEEPS)
 
-    workers.each(code, len(targets))
+    workers.each(code, len(targets), _ROWS_AT_ONCE)
     return codes
 
 
-def improve(words: Float64, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers) -> Codes:
+def improve(
+    tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers
+) -> Codes:
     """Codes improved from where they are; no row gets worse."""
-    tables = WordTables.of(words)
     better = np.empty_like(codes)
 
     def update(rows: slice) -> None:
         better[rows] = kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
 
-    workers.each(update, len(codes))
+    workers.each(update, len(codes), _ROWS_AT_ONCE)
     return better
 
 
@@ -113,7 +113,7 @@ def initial_side(
 
 def _coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Workers) -> Side:
     """Code the points from nothing with these words."""
-    codes = encode(words, points, penalty, workers)
+    codes = encode(WordTables.of(words), points, penalty, workers)
     side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
     return update_epsilon(side, workers)
 
@@ -150,7 +150,7 @@ def update_epsilon(side: Side, workers: Workers) -> Side:
 def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
     """P: iterated conditional modes on the blended target."""
     targets = blend(points, other, pull.correlation)
-    codes = improve(side.words, targets, pull.penalty(side.epsilon), side.codes, workers)
+    codes = improve(WordTables.of(side.words), targets, pull.penalty(side.epsilon), side.codes, workers)
     return side._replace(codes=codes, decoded=codebooks.decode(side.words, codes, workers))
 
 
@@ -177,7 +177,7 @@ def update_shared_words(
 
 
 def encode_pairs(
-    words: tuple[NDArray[np.floating], NDArray[np.floating]],
+    tables: tuple[WordTables, WordTables],
     points: tuple[Float32, Float32],
     epsilons: tuple[float, float],
     pull: Pull,
@@ -189,13 +189,13 @@ def encode_pairs(
     Starts from the codes that each half would get alone and ends when no code changes.
     """
     penalties = tuple(pull.penalty(epsilon) for epsilon in epsilons)
-    codes = [encode(words[i], points[i], penalties[i], workers) for i in (0, 1)]
+    codes = [encode(tables[i], points[i], penalties[i], workers) for i in (0, 1)]
     for _ in range(max_rounds if pull.correlation > 0 else 0):
         before = [side.copy() for side in codes]
         for i in (0, 1):
-            other = codebooks.decode(words[1 - i], codes[1 - i], workers)
+            other = codebooks.decode(tables[1 - i].words, codes[1 - i], workers)
             target = blend(points[i], other, pull.correlation)
-            codes[i] = improve(words[i].astype(np.float64), target, penalties[i], codes[i], workers)
+            codes[i] = improve(tables[i], target, penalties[i], codes[i], workers)
         if all((new == old).all() for new, old in zip(codes, before, strict=True)):
             break
     return codes[0], codes[1]

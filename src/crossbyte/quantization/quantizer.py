@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
-from crossbyte.kernels import CrossPenalty
+from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks, collaborative
 
 __all__ = ["DistanceTable", "Quantizer"]
 
 
 _LEVELS = 256  # a stored cross term is one byte
+_KEPT_CODEBOOKS = 16  # 64 MB of inner products
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,15 @@ class Quantizer:
         return np.ascontiguousarray(self.words.transpose(0, 2, 1))
 
     @property
+    def tables(self) -> WordTables:
+        """What coding needs to know of the words; kept while it is small (it grows with M²)."""
+        return self._kept_tables if len(self.words) <= _KEPT_CODEBOOKS else WordTables.of(self.words)
+
+    @cached_property
+    def _kept_tables(self) -> WordTables:
+        return WordTables.of(self.words)
+
+    @property
     def penalty(self) -> CrossPenalty:
         """The penalty when coding one side alone; a stored cross term needs none."""
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
@@ -85,7 +95,7 @@ class Quantizer:
 
     def encode(self, points: Float32, workers: Workers) -> Codes:
         """Codes (n, M) uint8 of points (n, d) of the common space."""
-        return collaborative.encode(self.words, points, self.penalty, workers)
+        return collaborative.encode(self.tables, points, self.penalty, workers)
 
     def decode(self, codes: Codes, workers: Workers) -> Float32:
         """The points (n, d) that codes (n, M) stand for."""
