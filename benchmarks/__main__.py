@@ -16,6 +16,8 @@ BENCHMARKS = (
     "search",
     "large",
     "filters",
+    "adding",
+    "mixed",
     "fold_in",
     "flickr8k",
     "wiki",
