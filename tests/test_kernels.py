@@ -24,7 +24,7 @@ def _levels() -> list[str]:
     for level in ("portable", "avx2"):
         NATIVE.limit_level(level)
         found += [level] if NATIVE.level() == level else []
-    NATIVE.limit_level("avx2")
+    NATIVE.limit_level("avx512")
     return found
 
 
@@ -37,7 +37,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         return
     NATIVE.limit_level(request.param)
     yield request.param
-    NATIVE.limit_level("avx2")
+    NATIVE.limit_level("avx512")
 
 
 def test_implementation_names_what_runs(level: str) -> None:

@@ -19,6 +19,7 @@ from crossbyte.blocks import row_blocks
 from crossbyte.errors import InvalidInput, NotFinite
 
 __all__ = [
+    "as_array",
     "check_choice",
     "check_features",
     "check_groups",
@@ -115,12 +116,20 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     return value
 
 
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Return what NumPy makes of the values, a mask kept; rows of different lengths make nothing."""
+    try:
+        return np.asanyarray(values)
+    except ValueError as error:
+        raise InvalidInput(f"{name}: expected rows of one length, got a ragged sequence ({error})") from error
+
+
 def _as_array(values: Any, name: str) -> NDArray[Any]:
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         row, *column = np.argwhere(np.ma.getmaskarray(values))[0]
         where = f"row {row}" + (f", column {column[0]}" if column else "")
         raise NotFinite(f"{name}: expected a value in every cell, got a masked one at {where}; fill it first")
-    array = np.asarray(values)
+    array = np.asarray(as_array(values, name))
     if array.ndim != 2:
         raise InvalidInput(
             f"{name}: Expected 2D array of shape (rows, features), got {array.ndim}D array instead "

@@ -35,16 +35,21 @@ def check_survival(folder: Path, workload: Workload, acknowledged: int) -> None:
 
 
 def check_handle(index: Any, workload: Workload, acknowledged: int) -> None:
-    """After a failed write, the same handle reads what there was; it writes rightly or not at all."""
+    """After a failed write, the same handle reads what there was; it writes rightly or not at all.
+
+    A write may fail after it was made: when the journal is gone and only flushing the folder fails. Then the
+    handle sees it as soon as it looks at the file again.
+    """
+    allowed = workload.states[acknowledged : acknowledged + 2]
     try:
-        twin = _state_of(index, workload.states[acknowledged : acknowledged + 2])
+        _state_of(index, allowed)
         index.add(**LATER)
         index.delete(LATER["ids"])
     except WriteRefused:
         pass
     except StaleReader:  # the failed write was a compaction, and nobody knows how far it came
         return
-    _state_of(index, [twin])
+    _state_of(index, allowed)
     index.close()
 
 

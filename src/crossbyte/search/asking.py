@@ -17,7 +17,7 @@ from crossbyte.search.hits import Hits
 from crossbyte.search.ids import check_id
 from crossbyte.search.ranking import Query, Ranking, rank
 from crossbyte.search.snapshot import Place, Snapshot
-from crossbyte.validation import check_choice, check_integer, check_number
+from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
 __all__ = ["Request"]
 
@@ -128,7 +128,7 @@ def _asked(
 
 def _rows(features: Any) -> Any:
     """One query may come without its second dimension."""
-    array: Any = features if sparse.issparse(features) else np.asanyarray(features)  # keeps a mask
+    array: Any = features if sparse.issparse(features) else as_array(features, "queries")
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 

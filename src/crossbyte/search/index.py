@@ -318,13 +318,13 @@ class Index:
 
     def __contains__(self, id: object) -> bool:
         try:
-            return self._details.snapshot.find([check_id(id)])[0] is not None
+            return self._current().snapshot.find([check_id(id)])[0] is not None
         except InvalidInput:
             return False
 
     def ids(self) -> list[Id]:
         """All ids in the order of the documents' numbers."""
-        snapshot = self._details.snapshot
+        snapshot = self._current().snapshot
         found = [
             pair
             for shelf in snapshot.shelves.values()
