@@ -12,7 +12,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +28,12 @@ from rich.text import Text
 
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.kernels import implementation
-from crossbyte.metrics import chance_recall, partner_ranks, ranking, recall_at
+from crossbyte.metrics import chance_recall, partner_ranks, recall_at
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.scoring import PartnerRanks
 from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.search.hits import Hits
+from crossbyte.search.index import Index
 
 __all__ = ["main"]
 
@@ -208,39 +212,49 @@ def _introduce(console: Console, world: World) -> None:
 
 
 def _print_hits(console: Console, world: World, model: CMCQ) -> None:
-    """Search the codes of one-sided held-out items, from the first few items of the other side."""
-    held, queries = world.held_out, slice(QUERIES)
-    to_images = model.distances(texts=held.texts[queries], image_codes=model.encode_images(held.images))
-    to_texts = model.distances(images=held.images[queries], text_codes=model.encode_texts(held.texts))
+    """Put the held-out items into an index, each coded from its own side, and search both ways."""
+    n_items = len(world.held_out.images)
+    with TemporaryDirectory() as folder, _index(world, model, Path(folder) / "demo.cb") as index:
+        stats, ask = index.stats(), slice(QUERIES)
+        to_images = index.search(texts=world.held_out.texts[ask], k=n_items)
+        to_texts = index.search(images=world.held_out.images[ask], k=n_items)
     console.print(
-        f"\n[bold]Search[/] among {len(held.images):,} unseen items of {SHOWN_BYTES} bytes each. The queries "
-        f"are the first {QUERIES} of them, not picked; an image is described by the words of its own caption"
-        ", which the search never saw; [green]green[/] words are the query's too.\n"
+        f"\n[bold]Search[/] in an index of {n_items:,} unseen images and as many texts, {SHOWN_BYTES} bytes "
+        f"each: one file of {stats['disk']['bytes']['file'] / 1e6:.1f} MB, the model included, verified. The "
+        f"queries are the first {QUERIES} items, not picked; an image is described by the words of its own "
+        "caption, which the search never saw; [green]green[/] words are the query's too.\n"
     )
     _print_direction(console, world, "text", "image", to_images)
     _print_direction(console, world, "image", "text", to_texts)
 
 
-def _print_direction(
-    console: Console, world: World, query: str, item: str, distances: NDArray[np.float32]
-) -> None:
-    ranks = partner_ranks(distances, np.arange(len(distances)))
-    for row, hits in enumerate(ranking(distances, HITS)):
+def _index(world: World, model: CMCQ, path: Path) -> Index:
+    """Write an index, and open it again as a reader would."""
+    held = world.held_out
+    with Index.create(path, model) as index:
+        index.add([f"image {row}" for row in range(len(held.images))], images=held.images)
+        index.add([f"text {row}" for row in range(len(held.images))], texts=held.texts)
+    reader = Index.open(path)
+    reader.verify()
+    return reader
+
+
+def _print_direction(console: Console, world: World, query: str, item: str, answers: list[Hits]) -> None:
+    for row, hits in enumerate(answers):
         wanted = set(_words(world, row))
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-        for place, hit in enumerate(hits, start=1):
-            words = _words(world, hit)
+        for place, hit in enumerate(islice(hits, HITS), start=1):
+            words = _words(world, int(str(hit.id).split()[1]))
             mark = (
                 f"[bold yellow]← its own {item}[/]"
-                if hit == row
+                if hit.id == f"{item} {row}"
                 else f"{len(wanted.intersection(words))} shared"
             )
-            table.add_row(f"  {place}", f"{distances[row, hit]:.3f}", _describe(words, wanted), mark)
+            table.add_row(f"  {place}", f"{hit.distance:.3f}", _describe(words, wanted), mark)
         console.print(f"[bold cyan]{query} → {item}[/]  {_listed(_words(world, row))}")
         console.print(table)
-        console.print(
-            f"   its own {item} is at rank {ranks[row] + 1:,} of {distances.shape[1]:,}\n", style="dim"
-        )
+        rank = hits.ids.index(f"{item} {row}") + 1
+        console.print(f"   its own {item} is at rank {rank:,} of {len(hits):,}\n", style="dim")
 
 
 def _words(world: World, row: int) -> list[str]:

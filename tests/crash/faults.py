@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from crossbyte.search import connection, copying, creation, session, store, store_writing
+from crossbyte.errors import StorageFailed, StorageFull
+from crossbyte.search import connection, copying, creation, store, store_writing
 from crossbyte.search.index import Index
 
 from .workloads import Session
@@ -28,6 +29,12 @@ class Fault:
     options: tuple[str, ...] = ()
 
 
+def spoil(owner: Any, name: str, value: Any) -> None:
+    """Put something else in the place of what is there; a fault that hits nothing would go unnoticed."""
+    assert hasattr(owner, name), f"{owner} has no {name} any more: plant this fault elsewhere"
+    setattr(owner, name, value)
+
+
 def commit_twice() -> None:
     """Rows in one transaction, the catalogue in the next."""
     write_catalogue = store_writing._write_catalogue
@@ -37,13 +44,14 @@ def commit_twice() -> None:
         database.execute("BEGIN IMMEDIATE")
         write_catalogue(database, row)
 
-    store_writing._write_catalogue = spoiled
+    spoil(store_writing, "_write_catalogue", spoiled)
 
 
 def keep_no_journal() -> None:
     """Write over the old pages with no way back."""
     settings = connection._SETTINGS[1:]
-    connection._SETTINGS = (("PRAGMA journal_mode = OFF", "PRAGMA journal_mode", "off"), *settings)
+    none = ("PRAGMA journal_mode = OFF", "PRAGMA journal_mode", "off")
+    spoil(connection, "_SETTINGS", (none, *settings))
 
 
 def drop_the_journal() -> None:
@@ -55,7 +63,7 @@ def drop_the_journal() -> None:
             os.unlink(path + "-journal")
         check_file(path)
 
-    store.check_file = spoiled
+    spoil(store, "check_file", spoiled)
 
 
 def acknowledge_early() -> None:
@@ -75,7 +83,8 @@ def acknowledge_early() -> None:
         catch_up(worker)
         close(worker)
 
-    Session.take, Session.close = spoiled, spoiled_close
+    spoil(Session, "take", spoiled)
+    spoil(Session, "close", spoiled_close)
 
 
 def upsert_by_two_calls() -> None:
@@ -85,7 +94,7 @@ def upsert_by_two_calls() -> None:
         index.delete(ids, missing_ok=True)
         index.add(ids, **values)
 
-    Index.upsert = spoiled
+    spoil(Index, "upsert", spoiled)
 
 
 def copy_in_place() -> None:
@@ -95,7 +104,7 @@ def copy_in_place() -> None:
         copying.create_empty(target)
         copying._copy_pages(source, target)
 
-    copying._copy_by_way_of = spoiled
+    spoil(copying, "_copy_by_way_of", spoiled)
 
 
 def create_in_two_steps() -> None:
@@ -107,17 +116,18 @@ def create_in_two_steps() -> None:
         database.execute("COMMIT")
         database.execute("BEGIN EXCLUSIVE")
 
-    creation.write_schema = spoiled
+    spoil(creation, "write_schema", spoiled)
 
 
-def ignore_failed_commits() -> None:
+def ignore_failures() -> None:
     """Report success whatever the system says."""
+    take = Session.take
 
-    def spoiled(handle: session.Session) -> None:
-        with suppress(sqlite3.Error):
-            handle.connection.execute("COMMIT")
+    def spoiled(worker: Session, name: str, values: dict[str, Any]) -> None:
+        with suppress(StorageFailed, StorageFull):
+            take(worker, name, values)
 
-    session.Session._commit = spoiled
+    spoil(Session, "take", spoiled)
 
 
 FAULTS = {
