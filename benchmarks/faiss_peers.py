@@ -63,11 +63,10 @@ class FaissProcess:
         names = {name: str(coded.folder / f"{name}.npy") for name in ("points", "codes", "words")}
         self.ask("build", kind=kind, n_codebooks=coded.codes.shape[1], **names)
 
-    def seconds(self, kind: str, coded: Coded, n: int, k: int, single: bool, clock: str) -> float:
-        """Seconds per query."""
+    def seconds(self, kind: str, coded: Coded, **how: Any) -> float:
+        """Seconds per query; ``how`` has n, k, single, clock and warm."""
         queries = str(coded.folder / "queries.npy")
-        asked = {"kind": kind, "queries": queries, "n": n, "k": k, "single": single, "clock": clock}
-        return float(self.ask("search", **asked)["seconds"])
+        return float(self.ask("search", kind=kind, queries=queries, **how)["seconds"])
 
     def rows(self, kind: str, coded: Coded, n: int, k: int) -> NDArray[np.int64]:
         """Rows (n, k) of the items that are found."""
