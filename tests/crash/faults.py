@@ -138,7 +138,5 @@ FAULTS = {
     "upsert by two calls": Fault(upsert_by_two_calls, "upsert"),
     "copy in place": Fault(copy_in_place, "backup"),
     "create in two steps": Fault(create_in_two_steps, "create"),
-    "ignore failed commits": Fault(
-        ignore_failed_commits, "delete", ("--mode", "fail", "--errors", "5", "28")
-    ),
+    "ignore failures": Fault(ignore_failures, "delete", ("--mode", "fail", "--errors", "5", "28")),
 }
