@@ -16,6 +16,15 @@ CROSSBYTE_INLINE const uint8_t* block_of(const BlockCodes& side, int64_t block) 
     return side.codes + block * side.n_codebooks * kBlock;
 }
 
+// Codes are read once and in order, but the processor's own prefetching stops at the end of a page and
+// leaves a third of the memory's speed unused.
+CROSSBYTE_INLINE void prefetch(const uint8_t* codes) {
+    constexpr int64_t kAhead = 4096;
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(codes + kAhead);
+#endif
+}
+
 // Plain loops; what the other levels must agree with.
 
 void item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
@@ -84,6 +93,7 @@ CROSSBYTE_AVX2 void item_bounds_avx2(const Sides& sides, int64_t first, int64_t 
         for (const BlockCodes& side : sides) {
             const uint8_t* codes = block_of(side, first + b);
             for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kPrefixes) {
+                prefetch(codes);
                 __m256i table[4];
                 for (int64_t t = 0; t < 4; ++t)
                     table[t] = _mm256_broadcastsi128_si256(
@@ -145,6 +155,7 @@ CROSSBYTE_INLINE CROSSBYTE_AVX512 void item_masks_avx512(const Sides& sides, int
         const uint8_t* codes = block_of(side, block);
         const int64_t stride = side.n_codebooks * kBlock;
         for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kWords) {
+            for (int64_t j = 0; j < kTogether; ++j) prefetch(codes + j * stride);
             Table512 table;
             for (int64_t t = 0; t < 4; ++t) table.part[t] = _mm512_loadu_si512(at + 64 * t);
             for (int64_t j = 0; j < kTogether; ++j)
