@@ -20,7 +20,7 @@ namespace crossbyte {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kTile = 16;       // blocks between two looks at the survivors
+constexpr int64_t kLook = 16;       // blocks between two looks at the limits of a group
 constexpr int64_t kFewest = 16;     // queries that are worth a group
 constexpr int64_t kHalfGroup = 32;  // queries of a small group; a full one has twice as many
 
@@ -206,10 +206,13 @@ void scan_one(const View& view, Query& query) {
         smallest_of_prefixes(bytes, prefixes);
         for (; at < stop; at += kTile) {
             const int64_t n = std::min(kTile, stop - at);
-            item_bounds(view.sides, at, n, bytes.data(), prefixes.data(), query.threshold(), masks);
-            for (int64_t b = 0; b < n; ++b)
+            uint64_t some =
+                item_bounds(view.sides, at, n, bytes.data(), prefixes.data(), query.threshold(), masks);
+            for (; some != 0; some &= some - 1) {
+                const int64_t b = __builtin_ctzll(some);
                 for (uint64_t mask = masks[b] & view.allowed(at + b); mask != 0; mask &= mask - 1)
                     view.look_at(query, (at + b) * kBlock + __builtin_ctzll(mask));
+            }
         }
         at = stop;
     }
@@ -229,26 +232,23 @@ void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<
 // A group of queries, an item at a time.
 void scan_group(const View& view, const std::vector<Query*>& queries, int64_t width) {
     std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width);
-    std::vector<uint64_t> masks(kTile * kBlock);
-    uint64_t some[kTile];
+    uint64_t masks[kBlock];
     uint8_t thresholds[2 * kHalfGroup] = {};
     const uint64_t members = queries.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << queries.size()) - 1;
     for (int64_t at = view.first; at < view.last;) {
         const int64_t stop = view.next_stop(at);
         for (Query* query : queries) query->rescale();
         group_bytes(queries, width, bytes);
-        for (; at < stop; at += kTile) {
-            const int64_t n = std::min(kTile, stop - at);
-            for (size_t q = 0; q < queries.size(); ++q) thresholds[q] = queries[q]->threshold();
-            group_bounds(view.sides, at, n, width, bytes.data(), thresholds, some, masks.data());
-            for (int64_t b = 0; b < n; ++b)
-                for (uint64_t items = some[b] & view.allowed(at + b); items != 0; items &= items - 1) {
-                    const int64_t i = b * kBlock + __builtin_ctzll(items);
-                    for (uint64_t mask = masks[i] & members; mask != 0; mask &= mask - 1)
-                        view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
-                }
+        for (int64_t since = 0; at < stop; ++at, ++since) {
+            if (since % kLook == 0)
+                for (size_t q = 0; q < queries.size(); ++q) thresholds[q] = queries[q]->threshold();
+            uint64_t items = group_bounds(view.sides, at, width, bytes.data(), thresholds, masks);
+            for (items &= view.allowed(at); items != 0; items &= items - 1) {
+                const int64_t i = __builtin_ctzll(items);
+                for (uint64_t mask = masks[i] & members; mask != 0; mask &= mask - 1)
+                    view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
+            }
         }
-        at = stop;
     }
 }
 
@@ -276,7 +276,7 @@ void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std
 
 std::vector<std::vector<Hit>> scan(const ScanJob& job) {
     const int64_t n_blocks = (job.n_items + kBlock - 1) / kBlock;
-    const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, n_blocks / kTile));
+    const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, n_blocks / kLook));
     std::vector<std::vector<std::vector<uint64_t>>> found(n_parts);
     std::vector<std::exception_ptr> failures(n_parts);
     std::vector<std::thread> threads;

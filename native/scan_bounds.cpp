@@ -27,8 +27,9 @@ CROSSBYTE_INLINE void prefetch(const uint8_t* codes) {
 
 // Plain loops; what the other levels must agree with.
 
-void item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                          const uint8_t*, uint8_t threshold, uint64_t* masks) {
+uint64_t item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
+                              const uint8_t*, uint8_t threshold, uint64_t* masks) {
+    uint64_t some = 0;
     for (int64_t b = 0; b < n_blocks; ++b) {
         uint16_t sums[kBlock] = {};
         const uint8_t* table = bytes;
@@ -40,28 +41,28 @@ void item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, c
         }
         masks[b] = 0;
         for (int64_t i = 0; i < kBlock; ++i) masks[b] |= static_cast<uint64_t>(sums[i] <= threshold) << i;
+        some |= static_cast<uint64_t>(masks[b] != 0) << b;
     }
+    return some;
 }
 
-void group_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width,
-                           const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some, uint64_t* masks) {
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        some[b] = 0;
-        for (int64_t i = 0; i < kBlock; ++i) {
-            uint16_t sums[kBlock] = {};
-            const uint8_t* table = bytes;
-            for (const BlockCodes& side : sides) {
-                const uint8_t* code = block_of(side, first + b) + i;
-                for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * width)
-                    for (int64_t q = 0; q < width; ++q)
-                        sums[q] = static_cast<uint16_t>(sums[q] + table[*code * width + q]);
-            }
-            uint64_t mask = 0;
-            for (int64_t q = 0; q < width; ++q) mask |= static_cast<uint64_t>(sums[q] <= thresholds[q]) << q;
-            masks[b * kBlock + i] = mask;
-            some[b] |= static_cast<uint64_t>(mask != 0) << i;
+uint64_t group_bounds_portable(const Sides& sides, int64_t block, int64_t width, const uint8_t* bytes,
+                               const uint8_t* thresholds, uint64_t* masks) {
+    uint64_t some = 0;
+    for (int64_t i = 0; i < kBlock; ++i) {
+        uint16_t sums[64] = {};
+        const uint8_t* table = bytes;
+        for (const BlockCodes& side : sides) {
+            const uint8_t* code = block_of(side, block) + i;
+            for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * width)
+                for (int64_t q = 0; q < width; ++q)
+                    sums[q] = static_cast<uint16_t>(sums[q] + table[*code * width + q]);
         }
+        masks[i] = 0;
+        for (int64_t q = 0; q < width; ++q) masks[i] |= static_cast<uint64_t>(sums[q] <= thresholds[q]) << q;
+        some |= static_cast<uint64_t>(masks[i] != 0) << i;
     }
+    return some;
 }
 
 #if CROSSBYTE_HAS_AVX2
@@ -84,9 +85,10 @@ CROSSBYTE_INLINE CROSSBYTE_AVX2 __m256i look_up_prefixes(const __m256i* table, _
     return _mm256_blendv_epi8(lower, upper, codes);
 }
 
-CROSSBYTE_AVX2 void item_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t*,
-                                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+CROSSBYTE_AVX2 uint64_t item_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t*,
+                                         const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
     const __m256i limit = _mm256_set1_epi8(static_cast<char>(threshold));
+    uint64_t some = 0;
     for (int64_t b = 0; b < n_blocks; ++b) {
         __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
         const uint8_t* at = prefixes;
@@ -104,33 +106,34 @@ CROSSBYTE_AVX2 void item_bounds_avx2(const Sides& sides, int64_t first, int64_t 
             }
         }
         masks[b] = at_most(low, limit) | at_most(high, limit) << 32;
+        some |= static_cast<uint64_t>(masks[b] != 0) << b;
     }
+    return some;
 }
 
 template <int64_t kWidth>
-CROSSBYTE_AVX2 void group_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks,
-                                      const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some,
-                                      uint64_t* masks) {
+CROSSBYTE_AVX2 uint64_t group_bounds_avx2(const Sides& sides, int64_t block, const uint8_t* bytes,
+                                          const uint8_t* thresholds, uint64_t* masks) {
     constexpr int64_t kParts = kWidth / 32;
-    std::fill(some, some + n_blocks, 0);
-    for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
+    const __m256i* limits = reinterpret_cast<const __m256i*>(thresholds);
+    uint64_t some = 0;
+    for (int64_t i = 0; i < kBlock; ++i) {
         __m256i sums[kParts] = {};
         const uint8_t* table = bytes;
         for (const BlockCodes& side : sides) {
-            const uint8_t* code = block_of(side, first + at / kBlock) + at % kBlock;
+            const uint8_t* code = block_of(side, block) + i;
             for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * kWidth) {
                 const __m256i* entry = reinterpret_cast<const __m256i*>(table + *code * kWidth);
                 for (int64_t p = 0; p < kParts; ++p)
                     sums[p] = _mm256_adds_epu8(sums[p], _mm256_loadu_si256(entry + p));
             }
         }
-        const __m256i* limits = reinterpret_cast<const __m256i*>(thresholds);
-        uint64_t mask = 0;
+        masks[i] = 0;
         for (int64_t p = 0; p < kParts; ++p)
-            mask |= at_most(sums[p], _mm256_loadu_si256(limits + p)) << (32 * p);
-        masks[at] = mask;
-        some[at / kBlock] |= static_cast<uint64_t>(mask != 0) << at % kBlock;
+            masks[i] |= at_most(sums[p], _mm256_loadu_si256(limits + p)) << (32 * p);
+        some |= static_cast<uint64_t>(masks[i] != 0) << i;
     }
+    return some;
 }
 
 // A table of 256 bytes in four registers: two permutations of 128 entries by the low seven bits of a
@@ -166,60 +169,63 @@ CROSSBYTE_INLINE CROSSBYTE_AVX512 void item_masks_avx512(const Sides& sides, int
     for (int64_t j = 0; j < kTogether; ++j) masks[j] = _mm512_cmple_epu8_mask(sums[j], limit);
 }
 
-CROSSBYTE_AVX512 void item_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
-                                         const uint8_t* bytes, const uint8_t*, uint8_t threshold,
-                                         uint64_t* masks) {
+CROSSBYTE_AVX512 uint64_t item_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
+                                             const uint8_t* bytes, const uint8_t*, uint8_t threshold,
+                                             uint64_t* masks) {
     const __m512i limit = _mm512_set1_epi8(static_cast<char>(threshold));
     constexpr int64_t kTogether = 4;
     int64_t b = 0;
     for (; b + kTogether <= n_blocks; b += kTogether)
         item_masks_avx512<kTogether>(sides, first + b, bytes, limit, masks + b);
     for (; b < n_blocks; ++b) item_masks_avx512<1>(sides, first + b, bytes, limit, masks + b);
+    uint64_t some = 0;
+    for (b = 0; b < n_blocks; ++b) some |= static_cast<uint64_t>(masks[b] != 0) << b;
+    return some;
 }
 
-CROSSBYTE_AVX512 void group_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
-                                          const uint8_t* bytes, const uint8_t* thresholds, uint64_t* some,
-                                          uint64_t* masks) {
+CROSSBYTE_AVX512 uint64_t group_bounds_avx512(const Sides& sides, int64_t block, const uint8_t* bytes,
+                                              const uint8_t* thresholds, uint64_t* masks) {
     const __m512i limits = _mm512_loadu_si512(thresholds);
-    std::fill(some, some + n_blocks, 0);
-    for (int64_t at = 0; at < n_blocks * kBlock; ++at) {
+    uint64_t some = 0;
+    for (int64_t i = 0; i < kBlock; ++i) {
         __m512i sums = _mm512_setzero_si512();
         const uint8_t* table = bytes;
         for (const BlockCodes& side : sides) {
-            const uint8_t* code = block_of(side, first + at / kBlock) + at % kBlock;
+            const uint8_t* code = block_of(side, block) + i;
             for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * 64)
                 sums = _mm512_adds_epu8(sums, _mm512_loadu_si512(table + *code * 64));
         }
-        masks[at] = _mm512_cmple_epu8_mask(sums, limits);
-        some[at / kBlock] |= static_cast<uint64_t>(masks[at] != 0) << at % kBlock;
+        masks[i] = _mm512_cmple_epu8_mask(sums, limits);
+        some |= static_cast<uint64_t>(masks[i] != 0) << i;
     }
+    return some;
 }
 
 #endif
 
 }  // namespace
 
-void item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                 const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
+                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
     auto* bounds = &item_bounds_portable;
 #if CROSSBYTE_HAS_AVX2
     if (level() == Level::avx2) bounds = &item_bounds_avx2;
     if (level() == Level::avx512) bounds = &item_bounds_avx512;
 #endif
-    bounds(sides, first, n_blocks, bytes, prefixes, threshold, masks);
+    return bounds(sides, first, n_blocks, bytes, prefixes, threshold, masks);
 }
 
-void group_bounds(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width, const uint8_t* bytes,
-                  const uint8_t* thresholds, uint64_t* some, uint64_t* masks) {
+uint64_t group_bounds(const Sides& sides, int64_t block, int64_t width, const uint8_t* bytes,
+                      const uint8_t* thresholds, uint64_t* masks) {
 #if CROSSBYTE_HAS_AVX2
     if (level() == Level::avx512 && width == 64)
-        return group_bounds_avx512(sides, first, n_blocks, bytes, thresholds, some, masks);
+        return group_bounds_avx512(sides, block, bytes, thresholds, masks);
     if (level() >= Level::avx2) {
         auto* bounds = width == 64 ? &group_bounds_avx2<64> : &group_bounds_avx2<32>;
-        return bounds(sides, first, n_blocks, bytes, thresholds, some, masks);
+        return bounds(sides, block, bytes, thresholds, masks);
     }
 #endif
-    group_bounds_portable(sides, first, n_blocks, width, bytes, thresholds, some, masks);
+    return group_bounds_portable(sides, block, width, bytes, thresholds, masks);
 }
 
 }  // namespace crossbyte

@@ -17,16 +17,19 @@ struct BlockCodes {
 // Sides of the items whose tables are added, one after the other.
 using Sides = std::vector<BlockCodes>;
 
-// One query. masks[b], bit i: the bytes of item i of block `first` + b sum to at most `threshold` (saturated
-// at 255). `bytes` is [all codebooks, 256]; `prefixes` [all codebooks, kPrefixes] holds the smallest byte
-// of each prefix: the AVX2 path looks up prefixes, so its sums may be smaller still.
-void item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                 const uint8_t* prefixes, uint8_t threshold, uint64_t* masks);
+constexpr int64_t kTile = 64;  // blocks at most that one call looks at
 
-// A group of `width` (32 or 64) queries; `bytes` is [all codebooks, 256, width].
-// masks[b * kBlock + i], bit q: the same for item i and query q with thresholds[q]; some[b], bit i: whether
-// that mask has any bit.
-void group_bounds(const Sides& sides, int64_t first, int64_t n_blocks, int64_t width, const uint8_t* bytes,
-                  const uint8_t* thresholds, uint64_t* some, uint64_t* masks);
+// One query. masks[b], bit i: the bytes of item i of block `first` + b sum to at most `threshold` (saturated
+// at 255). The result's bit b says whether masks[b] has any bit. `bytes` is [all codebooks, 256]; `prefixes`
+// [all codebooks, kPrefixes] holds the smallest byte of each prefix: the AVX2 path looks up prefixes, so its
+// sums may be smaller still.
+uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
+                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks);
+
+// A group of `width` (32 or 64) queries and one block; `bytes` is [all codebooks, 256, width].
+// masks[i], bit q: the same for item i and query q with thresholds[q]; the result's bit i: whether that mask
+// has any bit.
+uint64_t group_bounds(const Sides& sides, int64_t block, int64_t width, const uint8_t* bytes,
+                      const uint8_t* thresholds, uint64_t* masks);
 
 }  // namespace crossbyte
