@@ -109,7 +109,7 @@ def test_every_kill_loses_nothing(library: Path | None, scratch: Path) -> None:
 
 
 @pytest.mark.long
-def test_every_kill_of_a_recovery_loses_nothing(library: Path | None, scratch: Path) -> None:
+def test_kills_of_many_recoveries_lose_nothing(library: Path | None, scratch: Path) -> None:
     options = ("--mode", "recovery", "--stride", "3", "--at-most", "150")
     total = drive_all(library, scratch, [(workload, *options) for workload in WORKLOADS])
     assert total["recovery before write"] > 0 or library is None
