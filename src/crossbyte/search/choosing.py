@@ -14,7 +14,7 @@ from crossbyte.search.details import Details
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import Id
 from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
-from crossbyte.search.segment import SIDES
+from crossbyte.search.segment import CODINGS
 from crossbyte.search.snapshot import Place
 
 __all__ = ["Rescore", "answer", "rank_groups", "rescored"]
@@ -55,7 +55,7 @@ def first_of_groups(details: Details, ranking: Ranking) -> Ranking:
 
 def _labels(details: Details, ranking: Ranking) -> list[Id | None]:
     labels: list[Id | None] = [None] * len(ranking.rows)
-    for number, coding in enumerate(SIDES):
+    for number, coding in enumerate(CODINGS):
         places = np.flatnonzero(ranking.codings == number)
         if len(places):
             known = details.groups(coding).take(ranking.rows[places])
@@ -88,9 +88,8 @@ def answer(details: Details, ranking: Ranking, payloads: bool) -> Hits:
     ids = resolve_ids(details.snapshot, ranking)
     if not payloads:
         return Hits(ids, ranking.distances, ranking.numbers)
-    names = list(SIDES)
     places = [
-        Place(names[coding], row)
+        Place(CODINGS[coding], row)
         for coding, row in zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
     ]
     return Hits(ids, ranking.distances, ranking.numbers, details.payloads(places))

@@ -16,7 +16,7 @@ from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
 from crossbyte.search.bits import Words
 from crossbyte.search.ids import Id
-from crossbyte.search.segment import SIDES
+from crossbyte.search.segment import CODINGS
 from crossbyte.search.shelf import Quantizers, Shelf
 from crossbyte.search.snapshot import Snapshot
 
@@ -95,11 +95,12 @@ def rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threa
 
 def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
     """Give the external ids of ranked documents."""
-    if (ranking.codings == ranking.codings[:1]).all():  # one shelf: the usual case
-        codings = [list(SIDES)[place] for place in ranking.codings[:1].tolist()]
-        return [value for coding in codings for value in snapshot.shelves[coding].ids.take(ranking.rows)]
+    if not len(ranking.rows):
+        return []
+    if len(snapshot.shelves) == 1:  # the usual case
+        return next(iter(snapshot.shelves.values())).ids.take(ranking.rows)
     ids = np.empty(len(ranking.rows), dtype=object)
-    for place, coding in enumerate(SIDES):
+    for place, coding in enumerate(CODINGS):
         mine = ranking.codings == place
         if mine.any():
             ids[mine] = np.array(
@@ -134,7 +135,7 @@ def _tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
     sides = tuple(quantizers) if query.target == "document" else (query.target,)
     tables = {side: quantizers[side].table(query.points) for side in sides}
     # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
-    if not all(np.isfinite(table.tables.sum() + table.offsets.sum()) for table in tables.values()):
+    if not all(np.isfinite(table.offsets).all() for table in tables.values()):
         raise NumericalError("a query lies too far from everything for float32; scale its features")
     return tables
 
@@ -144,13 +145,15 @@ def _scan_side(shelf: Shelf, side: str, table: DistanceTable) -> ScanSide:
 
 
 def _rankings(shelf: Shelf, result: ScanResult) -> list[Ranking]:
-    coding = np.uint8(list(SIDES).index(shelf.coding))
+    coding = np.uint8(CODINGS.index(shelf.coding))
     whole = Ranking(
         result.distances,
         shelf.numbers[result.rows],
         np.full(len(result.rows), coding),
         result.rows,
     )
+    if len(result.counts) == 1:
+        return [whole]
     ends = np.cumsum(result.counts).tolist()
     return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 

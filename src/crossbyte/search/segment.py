@@ -18,7 +18,7 @@ from crossbyte.search.ids import Id, PackedIds
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.store import NewRecord, Record, Store
 
-__all__ = ["SIDES", "Groups", "Segment", "column_part", "understood"]
+__all__ = ["CODINGS", "SIDES", "Groups", "Segment", "column_part", "understood"]
 
 SIDES: dict[str, tuple[str, ...]] = {
     "training": ("image", "text"),
@@ -27,6 +27,8 @@ SIDES: dict[str, tuple[str, ...]] = {
     "text": ("text",),
 }
 """Which sides the documents of a coding have."""
+
+CODINGS = tuple(SIDES)
 
 _COLUMN = "column:"
 

@@ -39,6 +39,7 @@ class Store:
         self.path = session.path
         self.writable = session.writable
         self._session = session
+        self._current = (-1, -1)  # file version and generation that were found to be current
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], records: Sequence[NewRecord]) -> Store:
@@ -184,9 +185,12 @@ class Store:
             return [fetch_payload(self._session.connection, self.path, int(n), int(v)) for n, v in keys]
 
     def check_current(self, generation: int) -> None:
-        """Raise StaleReader if a compaction has passed this generation; cheap."""
-        with self._session.transaction() as row:
-            self._check_generation(row, generation)
+        """Raise StaleReader if a compaction has passed this generation; cheap while nobody commits."""
+        seen = self._session.data_version(), generation
+        if seen != self._current:
+            with self._session.transaction() as row:
+                self._check_generation(row, generation)
+            self._current = seen
 
     def commit(self, change: Change) -> Catalogue:
         """Write everything or nothing.
