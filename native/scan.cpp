@@ -20,9 +20,7 @@ namespace crossbyte {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kLook = 16;       // blocks between two looks at the limits of a group
-constexpr int64_t kFewest = 16;     // queries that are worth a group
-constexpr int64_t kHalfGroup = 32;  // queries of a small group; a full one has twice as many
+constexpr int64_t kLook = 16;  // blocks between two looks at the limits of a group
 
 // Distance and row in one number whose order is theirs.
 CROSSBYTE_INLINE uint64_t key_of(float distance, int64_t row) {
@@ -231,10 +229,10 @@ void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<
 
 // A group of queries, an item at a time.
 void scan_group(const View& view, const std::vector<Query*>& queries, int64_t width) {
-    std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width);
+    // Lanes without a query keep 255 everywhere and never pass.
+    std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width, 255);
     uint64_t masks[kBlock];
-    uint8_t thresholds[2 * kHalfGroup] = {};
-    const uint64_t members = queries.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << queries.size()) - 1;
+    uint8_t thresholds[kWidest] = {};
     for (int64_t at = view.first; at < view.last;) {
         const int64_t stop = view.next_stop(at);
         for (Query* query : queries) query->rescale();
@@ -245,28 +243,36 @@ void scan_group(const View& view, const std::vector<Query*>& queries, int64_t wi
             uint64_t items = group_bounds(view.sides, at, width, bytes.data(), thresholds, masks);
             for (items &= view.allowed(at); items != 0; items &= items - 1) {
                 const int64_t i = __builtin_ctzll(items);
-                for (uint64_t mask = masks[i] & members; mask != 0; mask &= mask - 1)
+                for (uint64_t mask = masks[i]; mask != 0; mask &= mask - 1)
                     view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
             }
         }
     }
 }
 
-// Queries in groups as large as there are enough for; the few that are left one by one.
+// How many of the queries that are left are scanned together. Where a whole table fits into registers, single
+// queries are so fast that a group must be larger to pay.
+int64_t group_width(int64_t left) {
+    const bool fast_alone = level() == Level::avx512;
+    if (left < (fast_alone ? 24 : 16)) return 1;
+    return left <= 32 && !fast_alone ? 32 : kWidest;
+}
+
+// Queries in groups; the few that are left one by one.
 void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std::vector<uint64_t>>& found) {
     const View view(job, first, last);
     std::vector<Query> queries;
     for (int64_t q = 0; q < job.n_queries; ++q) queries.emplace_back(job, q);
-    for (size_t q = 0; q < queries.size();) {
-        const size_t left = queries.size() - q;
-        const size_t width = left >= kHalfGroup + kFewest ? 2 * kHalfGroup : kHalfGroup;
-        const size_t taken = left < kFewest ? 1 : std::min(left, width);
-        std::vector<Query*> group;
-        for (size_t i = q; i < q + taken; ++i) group.push_back(&queries[i]);
-        if (taken == 1)
+    for (int64_t q = 0; q < job.n_queries;) {
+        const int64_t width = group_width(job.n_queries - q);
+        const int64_t taken = std::min(width, job.n_queries - q);
+        if (width == 1) {
             scan_one(view, queries[q]);
-        else
-            scan_group(view, group, static_cast<int64_t>(width));
+        } else {
+            std::vector<Query*> group;
+            for (int64_t i = q; i < q + taken; ++i) group.push_back(&queries[i]);
+            scan_group(view, group, width);
+        }
         q += taken;
     }
     for (Query& query : queries) found.push_back(query.best.keys());

@@ -50,7 +50,7 @@ uint64_t group_bounds_portable(const Sides& sides, int64_t block, int64_t width,
                                const uint8_t* thresholds, uint64_t* masks) {
     uint64_t some = 0;
     for (int64_t i = 0; i < kBlock; ++i) {
-        uint16_t sums[64] = {};
+        uint16_t sums[kWidest] = {};
         const uint8_t* table = bytes;
         for (const BlockCodes& side : sides) {
             const uint8_t* code = block_of(side, block) + i;

@@ -26,8 +26,10 @@ constexpr int64_t kTile = 64;  // blocks at most that one call looks at
 uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
                      const uint8_t* prefixes, uint8_t threshold, uint64_t* masks);
 
+constexpr int64_t kWidest = 64;  // queries of the largest group
+
 // A group of `width` (32 or 64) queries and one block; `bytes` is [all codebooks, 256, width].
-// masks[i], bit q: the same for item i and query q with thresholds[q]; the result's bit i: whether that mask
+// masks[i], bit q: the same for item i and query q with thresholds[q]. The result's bit i: whether masks[i]
 // has any bit.
 uint64_t group_bounds(const Sides& sides, int64_t block, int64_t width, const uint8_t* bytes,
                       const uint8_t* thresholds, uint64_t* masks);
