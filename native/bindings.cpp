@@ -17,6 +17,7 @@
 #include "codes.h"
 #include "dispatch.h"
 #include "lasso.h"
+#include "product.h"
 #include "scan.h"
 #include "scan_bounds.h"
 #include "tables.h"
@@ -119,6 +120,15 @@ static void tables_py(Array<const float, 2> points, Array<const float, 3> words_
                     static_cast<int64_t>(M), static_cast<int64_t>(d), tables.data());
 }
 
+static void product_py(Array<const double, 2> rows, Array<const double, 2> matrix, Array<double, 2> out) {
+    const size_t n = rows.shape(0), d = rows.shape(1), k = matrix.shape(1);
+    require(matrix.shape(0) == d, "the matrix must have a row per column");
+    require(out.shape(0) == n && out.shape(1) == k, "out must be (n, k)");
+    nb::gil_scoped_release release;
+    ordered_product(rows.data(), matrix.data(), static_cast<int64_t>(n), static_cast<int64_t>(d),
+                    static_cast<int64_t>(k), out.data());
+}
+
 using ScanSide = std::tuple<Array<const uint8_t, 3>, Array<const float, 3>, Array<const float, 1>>;
 
 static Source source_of(const ScanSide& side, size_t n_blocks, size_t n_queries) {
@@ -183,6 +193,7 @@ NB_MODULE(_native, m) {
     m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"), array("targets"),
           "mu"_a, "epsilon"_a, array("gradient"));
     m.def("distance_tables", &tables_py, array("points"), array("words_by_dim"), array("tables"));
+    m.def("ordered_product", &product_py, array("rows"), array("matrix"), array("out"));
     m.def("scan", &scan_py, "sides"_a, "extra"_a, array("allowed").none(), "n_items"_a, "k"_a,
           "max_distance"_a, "n_threads"_a);
     m.def("level", [] { return std::string(level_name(level())); });

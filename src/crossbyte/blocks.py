@@ -22,11 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import LibController, ThreadpoolController
 
+from crossbyte import kernels
+
 __all__ = ["BLOCK_ROWS", "TILE_ROWS", "Workers", "covers", "row_blocks", "sample_rows", "steady_product"]
 
 BLOCK_ROWS = 4096
 TILE_ROWS = 256  # the smallest with which whole blocks are multiplied about as fast as in one piece
 SAMPLE_ROWS = 20_000  # enough for any start; the alternation itself always sees every row
+
+_SMALL_MATRIX = 2**16  # entries; beyond, BLAS is worth its trouble
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,10 +57,13 @@ def steady_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
     """Rows (n, d) times a (d, k) matrix; a row's product does not depend on how many rows are beside it.
 
     BLAS chooses its kernel by the shapes, and kernels round differently: one row alone would end in other
-    bits than in a batch. So rows are cut in tiles of ``TILE_ROWS``, the last one filled up with zeros to
-    the next size that was seen to give the bits of a whole tile.
+    bits than in a batch. A small matrix has a kernel of ours. For a large one, rows are cut in tiles of
+    ``TILE_ROWS``, the last one filled up with zeros to the next size that was seen to give the bits of a
+    whole tile.
     """
     (n, d), k = rows.shape, matrix.shape[1]
+    if d * k <= _SMALL_MATRIX and matrix.dtype == np.float64 and matrix.flags.c_contiguous:
+        return kernels.ordered_product(np.ascontiguousarray(rows, dtype=np.float64), matrix)
     rows = np.ascontiguousarray(rows)
     product = np.empty((n, k), dtype=np.result_type(rows, matrix))
     whole = n - n % TILE_ROWS

@@ -30,6 +30,7 @@ __all__ = [
     "icm",
     "implementation",
     "lasso",
+    "ordered_product",
     "pack_codes",
     "scan",
     "unpack_codes",
@@ -178,6 +179,18 @@ def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
     tables = np.empty((len(points), n_codebooks, n_words), dtype=np.float32)
     _native.distance_tables(points, words_by_dim, tables)
     return tables
+
+
+def ordered_product(rows: Float64, matrix: Float64) -> Float64:
+    """Rows (n, d) times a matrix (d, k), both float64 in C order, summed over the columns in order.
+
+    A row does not depend on the rows beside it.
+    """
+    if _native is None:
+        return kernels_numpy.ordered_product(rows, matrix)
+    product = np.empty((len(rows), matrix.shape[1]))
+    _native.ordered_product(rows, matrix, product)
+    return product
 
 
 class ScanSide(NamedTuple):

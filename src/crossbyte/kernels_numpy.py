@@ -18,7 +18,15 @@ from crossbyte.arrays import Codes, Float32, Float64
 if TYPE_CHECKING:
     from crossbyte.kernels import CrossPenalty, ScanResult, ScanSide, WordTables
 
-__all__ = ["beam_search", "codebook_value_gradient", "distance_tables", "icm", "lasso", "scan"]
+__all__ = [
+    "beam_search",
+    "codebook_value_gradient",
+    "distance_tables",
+    "icm",
+    "lasso",
+    "ordered_product",
+    "scan",
+]
 
 
 _MAX_SWEEPS = 10000
@@ -213,6 +221,14 @@ def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
         difference = points[:, j, None, None] - words_by_dim[None, :, j, :]
         tables += difference * difference
     return tables
+
+
+def ordered_product(rows: Float64, matrix: Float64) -> Float64:
+    """See :func:`crossbyte.kernels.ordered_product`."""
+    product = np.zeros((len(rows), matrix.shape[1]))
+    for column, line in zip(rows.T, matrix, strict=True):
+        product += column[:, None] * line
+    return product
 
 
 def scan(
