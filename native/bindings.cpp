@@ -144,7 +144,8 @@ static Source source_of(const ScanSide& side, size_t n_blocks, size_t n_queries)
 static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
                          std::optional<Array<const uint64_t, 1>> allowed, int64_t n_items, int64_t k,
                          float max_distance, int64_t n_threads) {
-    require(!sides.empty() && n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
+    require(sides.size() == 1 || sides.size() == 2, "one side, or two");
+    require(n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
     require(n_items < (int64_t{1} << 32), "more items than a row number of 32 bits can tell apart");
     const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
     const size_t n_queries = std::get<1>(sides[0]).shape(0);

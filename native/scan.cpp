@@ -70,19 +70,19 @@ class TopK {
     std::vector<uint64_t> keys_;
 };
 
+CROSSBYTE_INLINE float side_distance(const Source& source, int64_t query, int64_t row) {
+    const int64_t M = source.n_codebooks;
+    const float* table = source.tables + query * M * kWords;
+    const uint8_t* code = source.codes + (row / kBlock) * M * kBlock + row % kBlock;
+    float sum = table[code[0]];
+    for (int64_t m = 1; m < M; ++m) sum += table[m * kWords + code[m * kBlock]];
+    return sum + source.offsets[query];
+}
+
 CROSSBYTE_INLINE float exact_distance(const ScanJob& job, int64_t query, int64_t row) {
-    float total = 0.0f;
-    for (size_t s = 0; s < job.sources.size(); ++s) {
-        const Source& source = job.sources[s];
-        const int64_t M = source.n_codebooks;
-        const float* table = source.tables + query * M * kWords;
-        const uint8_t* code = source.codes + (row / kBlock) * M * kBlock + row % kBlock;
-        float sum = table[code[0]];
-        for (int64_t m = 1; m < M; ++m) sum += table[m * kWords + code[m * kBlock]];
-        sum += source.offsets[query];
-        total = s == 0 ? sum : total + sum;
-    }
-    return total + job.extra;
+    const float first = side_distance(job.sources[0], query, row);
+    if (job.sources.size() == 1) return first + job.extra;
+    return first + side_distance(job.sources[1], query, row) + job.extra;
 }
 
 // Rounds a table down: bytes[c] <= (table[c] - lowest) * steps, at most 255. The factor outweighs the

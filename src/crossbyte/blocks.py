@@ -120,16 +120,19 @@ class _OneBlasThread:
         with self._lock:
             if self._users == 0:
                 self._before = [library.get_num_threads() for library in _blas()]
-                for library in _blas():
-                    library.set_num_threads(1)
+                self._set([1] * len(self._before))
             self._users += 1
 
     def release(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                for library, before in zip(_blas(), self._before, strict=True):
-                    library.set_num_threads(before)
+                self._set(self._before)
+
+    def _set(self, threads: list[int | None]) -> None:
+        for library, before, number in zip(_blas(), self._before, threads, strict=True):
+            if before != 1:
+                library.set_num_threads(number)
 
 
 _one_blas_thread = _OneBlasThread()
@@ -189,6 +192,9 @@ class Workers:
 
     def each(self, function: Callable[[slice], object], n_rows: int, size: int = BLOCK_ROWS) -> None:
         """Call ``function(block)`` for every canonical block of ``n_rows`` rows."""
+        if 0 < n_rows <= size:  # a single query, as often as not: no need for a queue
+            function(slice(0, n_rows))
+            return
         for _ in self.map(function, row_blocks(n_rows, size)):
             pass
 

@@ -71,7 +71,8 @@ def place(rows: Rows, matrix: Float64, workers: Workers, unit: bool = False) -> 
 def unit_rows(rows: Any) -> Any:
     """Rows over their length; zero rows stay zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 1e-12)
+    lengths[lengths <= 1e-12] = np.inf
+    return rows / lengths
 
 
 def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Workers) -> LinearSpace:

@@ -159,7 +159,7 @@ class PackedIds:
         return self.text.decode("ascii") if self.text.isascii() else None
 
     def _starts(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        return np.where(rows > 0, self.values[rows - 1], 0)
+        return self.values[rows - 1] * (rows > 0)  # of the first id, the end of the last one, times zero
 
     def hashes(self) -> NDArray[np.uint64]:
         """(n,) uint64: equal for equal ids; others may collide, so compare."""
