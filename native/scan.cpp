@@ -158,6 +158,21 @@ struct Query {
     void table_bytes(size_t m, uint8_t* bytes) const { round_down(tables[m], lowest[m], steps, bytes); }
 };
 
+// Bytes that begin at a cache line: an entry of 64 across two of them would take two loads.
+class Lines {
+  public:
+    Lines(size_t size, uint8_t value) : held_(size + kLine - 1, value) {
+        const auto address = reinterpret_cast<uintptr_t>(held_.data());
+        begin_ = held_.data() + (kLine - address % kLine) % kLine;
+    }
+    uint8_t* data() { return begin_; }
+
+  private:
+    static constexpr size_t kLine = 64;
+    std::vector<uint8_t> held_;
+    uint8_t* begin_;
+};
+
 // What one thread sees of the items.
 struct View {
     const ScanJob& job;
@@ -182,26 +197,25 @@ struct View {
     }
 };
 
-CROSSBYTE_INLINE void smallest_of_prefixes_body(const std::vector<uint8_t>& bytes,
-                                                std::vector<uint8_t>& prefixes) {
-    for (size_t p = 0; p < prefixes.size(); ++p) {
-        const uint8_t* four = bytes.data() + 4 * p;
+CROSSBYTE_INLINE void smallest_of_prefixes_body(const uint8_t* bytes, size_t n, uint8_t* prefixes) {
+    for (size_t p = 0; p < n; ++p) {
+        const uint8_t* four = bytes + 4 * p;
         prefixes[p] = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
     }
 }
-CROSSBYTE_DISPATCH(void, smallest_of_prefixes,
-                   (const std::vector<uint8_t>& bytes, std::vector<uint8_t>& prefixes), (bytes, prefixes))
+CROSSBYTE_DISPATCH(void, smallest_of_prefixes, (const uint8_t* bytes, size_t n, uint8_t* prefixes),
+                   (bytes, n, prefixes))
 
 // One query, a block of items at a time.
 void scan_one(const View& view, Query& query) {
     const size_t n_tables = query.tables.size();
-    std::vector<uint8_t> bytes(n_tables * kWords), prefixes(n_tables * kPrefixes);
+    Lines bytes(n_tables * kWords, 0), prefixes(n_tables * kPrefixes, 0);
     uint64_t masks[kTile];
     for (int64_t at = view.first; at < view.last;) {
         const int64_t stop = view.next_stop(at);
         query.rescale();
         for (size_t m = 0; m < n_tables; ++m) query.table_bytes(m, bytes.data() + m * kWords);
-        smallest_of_prefixes(bytes, prefixes);
+        smallest_of_prefixes(bytes.data(), n_tables * kPrefixes, prefixes.data());
         for (; at < stop; at += kTile) {
             const int64_t n = std::min(kTile, stop - at);
             uint64_t some =
@@ -217,11 +231,11 @@ void scan_one(const View& view, Query& query) {
 }
 
 // The bytes of a group of queries, those of all queries for one code together: [tables, 256, width].
-void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<uint8_t>& bytes) {
+void group_bytes(const std::vector<Query*>& queries, int64_t width, uint8_t* bytes) {
     std::vector<uint8_t> own(queries.size() * kWords);
     for (size_t m = 0; m < queries[0]->tables.size(); ++m) {
         for (size_t q = 0; q < queries.size(); ++q) queries[q]->table_bytes(m, own.data() + q * kWords);
-        uint8_t* out = bytes.data() + static_cast<int64_t>(m) * kWords * width;
+        uint8_t* out = bytes + static_cast<int64_t>(m) * kWords * width;
         for (int64_t c = 0; c < kWords; ++c, out += width)
             for (size_t q = 0; q < queries.size(); ++q) out[q] = own[q * kWords + c];
     }
@@ -230,13 +244,13 @@ void group_bytes(const std::vector<Query*>& queries, int64_t width, std::vector<
 // A group of queries, an item at a time.
 void scan_group(const View& view, const std::vector<Query*>& queries, int64_t width) {
     // Lanes without a query keep 255 everywhere and never pass.
-    std::vector<uint8_t> bytes(queries[0]->tables.size() * kWords * width, 255);
+    Lines bytes(queries[0]->tables.size() * kWords * width, 255);
     uint64_t masks[kBlock];
     uint8_t thresholds[kWidest] = {};
     for (int64_t at = view.first; at < view.last;) {
         const int64_t stop = view.next_stop(at);
         for (Query* query : queries) query->rescale();
-        group_bytes(queries, width, bytes);
+        group_bytes(queries, width, bytes.data());
         for (int64_t since = 0; at < stop; ++at, ++since) {
             if (since % kLook == 0)
                 for (size_t q = 0; q < queries.size(); ++q) thresholds[q] = queries[q]->threshold();

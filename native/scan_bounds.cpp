@@ -67,6 +67,8 @@ uint64_t group_bounds_portable(const Sides& sides, int64_t block, int64_t width,
 
 #if CROSSBYTE_HAS_AVX2
 
+constexpr int64_t kBooks = 8;  // codebooks whose look-ups are written out one after the other
+
 // Which bytes are at most `limit`, a bit each.
 CROSSBYTE_INLINE CROSSBYTE_AVX2 uint64_t at_most(__m256i values, __m256i limit) {
     const __m256i kept = _mm256_cmpeq_epi8(_mm256_min_epu8(values, limit), values);
@@ -111,10 +113,16 @@ CROSSBYTE_AVX2 uint64_t item_bounds_avx2(const Sides& sides, int64_t first, int6
     return some;
 }
 
+template <int64_t kParts>
+CROSSBYTE_INLINE CROSSBYTE_AVX2 void add_entry(const uint8_t* entry, __m256i* sums) {
+    for (int64_t p = 0; p < kParts; ++p)
+        sums[p] = _mm256_adds_epu8(sums[p], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(entry) + p));
+}
+
 template <int64_t kWidth>
 CROSSBYTE_AVX2 uint64_t group_bounds_avx2(const Sides& sides, int64_t block, const uint8_t* bytes,
                                           const uint8_t* thresholds, uint64_t* masks) {
-    constexpr int64_t kParts = kWidth / 32;
+    constexpr int64_t kParts = kWidth / 32, kEntries = kWords * kWidth;
     const __m256i* limits = reinterpret_cast<const __m256i*>(thresholds);
     uint64_t some = 0;
     for (int64_t i = 0; i < kBlock; ++i) {
@@ -122,11 +130,14 @@ CROSSBYTE_AVX2 uint64_t group_bounds_avx2(const Sides& sides, int64_t block, con
         const uint8_t* table = bytes;
         for (const BlockCodes& side : sides) {
             const uint8_t* code = block_of(side, block) + i;
-            for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * kWidth) {
-                const __m256i* entry = reinterpret_cast<const __m256i*>(table + *code * kWidth);
-                for (int64_t p = 0; p < kParts; ++p)
-                    sums[p] = _mm256_adds_epu8(sums[p], _mm256_loadu_si256(entry + p));
-            }
+            int64_t m = 0;
+            for (; m + kBooks <= side.n_codebooks;
+                 m += kBooks, code += kBooks * kBlock, table += kBooks * kEntries)
+#pragma GCC unroll 8
+                for (int64_t j = 0; j < kBooks; ++j)
+                    add_entry<kParts>(table + j * kEntries + code[j * kBlock] * kWidth, sums);
+            for (; m < side.n_codebooks; ++m, code += kBlock, table += kEntries)
+                add_entry<kParts>(table + *code * kWidth, sums);
         }
         masks[i] = 0;
         for (int64_t p = 0; p < kParts; ++p)
@@ -185,6 +196,7 @@ CROSSBYTE_AVX512 uint64_t item_bounds_avx512(const Sides& sides, int64_t first, 
 
 CROSSBYTE_AVX512 uint64_t group_bounds_avx512(const Sides& sides, int64_t block, const uint8_t* bytes,
                                               const uint8_t* thresholds, uint64_t* masks) {
+    constexpr int64_t kEntries = kWords * 64;
     const __m512i limits = _mm512_loadu_si512(thresholds);
     uint64_t some = 0;
     for (int64_t i = 0; i < kBlock; ++i) {
@@ -192,7 +204,14 @@ CROSSBYTE_AVX512 uint64_t group_bounds_avx512(const Sides& sides, int64_t block,
         const uint8_t* table = bytes;
         for (const BlockCodes& side : sides) {
             const uint8_t* code = block_of(side, block) + i;
-            for (int64_t m = 0; m < side.n_codebooks; ++m, code += kBlock, table += kWords * 64)
+            int64_t m = 0;
+            for (; m + kBooks <= side.n_codebooks;
+                 m += kBooks, code += kBooks * kBlock, table += kBooks * kEntries)
+#pragma GCC unroll 8
+                for (int64_t j = 0; j < kBooks; ++j)
+                    sums = _mm512_adds_epu8(sums,
+                                            _mm512_loadu_si512(table + j * kEntries + code[j * kBlock] * 64));
+            for (; m < side.n_codebooks; ++m, code += kBlock, table += kEntries)
                 sums = _mm512_adds_epu8(sums, _mm512_loadu_si512(table + *code * 64));
         }
         masks[i] = _mm512_cmple_epu8_mask(sums, limits);
