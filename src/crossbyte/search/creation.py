@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing, suppress
 
 from crossbyte.errors import IndexExists, IndexFileError
 from crossbyte.search.connection import JOURNAL, connect, create_empty
 from crossbyte.search.failures import translated
 from crossbyte.search.lock import WriterLock
-from crossbyte.search.records import NewRecord
+from crossbyte.search.records import Change
 from crossbyte.search.schema import write_schema
 from crossbyte.search.store_writing import NOTHING, Rewrite, write_change
 
 __all__ = ["create_database"]
 
 
-def create_database(path: str, records: Sequence[NewRecord]) -> tuple[sqlite3.Connection, WriterLock]:
-    """Make a file with these records in one transaction; if that fails, leave none.
+def create_database(path: str, change: Change) -> tuple[sqlite3.Connection, WriterLock]:
+    """Make a file with all this in one transaction; if that fails, leave none.
 
     Parameters
     ----------
     path : str
         The real path.
-    records : sequence of NewRecord
+    change : Change
 
     Returns
     -------
@@ -44,7 +43,7 @@ def create_database(path: str, records: Sequence[NewRecord]) -> tuple[sqlite3.Co
     try:
         _claim(path)
         try:
-            return _filled(path, records), lock
+            return _filled(path, change), lock
         except BaseException:
             _remove(path)
             raise
@@ -53,13 +52,14 @@ def create_database(path: str, records: Sequence[NewRecord]) -> tuple[sqlite3.Co
         raise
 
 
-def _filled(path: str, records: Sequence[NewRecord]) -> sqlite3.Connection:
+def _filled(path: str, change: Change) -> sqlite3.Connection:
     connection = connect(path, writable=True)
     try:
         with translated(path, writing=True):
             connection.execute("BEGIN EXCLUSIVE")
             write_schema(connection)
-            write_change(connection, path, NOTHING, Rewrite(records, next_number=0))
+            rewrite = Rewrite(change.records, change.next_number, change.payloads)
+            write_change(connection, path, NOTHING, rewrite)
             connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):

@@ -76,7 +76,7 @@ class Index:
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        own = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=n_jobs)
+        own = _copied(model, n_jobs)
         return cls._opened(Store.create(path, [loading.model_record(model)]), own, n_jobs)
 
     @classmethod
@@ -140,14 +140,10 @@ class Index:
         codes = {"image_codes": model.image_codes_, "text_codes": model.text_codes_}
         names = range(len(model.image_codes_)) if ids is None else ids
         batch = Batch.check(model, names, **codes, payloads=payloads, groups=groups, coding="training")
-        index = cls.create(path, model, n_jobs=n_jobs)
-        try:
-            index._add(batch, silent, replacing=False)
-        except BaseException:
-            index.close()
-            os.unlink(index.path)
-            raise
-        return index
+        segments = batch.segments(batch.codes(model, silent), 0)
+        records = [loading.model_record(model), *(segment.to_record() for segment in segments)]
+        store = Store.create(path, records, batch.payload_rows(0), len(batch.ids))
+        return cls._opened(store, _copied(model, n_jobs), n_jobs)
 
     @classmethod
     def _opened(cls, store: Store, model: CMCQ, n_jobs: int | None) -> Self:
@@ -228,8 +224,11 @@ class Index:
         ------
         DuplicateId, InvalidInput, PayloadTooLarge
             Before anything is written.
-        ReadOnlyIndex, WriteRefused, StorageFull, StorageFailed
+        ReadOnlyIndex, WriteRefused, StorageFull
             Nothing was changed.
+        StorageFailed
+            The system failed to write. Nothing was changed, or, if only its last flush failed, everything;
+            this handle writes no more, and opening the index again tells.
         """
         values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
         values |= {"payloads": payloads, "groups": groups}
@@ -503,6 +502,11 @@ class Index:
             if place is None:
                 raise UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
         return [place for place in places if place is not None]
+
+
+def _copied(model: CMCQ, n_jobs: int | None) -> CMCQ:
+    copy: CMCQ = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=n_jobs)
+    return copy
 
 
 def _block(block: Any) -> dict[str, Any]:

@@ -101,12 +101,6 @@ class Session:
                 if outermost:
                     self._end()
 
-    def data_version(self) -> int:
-        """Give a number that changes when somebody else commits: one statement, so asking is cheap."""
-        with self.usable(), translated(self.path, writing=False):
-            (version,) = self.connection.execute("PRAGMA data_version").fetchone()
-            return int(version)
-
     def write(self, work: Callable[[CatalogueRow], CatalogueRow]) -> CatalogueRow:
         """Do all of `work` or nothing.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -24,6 +25,8 @@ from crossbyte.search.store_writing import Rewrite, write_change
 
 __all__ = ["Catalogue", "Change", "NewRecord", "PartHead", "Record", "Store"]
 
+_COARSEST_TIME = 2_500_000_000  # ns: some file systems know the time of a change to two seconds
+
 
 class Store:
     """One index file, opened; made by `create` or `open`, usable from many threads.
@@ -39,11 +42,17 @@ class Store:
         self.path = session.path
         self.writable = session.writable
         self._session = session
-        self._current = (-1, -1)  # file version and generation that were found to be current
+        self._current: tuple[int, ...] = ()  # state of the file, and a generation that is current in it
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], records: Sequence[NewRecord]) -> Store:
-        """Make a new file with these records, as its writer.
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        records: Sequence[NewRecord],
+        payloads: Iterable[tuple[int, int, bytes]] = (),
+        next_number: int = 0,
+    ) -> Store:
+        """Make a new file with these records and payloads in one transaction, as its writer.
 
         An empty file, as a killed creation leaves it, is taken over. If creation fails, no file is left.
 
@@ -51,6 +60,9 @@ class Store:
         ----------
         path : path-like
         records : sequence of NewRecord
+        payloads : iterable of (number, version, body)
+        next_number : int
+            The next document number to give.
 
         Returns
         -------
@@ -68,7 +80,7 @@ class Store:
             A record cannot be stored.
         """
         name = real_path(path)
-        connection, lock = create_database(name, records)
+        connection, lock = create_database(name, Change(records, payloads, next_number))
         return cls._opened(name, connection, lock)
 
     @classmethod
@@ -185,11 +197,19 @@ class Store:
             return [fetch_payload(self._session.connection, self.path, int(n), int(v)) for n, v in keys]
 
     def check_current(self, generation: int) -> None:
-        """Raise StaleReader if a compaction has passed this generation; cheap while nobody commits."""
-        seen = self._session.data_version(), generation
-        if seen != self._current:
-            with self._session.transaction() as row:
-                self._check_generation(row, generation)
+        """Raise StaleReader if a compaction has passed this generation; cheap while nobody writes."""
+        self._session.check_alive()
+        try:
+            status = os.stat(self.path)
+        except OSError:  # removed or renamed: the open file is still there to be read
+            status = os.stat_result((0,) * 10)
+        seen = status.st_ino, status.st_size, status.st_mtime_ns, generation
+        if seen == self._current:
+            return
+        with self._session.transaction() as row:
+            self._check_generation(row, generation)
+        # A time of change may only be trusted once it has passed: a write right now could bear the same.
+        if status.st_mtime_ns and time.time_ns() - status.st_mtime_ns > _COARSEST_TIME:
             self._current = seen
 
     def commit(self, change: Change) -> Catalogue:
@@ -211,8 +231,10 @@ class Store:
         WriteRefused
             After a fork or a failed commit, or when the file is no longer at the generation that this
             handle has seen last.
-        StorageFull, StorageFailed, IndexBusy
+        StorageFull, IndexBusy
             Nothing was changed.
+        StorageFailed
+            Nothing was changed, or, if only the last flush failed, everything; opening again tells.
         """
         rewrite = Rewrite(change.records, change.next_number, change.payloads, change.drop)
         return self._write(rewrite)
