@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbyte.errors import FilterError, InvalidInput
-from crossbyte.search.fields import KEYWORDS, field_parts, flatten, spell_field
-from crossbyte.search.filter_language import MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, parse_filter
-from crossbyte.search.filter_tree import (
+from crossbyte.search.filters.fields import KEYWORDS, field_parts, flatten, spell_field
+from crossbyte.search.filters.language import MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, parse_filter
+from crossbyte.search.filters.tree import (
     And,
     Between,
     Comparison,

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbyte.errors import InvalidInput, UnknownField
-from crossbyte.search.columns import Column, build_columns, join_columns
-from crossbyte.search.conditions import check_fields, evaluate, fields_of
-from crossbyte.search.fields import flatten
-from crossbyte.search.filter_language import parse_filter
-from crossbyte.search.filter_tree import (
+from crossbyte.search.filters.columns import Column, build_columns, join_columns
+from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
+from crossbyte.search.filters.fields import flatten
+from crossbyte.search.filters.language import parse_filter
+from crossbyte.search.filters.tree import (
     And,
     Between,
     Comparison,
@@ -472,7 +472,7 @@ def test_a_vocabulary_out_of_order_is_refused(n: int) -> None:
 
 @given(st.lists(st.text(alphabet="a\x00é", max_size=20), min_size=1), st.integers(0, 2**32))
 def test_the_order_of_many_texts_is_judged_as_python_does(found: list[str], seed: int) -> None:
-    from crossbyte.search import vocabulary as module
+    from crossbyte.search.filters import vocabulary as module
 
     shuffled = np.random.default_rng(seed).permutation(sorted({text.encode() for text in found})).tolist()
     for texts in (sorted(set(shuffled)), shuffled, sorted(shuffled + shuffled[:1])):

@@ -35,9 +35,9 @@ from crossbyte.errors import (
     StorageFull,
     WriteRefused,
 )
-from crossbyte.search import connection as connection_module
-from crossbyte.search import copying, failures, records
-from crossbyte.search.store import Catalogue, Change, NewRecord, Store
+from crossbyte.search.storage import connection as connection_module
+from crossbyte.search.storage import copying, failures, records
+from crossbyte.search.storage.store import Catalogue, Change, NewRecord, Store
 
 MODEL = NewRecord("model", {"name": "m", "numbers": [1, 2.5]}, {"model": b"the model"})
 Rows = list[tuple[int, int, bytes]]
@@ -450,7 +450,7 @@ def test_what_somebody_else_committed_is_not_built_upon(writer: Store) -> None:
 FORK = """
 import os, sys
 from crossbyte.errors import WriteRefused
-from crossbyte.search.store import Change, NewRecord, Store
+from crossbyte.search.storage.store import Change, NewRecord, Store
 
 path = sys.argv[1]
 store = Store.create(path, [NewRecord("model", {}, {})])
@@ -570,7 +570,7 @@ def test_a_full_disk_changes_nothing_and_writing_goes_on_after_opening_again(wri
 LIMITED = """
 import os, resource, sys
 from crossbyte.errors import StorageFailed, StorageFull, WriteRefused
-from crossbyte.search.store import Change, NewRecord, Store
+from crossbyte.search.storage.store import Change, NewRecord, Store
 
 path = sys.argv[1]
 store = Store.create(path, [NewRecord("model", {}, {})])
@@ -614,7 +614,7 @@ def test_a_system_that_stops_writing_half_way_loses_nothing(path: str) -> None:
 READ_ONLY = """
 import os, sys
 from crossbyte.errors import ReadOnlyIndex
-from crossbyte.search.store import NewRecord, Store
+from crossbyte.search.storage.store import NewRecord, Store
 
 folder = sys.argv[1]
 if os.getuid() == 0:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossbyte.errors import StorageFailed, StorageFull
-from crossbyte.search import connection, copying, creation, store, store_writing
 from crossbyte.search.index import Index
+from crossbyte.search.storage import connection, copying, creation, store
+from crossbyte.search.storage import writing as store_writing
 
 from .workloads import Session
 

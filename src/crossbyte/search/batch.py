@@ -15,7 +15,7 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.strict_json import canonical_json, plain_json
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.search.bits import pack_bits
-from crossbyte.search.columns import build_columns
+from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Groups, Segment

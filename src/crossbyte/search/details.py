@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from crossbyte.errors import FilterError
 from crossbyte.model.strict_json import parse_json
 from crossbyte.search.bits import Words, pack_bits
-from crossbyte.search.columns import Column, join_columns
-from crossbyte.search.conditions import check_fields, evaluate, fields_of
-from crossbyte.search.filter_language import parse_filter
-from crossbyte.search.filter_tree import Condition
+from crossbyte.search.filters.columns import Column, join_columns
+from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
+from crossbyte.search.filters.language import parse_filter
+from crossbyte.search.filters.tree import Condition
 from crossbyte.search.segment import Groups, column_part, understood
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Place, Snapshot
-from crossbyte.search.store import Record, Store
+from crossbyte.search.storage.store import Record, Store
 
 __all__ = ["Details"]
 

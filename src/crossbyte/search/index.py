@@ -18,15 +18,15 @@ from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import loading
 from crossbyte.search.asking import Request
 from crossbyte.search.batch import Batch, check_payloads
-from crossbyte.search.columns import build_columns
 from crossbyte.search.compaction import compact_segments, payload_rows
 from crossbyte.search.details import Details
+from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id, check_ids
 from crossbyte.search.measuring import measure
 from crossbyte.search.segment import Segment, column_part
 from crossbyte.search.snapshot import Place, Snapshot
-from crossbyte.search.store import Change, NewRecord, Store
+from crossbyte.search.storage.store import Change, NewRecord, Store
 from crossbyte.validation import check_choice
 
 __all__ = ["Index"]

@@ -7,13 +7,13 @@ import numpy as np
 from crossbyte.errors import WrongModel
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.bits import unpack_bits
-from crossbyte.search.checksum import part_checksum
 from crossbyte.search.details import Details
-from crossbyte.search.failures import damaged
 from crossbyte.search.segment import Segment
 from crossbyte.search.shelf import Quantizers
 from crossbyte.search.snapshot import Snapshot
-from crossbyte.search.store import NewRecord, Record, Store
+from crossbyte.search.storage.checksum import part_checksum
+from crossbyte.search.storage.failures import damaged
+from crossbyte.search.storage.store import NewRecord, Record, Store
 
 __all__ = ["check_details", "load_model", "load_next", "load_snapshot", "model_record", "quantizers_of"]
 

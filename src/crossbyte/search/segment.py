@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
 from crossbyte.search.bits import Words, pack_bits
-from crossbyte.search.columns import Column
-from crossbyte.search.failures import damaged
+from crossbyte.search.filters.columns import Column
 from crossbyte.search.ids import Id, PackedIds
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.store import NewRecord, Record, Store
+from crossbyte.search.storage.failures import damaged
+from crossbyte.search.storage.store import NewRecord, Record, Store
 
 __all__ = ["CODINGS", "SIDES", "Groups", "Segment", "column_part", "understood"]
 

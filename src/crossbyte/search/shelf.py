@@ -18,7 +18,7 @@ from crossbyte.search.bits import Words, clear_bits, count_bits, pack_bits, unpa
 from crossbyte.search.ids import PackedIds
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Segment
-from crossbyte.search.store import Record
+from crossbyte.search.storage.store import Record
 
 __all__ = ["Shelf", "SegmentRows"]
 

@@ -22,7 +22,7 @@ from crossbyte.search.lookup import Lookup
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import SIDES, Segment, understood
 from crossbyte.search.shelf import Quantizers, Shelf
-from crossbyte.search.store import Catalogue, Record, Store
+from crossbyte.search.storage.store import Catalogue, Record, Store
 
 __all__ = ["Place", "Snapshot", "Update"]
 

@@ -14,7 +14,7 @@ import os
 import sqlite3
 
 from crossbyte.errors import ForeignIndexFile, NewerIndexFile
-from crossbyte.search.failures import damaged, foreign
+from crossbyte.search.storage.failures import damaged, foreign
 
 __all__ = ["APPLICATION", "FORMAT", "check_database", "refuse_empty", "write_schema"]
 

@@ -13,7 +13,7 @@
                | field IS [NOT] NULL
     literal    = number | 'text' | "text" | TRUE | FALSE
 
-The rules of evaluation are in `crossbyte.search.conditions` and, for users, in ``docs/filters.md``.
+The rules of evaluation are in `crossbyte.search.filters.conditions` and, for users, in ``docs/filters.md``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from crossbyte.errors import FilterError
-from crossbyte.search.fields import PART, field_parts, is_keyword, spell_field
-from crossbyte.search.filter_tree import (
+from crossbyte.search.filters.fields import PART, field_parts, is_keyword, spell_field
+from crossbyte.search.filters.tree import (
     And,
     Between,
     Comparison,

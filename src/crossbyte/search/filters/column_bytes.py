@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.column_parts import FLOATS, INTEGERS, Part, ascending
-from crossbyte.search.vocabulary import Vocabulary
+from crossbyte.search.filters.column_parts import FLOATS, INTEGERS, Part, ascending
+from crossbyte.search.filters.vocabulary import Vocabulary
 
 __all__ = ["column_from_bytes", "column_to_bytes", "nulls"]
 

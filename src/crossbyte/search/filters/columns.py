@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
-from crossbyte.search.column_bytes import column_from_bytes, column_to_bytes, nulls
-from crossbyte.search.column_parts import Part, all_rows, canonical_part, settled_numbers
-from crossbyte.search.fields import Scalar, flatten
-from crossbyte.search.filter_tree import exact_number
-from crossbyte.search.vocabulary import Vocabulary, merged_vocabulary, utf8
+from crossbyte.search.filters.column_bytes import column_from_bytes, column_to_bytes, nulls
+from crossbyte.search.filters.column_parts import Part, all_rows, canonical_part, settled_numbers
+from crossbyte.search.filters.fields import Scalar, flatten
+from crossbyte.search.filters.tree import exact_number
+from crossbyte.search.filters.vocabulary import Vocabulary, merged_vocabulary, utf8
 
 __all__ = ["Column", "build_columns", "join_columns"]
 

@@ -7,12 +7,12 @@ import sqlite3
 from contextlib import closing, suppress
 
 from crossbyte.errors import IndexExists, IndexFileError
-from crossbyte.search.connection import JOURNAL, connect, create_empty
-from crossbyte.search.failures import translated
-from crossbyte.search.lock import WriterLock
-from crossbyte.search.records import Change
-from crossbyte.search.schema import write_schema
-from crossbyte.search.store_writing import NOTHING, Rewrite, write_change
+from crossbyte.search.storage.connection import JOURNAL, connect, create_empty
+from crossbyte.search.storage.failures import translated
+from crossbyte.search.storage.lock import WriterLock
+from crossbyte.search.storage.records import Change
+from crossbyte.search.storage.schema import write_schema
+from crossbyte.search.storage.writing import NOTHING, Rewrite, write_change
 
 __all__ = ["create_database"]
 

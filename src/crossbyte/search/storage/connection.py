@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from crossbyte.errors import IndexExists, InvalidInput, StorageFailed
-from crossbyte.search.failures import foreign, translated, translated_system
-from crossbyte.search.records import MAX_PIECE_BYTES
-from crossbyte.search.schema import APPLICATION, refuse_empty
+from crossbyte.search.storage.failures import foreign, translated, translated_system
+from crossbyte.search.storage.records import MAX_PIECE_BYTES
+from crossbyte.search.storage.schema import APPLICATION, refuse_empty
 
 __all__ = ["JOURNAL", "check_file", "connect", "create_empty", "real_path"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from io import BytesIO
 
 from crossbyte.errors import StaleReader
-from crossbyte.search.checksum import (
+from crossbyte.search.storage.checksum import (
     EMPTY_DIGEST,
     catalogue_checksum,
     extend_digest,
@@ -15,8 +15,8 @@ from crossbyte.search.checksum import (
     payload_checksum,
     record_checksum,
 )
-from crossbyte.search.failures import damaged
-from crossbyte.search.records import (
+from crossbyte.search.storage.failures import damaged
+from crossbyte.search.storage.records import (
     MAX_HEAD_BYTES,
     PIECES_PER_RECORD,
     Catalogue,

@@ -10,8 +10,8 @@ import numpy as np
 
 from crossbyte.errors import InvalidInput
 from crossbyte.model.strict_json import canonical_json, parse_json, plain_json
-from crossbyte.search.checksum import part_checksum
-from crossbyte.search.failures import damaged
+from crossbyte.search.storage.checksum import part_checksum
+from crossbyte.search.storage.failures import damaged
 
 __all__ = [
     "MAX_HEAD_BYTES",

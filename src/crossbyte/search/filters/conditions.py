@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import UnknownField
-from crossbyte.search.column_parts import Part
-from crossbyte.search.columns import Column
-from crossbyte.search.filter_tree import (
+from crossbyte.search.filters.column_parts import Part
+from crossbyte.search.filters.columns import Column
+from crossbyte.search.filters.tree import (
     And,
     Between,
     Comparison,
@@ -31,7 +31,7 @@ from crossbyte.search.filter_tree import (
     Member,
     Not,
 )
-from crossbyte.search.vocabulary import Vocabulary, like_pattern
+from crossbyte.search.filters.vocabulary import Vocabulary, like_pattern
 
 __all__ = ["check_fields", "evaluate", "fields_of"]
 
@@ -79,7 +79,7 @@ def fields_of(condition: Condition) -> set[str]:
     Returns
     -------
     set of str
-        As `crossbyte.search.fields.spell_field` spells them.
+        As `crossbyte.search.filters.fields.spell_field` spells them.
     """
     return {leaf.field for leaf in _leaves(condition)}
 

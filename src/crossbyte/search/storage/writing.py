@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from operator import index
 
 from crossbyte.errors import InvalidInput
-from crossbyte.search import records as limits
-from crossbyte.search.checksum import (
+from crossbyte.search.storage import records as limits
+from crossbyte.search.storage.checksum import (
     EMPTY_DIGEST,
     catalogue_checksum,
     extend_digest,
     payload_checksum,
     record_checksum,
 )
-from crossbyte.search.failures import damaged
-from crossbyte.search.records import (
+from crossbyte.search.storage.failures import damaged
+from crossbyte.search.storage.reading import fetch_payload, fetch_records
+from crossbyte.search.storage.records import (
     PIECES_PER_RECORD,
     Catalogue,
     CatalogueRow,
@@ -25,7 +26,6 @@ from crossbyte.search.records import (
     as_bytes,
     head_of,
 )
-from crossbyte.search.store_reading import fetch_payload, fetch_records
 
 __all__ = ["NOTHING", "Rewrite", "write_change"]
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from crossbyte.errors import IndexLocked, StorageFailed
-from crossbyte.search.failures import translated_system
+from crossbyte.search.storage.failures import translated_system
 
 __all__ = ["WriterLock"]
 

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from crossbyte.errors import StaleReader
-from crossbyte.search.connection import check_file, connect, real_path
-from crossbyte.search.copying import copy_database, verify_database
-from crossbyte.search.creation import create_database
-from crossbyte.search.failures import translated
-from crossbyte.search.lock import WriterLock
-from crossbyte.search.records import Catalogue, CatalogueRow, Change, NewRecord, PartHead, Record
-from crossbyte.search.session import Session
-from crossbyte.search.store_reading import fetch_part, fetch_payload, fetch_records
-from crossbyte.search.store_writing import Rewrite, write_change
+from crossbyte.search.storage.connection import check_file, connect, real_path
+from crossbyte.search.storage.copying import copy_database, verify_database
+from crossbyte.search.storage.creation import create_database
+from crossbyte.search.storage.failures import translated
+from crossbyte.search.storage.lock import WriterLock
+from crossbyte.search.storage.reading import fetch_part, fetch_payload, fetch_records
+from crossbyte.search.storage.records import Catalogue, CatalogueRow, Change, NewRecord, PartHead, Record
+from crossbyte.search.storage.session import Session
+from crossbyte.search.storage.writing import Rewrite, write_change
 
 __all__ = ["Catalogue", "Change", "NewRecord", "PartHead", "Record", "Store"]
 

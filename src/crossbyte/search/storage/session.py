@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StorageFailed, StorageFull, WriteRefused
-from crossbyte.search.failures import primary_code, translated
-from crossbyte.search.lock import WriterLock
-from crossbyte.search.records import CatalogueRow
-from crossbyte.search.schema import check_database
-from crossbyte.search.store_reading import fetch_catalogue
+from crossbyte.search.storage.failures import primary_code, translated
+from crossbyte.search.storage.lock import WriterLock
+from crossbyte.search.storage.reading import fetch_catalogue
+from crossbyte.search.storage.records import CatalogueRow
+from crossbyte.search.storage.schema import check_database
 
 __all__ = ["Session"]
 

@@ -7,11 +7,11 @@ import os
 from contextlib import closing, suppress
 
 from crossbyte.errors import IndexExists
-from crossbyte.search.connection import JOURNAL, connect, create_empty
-from crossbyte.search.failures import translated, translated_system
-from crossbyte.search.lock import WriterLock
-from crossbyte.search.schema import check_database
-from crossbyte.search.store_reading import fetch_catalogue, verify_contents
+from crossbyte.search.storage.connection import JOURNAL, connect, create_empty
+from crossbyte.search.storage.failures import translated, translated_system
+from crossbyte.search.storage.lock import WriterLock
+from crossbyte.search.storage.reading import fetch_catalogue, verify_contents
+from crossbyte.search.storage.schema import check_database
 
 __all__ = ["copy_database", "refuse_taken", "verify_database"]
 

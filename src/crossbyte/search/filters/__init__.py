@@ -1,0 +1,1 @@
+"""Filters over payloads: their language, typed columns, and which documents they allow."""
