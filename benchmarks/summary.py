@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks.tables import RESULTS
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-START, END = "<!-- figures -->", "<!-- /figures -->"
+MARKS = ("figures", "speeds")
 
 
 class Line(NamedTuple):
@@ -56,28 +56,77 @@ LINES = (
 )
 
 
+class Speed(NamedTuple):
+    """One line of the table of speeds: what it says, and where its figures are, one per system."""
+
+    text: str
+    benchmark: str
+    systems: tuple[str, ...]
+    score: str
+    form: str = "{:.1f} ×"
+
+
+def _beside(setting: str, kind: str, releases: tuple[str, ...] = ("1.9.0", "1.15.1")) -> Speed:
+    text = f"{setting}: time of FAISS {' / '.join(releases)} {kind} over ours"
+    systems = tuple(f"FAISS {release} {kind}" for release in releases)
+    return Speed(text, "search", systems, f"{setting}: times crossbyte's")
+
+
+SPEEDS = (
+    *(_beside("M=8, batch of 100", kind) for kind in ("IndexPQ", "PQFastScan", "additive")),
+    *(_beside("M=8, one query at a time", kind) for kind in ("IndexPQ", "PQFastScan")),
+    Speed(
+        "10M items, one query: over reading the codes",
+        "large",
+        ("crossbyte, one query",),
+        "times one reading",
+    ),
+    Speed("10M items, batch of 100: 2 threads over 1", "large", ("2 threads",), "times as fast as 1"),
+    Speed(
+        "filter of 10 %, first time",
+        "filters",
+        ("an integer",),
+        "first evaluation of year >= 2022, ms",
+        "{:.0f} ms",
+    ),
+    Speed("adding texts, 2 cores", "adding", ("crossbyte, texts",), "rows per second", "{:,.0f} rows/s"),
+)
+
+
 def main() -> None:
     """Replace what stands between the marks."""
     text = README.read_text()
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
-    README.write_text(before + START + "\n" + table() + END + after)
+    for mark, written in zip(MARKS, (table(), speeds()), strict=True):
+        start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+        before, rest = text.split(start)
+        text = before + start + "\n" + written + end + rest.split(end)[1]
+    README.write_text(text)
+
+
+def speeds() -> str:
+    """The table of speeds in Markdown."""
+    rows = ["| 1M items, k=100, 1 thread, if nothing else is said | measured | command |", "|---|---|---|"]
+    for line in SPEEDS:
+        found = [_entry(line.benchmark, system, line.score)["mean"] for system in line.systems]
+        figures = " / ".join(map(line.form.format, found))
+        rows.append(f"| {line.text} | {figures} | `python -m benchmarks.{line.benchmark}` |")
+    return "\n".join(rows) + "\n"
 
 
 def table() -> str:
     """The table in Markdown."""
     rows = ["| what | I→T | T→I | chance | command |", "|---|---|---|---|---|"]
     for line in LINES:
-        found = [_measurement(line, score) for score in line.scores]
+        found = [_entry(line.benchmark, line.system, score) for score in line.scores]
         cells = [_cell(one) for one in found] if len(found) == 2 else ["–", _cell(found[0])]
         command = f"`python -m benchmarks.{line.benchmark}`"
         rows.append(f"| {line.text} | {' | '.join(cells)} | {found[0]['chance']:.3f} | {command} |")
     return "\n".join(rows) + "\n"
 
 
-def _measurement(line: Line, score: str) -> dict[str, Any]:
-    entries = json.loads((RESULTS / f"{line.benchmark}.json").read_text())["measurements"]
-    (found,) = (one for one in entries if (one["system"], one["score"]) == (line.system, score))
+def _entry(benchmark: str, system: str, score: str) -> dict[str, Any]:
+    entries = json.loads((RESULTS / f"{benchmark}.json").read_text())["measurements"]
+    (found,) = (one for one in entries if (one["system"], one["score"]) == (system, score))
     return dict(found)
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from crossbyte.arrays import Codes, Float32
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.choosing import Rescore, answer, first_of_groups, rank_groups, rescored
+from crossbyte.search.choosing import Rescore, answers, first_of_groups, rank_groups, rescored
 from crossbyte.search.details import Details
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import check_id
@@ -81,10 +81,12 @@ class Request(NamedTuple):
         """Search, one answer per query."""
         hits: dict[int, Hits] = {}
         for asked in self.asked:
-            for place, ranking in zip(asked.places, self._rankings(details, asked, n_threads), strict=True):
-                if self.rescore is not None:
-                    ranking = self._refined(details, place, ranking, payloads)
-                hits[place] = answer(details, ranking, payloads)
+            rankings = self._rankings(details, asked, n_threads)
+            if self.rescore is not None:
+                found = zip(asked.places, rankings, strict=True)
+                rankings = [self._refined(details, place, ranking, payloads) for place, ranking in found]
+            if rankings:
+                hits |= dict(zip(asked.places, answers(details, rankings, payloads), strict=True))
         return [hits[place] for place in sorted(hits)]
 
     def _rankings(self, details: Details, asked: Asked, n_threads: int) -> list[Ranking]:
@@ -104,7 +106,7 @@ class Request(NamedTuple):
 
     def _refined(self, details: Details, number: int, ranking: Ranking, payloads: bool) -> Ranking:
         assert self.rescore is not None
-        finer = rescored(number, self.rescore, ranking, answer(details, ranking, payloads))
+        finer = rescored(number, self.rescore, ranking, answers(details, [ranking], payloads)[0])
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         return (first_of_groups(details, near) if self.distinct else near).take(slice(self.k))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
 from crossbyte.search.segment import CODINGS
 from crossbyte.search.snapshot import Place
 
-__all__ = ["Rescore", "answer", "rank_groups", "rescored"]
+__all__ = ["Rescore", "answers", "rank_groups", "rescored"]
 
 Rescore = Callable[[int, Hits], Any]
 """Given the number of a query and its candidates: the distances that count, one per candidate."""
@@ -83,13 +83,20 @@ def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) 
     return changed.ordered(len(candidates))
 
 
-def answer(details: Details, ranking: Ranking, payloads: bool) -> Hits:
-    """Give the ranked documents as a user knows them."""
-    ids = resolve_ids(details.snapshot, ranking)
-    if not payloads:
-        return Hits(ids, ranking.distances, ranking.numbers)
-    places = [
-        Place(CODINGS[coding], row)
-        for coding, row in zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
-    ]
-    return Hits(ids, ranking.distances, ranking.numbers, details.payloads(places))
+def answers(details: Details, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+    """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
+    whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+    ids = resolve_ids(details.snapshot, whole)
+    bodies = details.payloads(_places(whole)) if payloads else None
+    hits, start = [], 0
+    for ranking in rankings:
+        rows = slice(start, start + len(ranking.rows))
+        own = None if bodies is None else bodies[rows]
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own))
+        start = rows.stop
+    return hits
+
+
+def _places(ranking: Ranking) -> list[Place]:
+    pairs = zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
+    return [Place(CODINGS[coding], row) for coding, row in pairs]
