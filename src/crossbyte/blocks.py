@@ -36,8 +36,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def row_blocks(n_rows: int, size: int = BLOCK_ROWS) -> list[slice]:
+def row_blocks(n_rows: int, size: int | None = None) -> list[slice]:
     """Cut ``n_rows`` rows into the canonical blocks; another size only where rows are independent."""
+    size = size or BLOCK_ROWS
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
@@ -190,12 +191,13 @@ class Workers:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
         return self._pool
 
-    def each(self, function: Callable[[slice], object], n_rows: int, size: int = BLOCK_ROWS) -> None:
-        """Call ``function(block)`` for every canonical block of ``n_rows`` rows."""
-        if 0 < n_rows <= size:  # a single query, as often as not: no need for a queue
-            function(slice(0, n_rows))
+    def each(self, function: Callable[[slice], object], n_rows: int, size: int | None = None) -> None:
+        """Call ``function(block)`` for every canonical block of ``n_rows`` rows, or those of another size."""
+        blocks = row_blocks(n_rows, size)
+        if len(blocks) == 1:  # a single query, as often as not: no need for a queue
+            function(blocks[0])
             return
-        for _ in self.map(function, row_blocks(n_rows, size)):
+        for _ in self.map(function, blocks):
             pass
 
     def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crossbyte.blocks import available_cores
-from crossbyte.errors import DuplicateId, InvalidInput, ReadOnlyIndex, UnknownId
+from crossbyte.errors import InvalidInput
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
-from crossbyte.search import loading
+from crossbyte.search import changes, loading
 from crossbyte.search.asking import Request
 from crossbyte.search.batch import Batch, check_payloads
-from crossbyte.search.compaction import compact_segments, payload_rows
 from crossbyte.search.details import Details
-from crossbyte.search.filters.columns import build_columns
+from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id, check_ids
 from crossbyte.search.measuring import measure
-from crossbyte.search.segment import Segment, column_part
-from crossbyte.search.snapshot import Place, Snapshot
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.search.storage.store import Store
 from crossbyte.validation import check_choice
 
 __all__ = ["Index"]
@@ -40,20 +33,25 @@ class Index:
     Everything that a call writes is on the disk when it returns, or nothing of it is in the file. A handle
     sees one committed generation: its own writes at once, those of others after :meth:`refresh`. Searches
     may run in many threads.
-
-    Attributes
-    ----------
-    path : str
-    model : CMCQ
-        The model inside the file.
     """
 
-    def __init__(self, store: Store, model: CMCQ, n_jobs: int | None) -> None:
-        self.path, self.model = store.path, model
-        self._store, self._n_jobs = store, n_jobs
-        self._writing = threading.RLock()
-        quantizers = loading.quantizers_of(model)
-        self._details = Details(loading.load_snapshot(store, quantizers, n_jobs), store)
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @property
+    def path(self) -> str:
+        """The real path of the file."""
+        return self._handle.path
+
+    @property
+    def model(self) -> CMCQ:
+        """The model inside the file."""
+        return self._handle.model
+
+    @property
+    def generation(self) -> int:
+        """The commit that this handle sees."""
+        return self._handle.generation
 
     # Opening and closing
 
@@ -77,7 +75,7 @@ class Index:
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
         own = _copied(model, n_jobs)
-        return cls._opened(Store.create(path, [loading.model_record(model)]), own, n_jobs)
+        return cls(Handle.of(Store.create(path, [loading.model_record(model)]), own, n_jobs))
 
     @classmethod
     def open(
@@ -113,7 +111,7 @@ class Index:
         except BaseException:
             store.close()
             raise
-        return cls._opened(store, own, n_jobs)
+        return cls(Handle.of(store, own, n_jobs))
 
     @classmethod
     def from_training(
@@ -143,19 +141,11 @@ class Index:
         segments = batch.segments(batch.codes(model, silent), 0)
         records = [loading.model_record(model), *(segment.to_record() for segment in segments)]
         store = Store.create(path, records, batch.payload_rows(0), len(batch.ids))
-        return cls._opened(store, _copied(model, n_jobs), n_jobs)
-
-    @classmethod
-    def _opened(cls, store: Store, model: CMCQ, n_jobs: int | None) -> Self:
-        try:
-            return cls(store, model, n_jobs)
-        except BaseException:
-            store.close()
-            raise
+        return cls(Handle.of(store, _copied(model, n_jobs), n_jobs))
 
     def close(self) -> None:
         """Close the file; a writer gives up its place. May be called again."""
-        self._store.close()
+        self._handle.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,22 +155,9 @@ class Index:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Index({self.path!r}, {len(self)} documents, generation {self.generation})"
-
-    @property
-    def generation(self) -> int:
-        """The commit that this handle sees."""
-        return self._details.snapshot.generation
-
     def refresh(self) -> bool:
         """See what others have committed; returns whether there was anything new."""
-        with self._writing:
-            old = self._details.snapshot
-            new = loading.load_next(old, self._store)
-            if new is not old:
-                self._details = Details(new, self._store)
-            return new is not old
+        return self._handle.refresh()
 
     # Writing
 
@@ -232,7 +209,7 @@ class Index:
         """
         values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
         values |= {"payloads": payloads, "groups": groups}
-        return self._add_all(ids, values, callback or silent, replacing=False)
+        return changes.add_all(self._handle, ids, values, callback or silent, replacing=False)
 
     def upsert(
         self,
@@ -252,30 +229,12 @@ class Index:
         """
         values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
         values |= {"payloads": payloads, "groups": groups}
-        return self._add_all(ids, values, callback or silent, replacing=True)
+        return changes.add_all(self._handle, ids, values, callback or silent, replacing=True)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
         names = check_ids(ids)
-        checked = check_payloads(payloads, len(names))
-        with self._writing:
-            snapshot = self._latest()
-            numbers = _numbers(snapshot, self._known(snapshot, names))
-            versions = [
-                snapshot.updates[n].version + 1 if n in snapshot.updates else 1 for n in numbers.tolist()
-            ]
-            columns = build_columns(checked.objects, len(names))
-            document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
-            parts: dict[str, Any] = {
-                "numbers": numbers.astype("<i8"),
-                "present": checked.present().view(np.uint8),
-            }
-            parts |= {column_part(field): column.to_bytes() for field, column in columns.items()}
-            rows = zip(numbers.tolist(), versions, checked.bodies, strict=True)
-            bodies = ((number, version, body) for number, version, body in rows if body is not None)
-            if names:
-                self._commit([NewRecord("updates", document, parts)], (), bodies)
-        return len(names)
+        return changes.update_payloads(self._handle, names, check_payloads(payloads, len(names)))
 
     def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
         """Delete documents; returns how many.
@@ -285,45 +244,32 @@ class Index:
         UnknownId
             An id is not there (unless ``missing_ok``); nothing was deleted.
         """
-        names = check_ids(ids)
-        with self._writing:
-            snapshot = self._latest()
-            found = snapshot.find(names) if missing_ok else self._known(snapshot, names)
-            numbers = _numbers(snapshot, [place for place in found if place is not None])
-            if len(numbers):
-                self._commit([_deletions(numbers)], (), ())
-        return len(numbers)
+        return changes.delete(self._handle, check_ids(ids), missing_ok=missing_ok)
 
     def compact(self) -> None:
         """Forget deleted documents and old payloads, and make the file small; numbers stay.
 
         Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
         """
-        with self._writing:
-            details = Details(self._latest(), self._store)
-            snapshot = details.snapshot
-            segments = compact_segments(details, len(self.model.image_codebooks_))
-            records = [segment.to_record() for segment in segments]
-            with self._store.reading():
-                old = [record.number for record in self._store.records() if record.kind != "model"]
-            dead, renamed = payload_rows(snapshot)
-            self._store.replace(old, records, dead, renamed, snapshot.catalogue.next_number)
-            self.refresh()
+        changes.compact(self._handle)
 
     # Reading
 
+    def __repr__(self) -> str:
+        return f"Index({self.path!r}, {len(self)} documents, generation {self.generation})"
+
     def __len__(self) -> int:
-        return len(self._details.snapshot)
+        return len(self._handle.details.snapshot)
 
     def __contains__(self, id: object) -> bool:
         try:
-            return self._current().snapshot.find([check_id(id)])[0] is not None
+            return self._handle.current().snapshot.find([check_id(id)])[0] is not None
         except InvalidInput:
             return False
 
     def ids(self) -> list[Id]:
         """All ids in the order of the documents' numbers."""
-        snapshot = self._current().snapshot
+        snapshot = self._handle.current().snapshot
         found = [
             pair
             for shelf in snapshot.shelves.values()
@@ -335,7 +281,7 @@ class Index:
 
     def get(self, id: Id) -> Document | None:
         """Give a document, or None if there is none of this id."""
-        details = self._current()
+        details = self._handle.current()
         snapshot = details.snapshot
         place = snapshot.find([check_id(id)])[0]
         if place is None:
@@ -401,7 +347,7 @@ class Index:
         list of Hits
             One per query.
         """
-        details = self._current()
+        details = self._handle.current()
         request = Request.check(
             self.model,
             details,
@@ -416,116 +362,23 @@ class Index:
             rescore,
             candidates,
         )
-        return request.answers(details, bool(payloads), self._threads())
+        return request.answers(details, bool(payloads), self._handle.n_threads)
 
     def stats(self) -> dict[str, Any]:
         """Say how many documents there are, and their bytes on disk and in memory, by part and per item."""
-        return measure(self._current())
+        return measure(self._handle.current())
 
     def verify(self) -> None:
         """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
-        self._store.verify()
-        newest = loading.load_next(self._details.snapshot, self._store)
-        loading.check_details(Details(newest, self._store))
+        self._handle.store.verify()
+        newest = loading.load_next(self._handle.details.snapshot, self._handle.store)
+        loading.check_details(Details(newest, self._handle.store))
 
     def backup(self, path: Path) -> None:
         """Copy the index as it is in the file now, safely beside a writer; nothing may be at ``path`` yet."""
-        self._store.backup(path)
-
-    # Inside
-
-    def _threads(self) -> int:
-        return available_cores() if self._n_jobs is None or self._n_jobs < 0 else max(1, self._n_jobs)
-
-    def _current(self) -> Details:
-        """What this handle sees, if no compaction has passed it."""
-        details = self._details
-        self._store.check_current(details.snapshot.generation)
-        if details.snapshot.added or details.snapshot.deleted:
-            with self._writing:
-                details = self._details = Details(self._details.snapshot.settle(), self._store)
-        return details
-
-    def _latest(self) -> Snapshot:
-        """What the next write builds on; a write whose end was interrupted may not have been seen yet."""
-        if not self._store.writable:
-            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
-        self.refresh()
-        return self._details.snapshot
-
-    def _add_all(
-        self, ids: Any, values: dict[str, Any], callback: ProgressCallback, *, replacing: bool
-    ) -> int:
-        if not isinstance(ids, Iterator):
-            return self._add(Batch.check(self.model, ids, **values), callback, replacing=replacing)
-        if any(value is not None for value in values.values()):
-            raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
-        return sum(
-            self._add(Batch.check(self.model, **_block(block)), callback, replacing=replacing)
-            for block in ids
-        )
-
-    def _add(self, batch: Batch, callback: ProgressCallback, *, replacing: bool) -> int:
-        with self._writing:
-            snapshot = self._latest()
-            places = [place for place in snapshot.find(batch.ids) if place is not None]
-            if places and not replacing:
-                known = next(i for i, p in zip(batch.ids, snapshot.find(batch.ids), strict=True) if p)
-                raise DuplicateId(f"{self.path}: id {known!r} is there already; use upsert() to replace it")
-            codes = batch.codes(self.model, callback)
-            first = snapshot.catalogue.next_number
-            segments = list(batch.segments(codes, first))
-            records = [_deletions(_numbers(snapshot, places))] if places else []
-            if segments:
-                self._commit(records, segments, batch.payload_rows(first), first + len(batch.ids))
-        return len(batch.ids)
-
-    def _commit(
-        self,
-        records: list[NewRecord],
-        segments: Sequence[Segment],
-        payloads: Any,
-        next_number: int | None = None,
-    ) -> None:
-        snapshot = self._details.snapshot
-        written = [*records, *(segment.to_record() for segment in segments)]
-        number = snapshot.catalogue.next_number if next_number is None else next_number
-        catalogue = self._store.commit(Change(written, payloads, number))
-        with self._store.reading():
-            known = self._store.records(after=snapshot.last_record)
-            following = snapshot.next(catalogue, known, segments, self._store)
-        self._details = Details(following, self._store)
-
-    def _known(self, snapshot: Snapshot, names: list[Id]) -> list[Place]:
-        places = snapshot.find(names)
-        for name, place in zip(names, places, strict=True):
-            if place is None:
-                raise UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
-        return [place for place in places if place is not None]
+        self._handle.store.backup(path)
 
 
 def _copied(model: CMCQ, n_jobs: int | None) -> CMCQ:
     copy: CMCQ = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=n_jobs)
     return copy
-
-
-def _block(block: Any) -> dict[str, Any]:
-    known = {"ids", "images", "texts", "image_codes", "text_codes", "payloads", "groups"}
-    if not isinstance(block, dict) or "ids" not in block or not set(block) <= known:
-        raise InvalidInput(
-            f"expected blocks with 'ids' and any of {', '.join(sorted(known))}, got {block!r:.200}"
-        )
-    return block
-
-
-def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:
-    """Numbers of the documents at these places, in their order."""
-    numbers = np.empty(len(places), dtype=np.int64)
-    for coding in {place.coding for place in places}:
-        mine = [i for i, place in enumerate(places) if place.coding == coding]
-        numbers[mine] = snapshot.shelves[coding].numbers[np.array([places[i].row for i in mine])]
-    return numbers
-
-
-def _deletions(numbers: NDArray[np.int64]) -> NewRecord:
-    return NewRecord("deletions", {}, {"numbers": np.sort(numbers).astype("<i8")})

@@ -1,0 +1,135 @@
+"""What each verb that writes puts into a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
+from crossbyte.progress import ProgressCallback
+from crossbyte.search.batch import Batch, Payloads
+from crossbyte.search.compaction import compact_segments, payload_rows
+from crossbyte.search.details import Details
+from crossbyte.search.filters.columns import build_columns
+from crossbyte.search.handle import Handle
+from crossbyte.search.ids import Id
+from crossbyte.search.segment import column_part
+from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.search.storage.store import NewRecord
+
+__all__ = ["add_all", "compact", "delete", "update_payloads"]
+
+
+def add_all(
+    handle: Handle, ids: Any, values: dict[str, Any], callback: ProgressCallback, *, replacing: bool
+) -> int:
+    """Add documents, or blocks of them one commit after the other; returns how many."""
+    if not isinstance(ids, Iterator):
+        return _add(handle, Batch.check(handle.model, ids, **values), callback, replacing)
+    if any(value is not None for value in values.values()):
+        raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
+    batches = (Batch.check(handle.model, **_block(block)) for block in ids)
+    return sum(_add(handle, batch, callback, replacing) for batch in batches)
+
+
+def _add(handle: Handle, batch: Batch, callback: ProgressCallback, replacing: bool) -> int:
+    with handle.writing:
+        snapshot = handle.latest()
+        found = snapshot.find(batch.ids)
+        if not replacing:
+            _refuse_known(handle, batch.ids, found)
+        codes = batch.codes(handle.model, callback)
+        first = snapshot.catalogue.next_number
+        segments = list(batch.segments(codes, first))
+        places = [place for place in found if place is not None]
+        records = [_deletions(_numbers(snapshot, places))] if places else []
+        if segments:
+            handle.commit(records, segments, batch.payload_rows(first), first + len(batch.ids))
+    return len(batch.ids)
+
+
+def update_payloads(handle: Handle, names: list[Id], payloads: Payloads) -> int:
+    """Write new versions of payloads, and the columns of their documents; returns how many."""
+    with handle.writing:
+        snapshot = handle.latest()
+        numbers = _numbers(snapshot, _known(handle, snapshot, names))
+        columns = build_columns(payloads.objects, len(names))
+        document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
+        parts: dict[str, Any] = {column_part(field): column.to_bytes() for field, column in columns.items()}
+        parts |= {"numbers": numbers.astype("<i8"), "present": payloads.present().view(np.uint8)}
+        if names:
+            rows = _versions(snapshot, numbers, payloads)
+            handle.commit([NewRecord("updates", document, parts)], payloads=rows)
+    return len(names)
+
+
+def _versions(
+    snapshot: Snapshot, numbers: NDArray[np.int64], payloads: Payloads
+) -> Iterator[tuple[int, int, bytes]]:
+    for number, body in zip(numbers.tolist(), payloads.bodies, strict=True):
+        if body is not None:
+            update = snapshot.updates.get(number)
+            yield number, 1 if update is None else update.version + 1, body
+
+
+def delete(handle: Handle, names: list[Id], *, missing_ok: bool) -> int:
+    """Write which documents are deleted; returns how many."""
+    with handle.writing:
+        snapshot = handle.latest()
+        found = snapshot.find(names) if missing_ok else _known(handle, snapshot, names)
+        numbers = _numbers(snapshot, [place for place in found if place is not None])
+        if len(numbers):
+            handle.commit([_deletions(numbers)])
+    return len(numbers)
+
+
+def compact(handle: Handle) -> None:
+    """Write the live documents anew in the place of everything but the model."""
+    with handle.writing:
+        details = Details(handle.latest(), handle.store)
+        segments = compact_segments(details, len(handle.model.image_codebooks_))
+        records = [segment.to_record() for segment in segments]
+        with handle.store.reading():
+            old = [record.number for record in handle.store.records() if record.kind != "model"]
+        dead, renamed = payload_rows(details.snapshot)
+        handle.store.replace(old, records, dead, renamed, details.snapshot.catalogue.next_number)
+        handle.refresh()
+
+
+def _refuse_known(handle: Handle, names: list[Id], places: list[Place | None]) -> None:
+    known = next((name for name, place in zip(names, places, strict=True) if place is not None), None)
+    if known is not None:
+        raise DuplicateId(f"{handle.path}: id {known!r} is there already; use upsert() to replace it")
+
+
+def _known(handle: Handle, snapshot: Snapshot, names: list[Id]) -> list[Place]:
+    places = snapshot.find(names)
+    for name, place in zip(names, places, strict=True):
+        if place is None:
+            raise UnknownId(f"{handle.path}: no document has the id {name!r}; nothing was changed")
+    return [place for place in places if place is not None]
+
+
+def _block(block: Any) -> dict[str, Any]:
+    known = {"ids", "images", "texts", "image_codes", "text_codes", "payloads", "groups"}
+    if not isinstance(block, dict) or "ids" not in block or not set(block) <= known:
+        raise InvalidInput(
+            f"expected blocks with 'ids' and any of {', '.join(sorted(known))}, got {block!r:.200}"
+        )
+    return block
+
+
+def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:
+    """Numbers of the documents at these places, in their order."""
+    numbers = np.empty(len(places), dtype=np.int64)
+    for coding in {place.coding for place in places}:
+        mine = [i for i, place in enumerate(places) if place.coding == coding]
+        numbers[mine] = snapshot.shelves[coding].numbers[np.array([places[i].row for i in mine])]
+    return numbers
+
+
+def _deletions(numbers: NDArray[np.int64]) -> NewRecord:
+    return NewRecord("deletions", {}, {"numbers": np.sort(numbers).astype("<i8")})
