@@ -104,7 +104,11 @@ def test_ctrl_c_is_one_line_and_130(
         return show
 
     monkeypatch.setattr(demo, "_watch", press_ctrl_c)
-    assert demo.main(["--pairs", "120"]) == 130
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        assert demo.main(["--pairs", "120"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
     assert error.splitlines()[-1] == "crossbyte demo: interrupted; nothing was written"
     assert "Traceback" not in error
