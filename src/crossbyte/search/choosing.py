@@ -58,7 +58,7 @@ def _labels(details: Details, ranking: Ranking) -> list[Id | None]:
     for number, coding in enumerate(CODINGS):
         places = np.flatnonzero(ranking.codings == number)
         if len(places):
-            known = details.groups(coding).take(ranking.rows[places])
+            known = details.group_labels(coding, ranking.rows[places])
             for place, label in zip(places.tolist(), known, strict=True):
                 labels[place] = label
     return labels

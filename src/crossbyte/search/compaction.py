@@ -46,7 +46,7 @@ def compact_segments(details: Details, n_codebooks: int) -> Iterator[Segment]:
 
 
 def _segment(details: Details, shelf: Shelf, rows: NDArray[np.intp], n_codebooks: int) -> Segment:
-    coding = shelf.coding
+    coding, groups = shelf.coding, details.groups(shelf.coding)
     columns = {field: details.column(coding, field).take(rows) for field in sorted(details.snapshot.fields)}
     return Segment(
         coding,
@@ -54,7 +54,7 @@ def _segment(details: Details, shelf: Shelf, rows: NDArray[np.intp], n_codebooks
         shelf.ids.select(rows),
         {side: shelf.code_rows(side, rows, n_codebooks) for side in shelf.codes},
         pack_bits(_with_payload(details.snapshot, shelf)[rows]),
-        details.groups(coding).select(rows),
+        None if groups is None else groups.select(rows),
         {field: column for field, column in columns.items() if column.types},
     )
 

@@ -17,6 +17,7 @@ from crossbyte.search.filters.columns import Column, join_columns
 from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
 from crossbyte.search.filters.language import parse_filter
 from crossbyte.search.filters.tree import Condition
+from crossbyte.search.ids import Id
 from crossbyte.search.segment import Groups, column_part, understood
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Place, Snapshot
@@ -33,7 +34,7 @@ class Details:
     def __init__(self, snapshot: Snapshot, store: Store) -> None:
         self.snapshot, self.store = snapshot, store
         self._columns: dict[tuple[int, str], Column] = {}
-        self._groups: dict[str, Groups] = {}
+        self._groups: dict[str, Groups | None] = {}
         self._answers: OrderedDict[str, dict[str, Words]] = OrderedDict()
         self._guard = threading.RLock()
 
@@ -56,22 +57,28 @@ class Details:
         shelf = self.snapshot.shelves[coding]
         parts = [self._column(segment.record, field, segment.n_rows) for segment in shelf.segments]
         column = join_columns(parts, [segment.n_rows for segment in shelf.segments])
-        for record in self.snapshot.patches:
-            rows, there = shelf.numbers.find(self._numbers(record))
+        for record, numbers in self.snapshot.patches:
+            rows, there = shelf.numbers.find(numbers)
             if there.any():
                 new = self._column(record, field, len(rows)).take(np.flatnonzero(there))
                 column = column.patched(rows[there], new)
         return column
 
-    def groups(self, coding: str) -> Groups:
-        """The groups of the documents on one shelf."""
+    def groups(self, coding: str) -> Groups | None:
+        """The groups of the documents on one shelf; None where none of them has one."""
         with self._guard:
             if coding not in self._groups:
                 segments = self.snapshot.shelves[coding].segments
                 with understood(self.store.path, "the groups"):
                     parts = [Groups.load(self.store, segment.record) for segment in segments]
-                    self._groups[coding] = Groups.join(parts, [segment.n_rows for segment in segments])
+                    lengths = [segment.n_rows for segment in segments]
+                    self._groups[coding] = Groups.join(parts, lengths) if any(parts) else None
             return self._groups[coding]
+
+    def group_labels(self, coding: str, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
+        """The labels of some documents' groups; None for those without one."""
+        groups = self.groups(coding)
+        return [None] * len(rows) if groups is None else groups.take(rows)
 
     def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
         """The payloads of some documents; None where there is none."""
@@ -84,7 +91,7 @@ class Details:
     def n_bytes(self) -> int:
         """Bytes in memory."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
-        groups = sum(groups.places.nbytes + groups.labels.n_bytes for groups in self._groups.values())
+        groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
         return answers + groups + sum(column.n_bytes for column in self._columns.values())
 
     def _evaluate(self, where: str) -> dict[str, Words]:
@@ -99,8 +106,8 @@ class Details:
         """Segment by segment; then again for documents with a newer payload."""
         parts = [self._judge(segment.record, segment.n_rows, condition) for segment in shelf.segments]
         matches = np.concatenate(parts)
-        for record in self.snapshot.patches:
-            rows, there = shelf.numbers.find(self._numbers(record))
+        for record, numbers in self.snapshot.patches:
+            rows, there = shelf.numbers.find(numbers)
             matches[rows[there]] = self._judge(record, len(rows), condition)[there]
         return matches
 
@@ -120,6 +127,3 @@ class Details:
                     else Column.empty(n_rows)
                 )
         return self._columns[key]
-
-    def _numbers(self, record: Record) -> NDArray[np.int64]:
-        return np.frombuffer(self.store.part(record, "numbers"), "<i8").astype(np.int64)

@@ -294,7 +294,7 @@ class Index:
             int(shelf.numbers[row][0]),
             place.coding,
             details.payloads([place])[0],
-            details.groups(place.coding).take(row)[0],
+            details.group_labels(place.coding, row)[0],
             codes.get("image"),
             codes.get("text"),
         )

@@ -63,8 +63,14 @@ class Groups:
 
     def take(self, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
         """Labels of some documents."""
-        known: list[Id | None] = [None, *self.labels]
-        return [known[place] for place in self.places[rows].tolist()]
+        places = self.places[rows].astype(np.int64)
+        labels = iter(self.labels.take(places[places > 0] - 1))  # of these alone: there may be a million
+        return [next(labels) if place else None for place in places.tolist()]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory."""
+        return self.places.nbytes + self.labels.n_bytes
 
     @classmethod
     def join(cls, parts: Sequence[Groups | None], lengths: Sequence[int]) -> Groups:

@@ -6,11 +6,10 @@ only put on the shelves when somebody looks at them, so that adding many batches
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +65,8 @@ class Snapshot:
         Added since then.
     deleted : tuple of (n,) int64
         Numbers of the documents deleted since then.
-    patches : tuple of Record
-        "updates" records, in order: they change columns.
+    patches : tuple of (Record, (n,) int64)
+        "updates" records in order, and the numbers of their documents: they change columns.
     updates : dict of number to Update
     fields : dict of field to set of str
         Types of value that the fields of the documents have, or once had.
@@ -80,11 +79,10 @@ class Snapshot:
     settled: dict[str, Shelf] = field(default_factory=dict)
     added: tuple[tuple[Segment, Record], ...] = ()
     deleted: tuple[NDArray[np.int64], ...] = ()
-    patches: tuple[Record, ...] = ()
+    patches: tuple[tuple[Record, NDArray[np.int64]], ...] = ()
     updates: dict[int, Update] = field(default_factory=dict)
     fields: dict[str, set[str]] = field(default_factory=dict)
     n_jobs: int | None = None
-    _guard: Any = field(default_factory=threading.RLock)
 
     @property
     def generation(self) -> int:
@@ -94,7 +92,7 @@ class Snapshot:
     @cached_property
     def shelves(self) -> dict[str, Shelf]:
         """All documents, by coding."""
-        with self._guard, Workers(self.n_jobs) as workers:
+        with Workers(self.n_jobs) as workers:
             shelves = dict(self.settled)
             for coding in SIDES:
                 new = [pair for pair in self.added if pair[0].coding == coding]
@@ -110,7 +108,7 @@ class Snapshot:
         """The same state, with everything on the shelves and nothing kept twice."""
         if not self.added and not self.deleted:
             return self
-        state = replace(self, settled=self.shelves, added=(), deleted=(), _guard=threading.RLock())
+        state = replace(self, settled=self.shelves, added=(), deleted=())
         if "lookup" in self.__dict__:
             state.__dict__["lookup"] = self.lookup
         return state
@@ -137,7 +135,6 @@ class Snapshot:
             last_record=max([self.last_record, *(record.number for record in records)]),
             added=(*base.added, *added),
             fields=_joined_fields(self.fields, records),
-            _guard=threading.RLock(),
         )
         for record in records:
             state = state._after(record, store)
@@ -149,15 +146,15 @@ class Snapshot:
         return state
 
     def _after(self, record: Record, store: Store) -> Snapshot:
-        if record.kind == "deletions":
-            with understood(store.path, f"record {record.number}"):
-                numbers = np.frombuffer(store.part(record, "numbers"), "<i8").astype(np.int64)
-            return replace(self, deleted=(*self.deleted, numbers))
-        if record.kind == "updates":
-            with understood(store.path, f"record {record.number}"):
-                updates = self.updates | dict(_updates(self.updates, record, store))
-            return replace(self, updates=updates, patches=(*self.patches, record))
-        return self
+        if record.kind not in ("deletions", "updates"):
+            return self
+        with understood(store.path, f"record {record.number}"):
+            numbers = np.frombuffer(store.part(record, "numbers"), "<i8").astype(np.int64)
+            if record.kind == "deletions":
+                return replace(self, deleted=(*self.deleted, numbers))
+            present = np.frombuffer(store.part(record, "present"), np.bool_)
+            updates = self.updates | dict(_updates(self.updates, numbers, present))
+            return replace(self, updates=updates, patches=(*self.patches, (record, numbers)))
 
     # Documents
 
@@ -192,13 +189,13 @@ class Snapshot:
         return keys
 
 
-def _updates(known: dict[int, Update], record: Record, store: Store) -> Iterable[tuple[int, Update]]:
-    numbers = np.frombuffer(store.part(record, "numbers"), "<i8").tolist()
-    present = np.frombuffer(store.part(record, "present"), np.uint8).tolist()
-    for number, there in zip(numbers, present, strict=True):
+def _updates(
+    known: dict[int, Update], numbers: NDArray[np.int64], present: NDArray[np.bool_]
+) -> Iterable[tuple[int, Update]]:
+    for number, there in zip(numbers.tolist(), present.tolist(), strict=True):
         old = known.get(number, Update(0, False, ()))
         older = (*old.older, old.version) if old.version and old.present else old.older
-        yield number, Update(old.version + 1, bool(there), older)
+        yield number, Update(old.version + 1, there, older)
 
 
 def _joined_fields(known: dict[str, set[str]], records: Iterable[Record]) -> dict[str, set[str]]:
