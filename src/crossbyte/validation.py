@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crossbyte.arrays import Raw
+from crossbyte.arrays import Codes, Raw
 from crossbyte.blocks import row_blocks
 from crossbyte.errors import InvalidInput, NotFinite
 
 __all__ = [
     "as_array",
     "check_choice",
+    "check_codes",
     "check_features",
     "check_groups",
     "check_integer",
@@ -57,6 +58,17 @@ def check_features(values: Any, name: str, n_features: int | None = None, min_ro
         )
     _check_finite(raw, name)
     return raw
+
+
+def check_codes(codes: Any, n_codebooks: int) -> Codes:
+    """Return ready codes as a (n, M) uint8 array in C order."""
+    array = as_array(codes, "codes")
+    if array.ndim != 2 or array.shape[1] != n_codebooks or array.dtype != np.uint8:
+        raise InvalidInput(
+            f"codes: expected a uint8 array of shape (n, {n_codebooks}), "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return np.ascontiguousarray(array)
 
 
 def check_pairs(images: Any, texts: Any) -> tuple[Raw, Raw]:

@@ -23,7 +23,7 @@ from crossbyte.model.parameters import check_parameters, generator
 from crossbyte.model.persistence import calibration_document, calibration_from, contents_of, learned_from
 from crossbyte.model.selection import Trial
 from crossbyte.progress import Progress, ProgressCallback, silent
-from crossbyte.validation import check_features, check_groups, check_pairs, check_rows_agree
+from crossbyte.validation import check_codes, check_features, check_groups, check_pairs, check_rows_agree
 
 __all__ = ["CMCQ"]
 
@@ -257,15 +257,17 @@ class CMCQ(LearnedAttributes, BaseEstimator):
 
     def encode_images(self, images: Any) -> Codes:
         """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
-        learned, points = self._current(), self.transform_images(images)
+        learned = self._current()
+        images = check_features(images, "images", learned.image_preparation.n_features)
         with Workers(self.n_jobs) as workers:
-            return learned.image_quantizer.encode(points, workers)
+            return learned.encode_images(images, workers)
 
     def encode_texts(self, texts: Any) -> Codes:
         """Code (n, d_T) text features that come without their images: (n, M) uint8."""
-        learned, points = self._current(), self.transform_texts(texts)
+        learned = self._current()
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
         with Workers(self.n_jobs) as workers:
-            return learned.text_quantizer.encode(points, workers)
+            return learned.encode_texts(texts, workers)
 
     def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
         """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
@@ -301,7 +303,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
             )
         points = self.transform_texts(texts) if images is None else self.transform_images(images)
         side = "text" if image_codes is None else "image"
-        codes = self._check_codes(text_codes if image_codes is None else image_codes)
+        codes = check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
         quantizer = getattr(self._current(), f"{side}_quantizer")
         with Workers(self.n_jobs) as workers:
             scan = quantizer.scan_codes(codes, workers)
@@ -399,18 +401,12 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         check_rows_agree(images, texts)
         return images, texts, check_groups(groups, images.shape[0])
 
-    def _check_codes(self, codes: Any) -> Codes:
-        n_codebooks = self._current().settings.n_codebooks
-        array = np.asarray(codes)
-        if array.ndim != 2 or array.shape[1] != n_codebooks or array.dtype != np.uint8:
-            raise InvalidInput(
-                f"codes: expected a uint8 array of shape (n, {n_codebooks}), "
-                f"got {array.dtype} of shape {array.shape}"
-            )
-        return np.ascontiguousarray(array)
+    @property
+    def _n_codebooks(self) -> int:
+        return self._current().settings.n_codebooks
 
     def _decode(self, side: str, codes: Any) -> Float32:
-        codes = self._check_codes(codes)
+        codes = check_codes(codes, self._n_codebooks)
         with Workers(self.n_jobs) as workers:
             return np.asarray(getattr(self._current(), f"{side}_quantizer").decode(codes, workers))
 

@@ -61,6 +61,14 @@ class Learned:
         """Raw text features (n, d_T) to points (n, D)."""
         return self.space.transform_texts(self.text_preparation.apply(texts, workers), workers)
 
+    def encode_images(self, images: Any, workers: Workers) -> Codes:
+        """Codes (n, M) of raw image features that come without their texts."""
+        return self.image_quantizer.encode(self.transform_images(images, workers), workers)
+
+    def encode_texts(self, texts: Any, workers: Workers) -> Codes:
+        """Codes (n, M) of raw text features that come without their images."""
+        return self.text_quantizer.encode(self.transform_texts(texts, workers), workers)
+
     def fold_in(self, images: Any, texts: Any, workers: Workers) -> tuple[Float32, Float32]:
         """Raw features of pairs to points, each half knowing the other."""
         rows: tuple[Rows, Rows] = (

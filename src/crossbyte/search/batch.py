@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from crossbyte.arrays import Codes
-from crossbyte.blocks import BLOCK_ROWS
+from crossbyte.blocks import BLOCK_ROWS, Workers, row_blocks
 from crossbyte.errors import InvalidInput, PayloadTooLarge
 from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.learned import Learned
 from crossbyte.model.strict_json import canonical_json, plain_json
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.search.bits import pack_bits
@@ -19,7 +20,7 @@ from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Groups, Segment
-from crossbyte.validation import check_features
+from crossbyte.validation import check_codes, check_features
 
 __all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Payloads", "check_payloads"]
 
@@ -131,8 +132,9 @@ class Batch:
                 "expected features (images=, texts= or both) or ready codes (image_codes=, text_codes= or "
                 f"both), got {'both kinds' if features else 'neither'}"
             )
+        n_codebooks = len(model.image_codebooks_)
         sides = {
-            side: model._check_codes(value) if codes else _check_side(model, side, value)
+            side: check_codes(value, n_codebooks) if codes else _check_side(model, side, value)
             for side, value in (codes or features).items()
         }
         for side, value in sides.items():
@@ -152,12 +154,12 @@ class Batch:
         """Code the documents with what is known of them."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
-        encode = _encoder(model, tuple(self.sides))
-        parts = []
-        for start in range(0, len(self.ids), _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, len(self.ids)))
-            parts.append(encode(*(features[rows] for features in self.sides.values())))
-            callback(Progress("code", self.coding, rows.stop, len(self.ids)))
+        learned, parts = model._current(), []  # not through the model: features are judged already
+        with Workers(model.n_jobs) as workers:
+            for rows in row_blocks(len(self.ids), _ROWS_AT_ONCE):
+                some = {side: features[rows] for side, features in self.sides.items()}
+                parts.append(_encode(learned, some, workers))
+                callback(Progress("code", self.coding, rows.stop, len(self.ids)))
         nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
         return {
             side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
@@ -165,14 +167,13 @@ class Batch:
 
     def segments(self, codes: Mapping[str, Codes], first: int) -> Iterator[Segment]:
         """Cut the coded documents into segments, numbered from ``first``."""
-        for start in range(0, len(self.ids), SEGMENT_ROWS):
-            rows = slice(start, min(start + SEGMENT_ROWS, len(self.ids)))
+        for rows in row_blocks(len(self.ids), SEGMENT_ROWS):
             count = rows.stop - rows.start
             payloads = self.payloads[rows]
             present = payloads.present()
             yield Segment(
                 self.coding,
-                Numbers(first + start, count),
+                Numbers(first + rows.start, count),
                 PackedIds.of(self.ids[rows]),
                 {side: np.ascontiguousarray(values[rows]) for side, values in codes.items()},
                 pack_bits(present),
@@ -192,11 +193,12 @@ def _check_side(model: CMCQ, side: str, features: Any) -> Any:
     return check_features(features, f"{side}s", width)
 
 
-def _encoder(model: CMCQ, sides: tuple[str, ...]) -> Callable[..., Sequence[Codes]]:
+def _encode(learned: Learned, sides: Mapping[str, Any], workers: Workers) -> Sequence[Codes]:
     if len(sides) == 2:
-        return model.encode_pairs
-    encode = model.encode_images if sides == ("image",) else model.encode_texts
-    return lambda features: (encode(features),)
+        return learned.encode_pairs(sides["image"], sides["text"], workers)
+    if "image" in sides:
+        return (learned.encode_images(sides["image"], workers),)
+    return (learned.encode_texts(sides["text"], workers),)
 
 
 def _check_groups(groups: Any, n_rows: int) -> list[Id | None] | None:
