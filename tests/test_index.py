@@ -278,6 +278,7 @@ def test_ids_of_every_kind_live_together(empty: Index) -> None:
 def test_training_documents_rank_as_the_model_says(path: Path, cross_term: str) -> None:
     model = small_model(16, cross_term)
     with Index.from_training(path, model) as index:
+        assert index.generation == 1  # one commit: killed in the middle, nothing is there
         assert index.ids() == list(range(60))
         assert index.get(3).coding == "training"
         np.testing.assert_array_equal(index.get(7).text_code, model.text_codes_[7])
@@ -434,6 +435,23 @@ def test_a_reader_sees_one_generation_until_it_refreshes(path: Path, made: tuple
         assert reader.generation == index.generation
         assert not reader.refresh()
         compare(reader, twin)
+
+
+def test_a_reader_of_a_file_long_at_rest_still_notices_a_compaction(
+    path: Path, made: tuple[Index, Twin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose time of change has passed is asked no more, until it changes."""
+    long_ago = os.stat(path).st_mtime_ns - 60 * 10**9
+    image = features(1, seed=1)[0]
+    os.utime(path, ns=(long_ago, long_ago))
+    with Index.open(path) as reader:
+        reader.search(images=image)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(reader._handle.store._session), "transaction", None)  # must not be needed
+            reader.search(images=image)
+        made[0].compact()
+        with pytest.raises(StaleReader, match=r"refresh\(\)"):
+            reader.search(images=image)
 
 
 def test_a_stale_reader_says_refresh(path: Path, made: tuple[Index, Twin]) -> None:

@@ -21,7 +21,7 @@ def _levels() -> list[str]:
     if NATIVE is None:
         return []
     found = []
-    for level in ("portable", "avx2"):
+    for level in ("portable", "avx2", "avx512"):
         NATIVE.limit_level(level)
         found += [level] if NATIVE.level() == level else []
     NATIVE.limit_level("avx512")
@@ -457,3 +457,17 @@ if NATIVE is not None:
         arguments[at] = spoil(arguments[at])
         with pytest.raises((TypeError, ValueError)):
             getattr(NATIVE, name)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k"), [(0, 3, 4), (1, 500, 64), (4, 10, 8), (7, 33, 5), (9, 60, 70), (5, 1, 1)]
+)
+def test_products_are_summed_in_order(level: str, n: int, d: int, k: int) -> None:
+    rng = np.random.default_rng(n + d + k)
+    rows, matrix = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-9, 9, (n, d)), rng.normal(size=(d, k))
+    expected = np.zeros((n, k))
+    for i in range(n):
+        for j in range(k):
+            for column in range(d):
+                expected[i, j] += rows[i, column] * matrix[column, j]
+    assert kernels.ordered_product(rows, matrix).tobytes() == expected.tobytes()
