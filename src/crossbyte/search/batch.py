@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Groups, Segment
 from crossbyte.validation import check_codes, check_features
 
-__all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Payloads", "check_payloads"]
+__all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Documents", "Payloads", "check_payloads"]
 
 MAX_PAYLOAD_BYTES = 2**20
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
@@ -87,6 +87,17 @@ def _body(payload: dict[str, Any] | None, row: int) -> bytes | None:
     return body
 
 
+class Documents(TypedDict, total=False):
+    """What may be said of documents beside their ids; :meth:`crossbyte.Index.add` explains each."""
+
+    images: Any
+    texts: Any
+    image_codes: Any
+    text_codes: Any
+    payloads: Any
+    groups: Any
+
+
 @dataclass(frozen=True)
 class Batch:
     """Documents that have passed every check but that of their ids against the index.
@@ -110,23 +121,12 @@ class Batch:
     groups: list[Id | None] | None
 
     @classmethod
-    def check(
-        cls,
-        model: CMCQ,
-        ids: Any,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        image_codes: Any = None,
-        text_codes: Any = None,
-        payloads: Any = None,
-        groups: Any = None,
-        coding: str | None = None,
-    ) -> Batch:
+    def check(cls, model: CMCQ, ids: Any, documents: Documents, coding: str | None = None) -> Batch:
         """Judge everything before anything is coded or written."""
+        _refuse_unknown(documents)
         names = check_ids(ids)
-        features = {side: value for side, value in (("image", images), ("text", texts)) if value is not None}
-        codes = {side: v for side, v in (("image", image_codes), ("text", text_codes)) if v is not None}
+        features = _given(documents, {"image": "images", "text": "texts"})
+        codes = _given(documents, {"image": "image_codes", "text": "text_codes"})
         if bool(features) == bool(codes):
             raise InvalidInput(
                 "expected features (images=, texts= or both) or ready codes (image_codes=, text_codes= or "
@@ -146,8 +146,8 @@ class Batch:
             coding or known,
             sides,
             bool(codes),
-            check_payloads(payloads, len(names)),
-            _check_groups(groups, len(names)),
+            check_payloads(documents.get("payloads"), len(names)),
+            _check_groups(documents.get("groups"), len(names)),
         )
 
     def codes(self, model: CMCQ, callback: ProgressCallback) -> dict[str, Codes]:
@@ -186,6 +186,19 @@ class Batch:
         for row, body in enumerate(self.payloads.bodies):
             if body is not None:
                 yield first + row, 0, body
+
+
+def _refuse_unknown(documents: Documents) -> None:
+    known = Documents.__annotations__
+    unknown = sorted(set(documents) - set(known))
+    if unknown:
+        raise InvalidInput(f"documents: expected any of {', '.join(known)}, got {', '.join(unknown)}")
+
+
+def _given(documents: Documents, names: Mapping[str, str]) -> dict[str, Any]:
+    """What was given of each side, under these names."""
+    values = {side: dict(documents).get(name) for side, name in names.items()}
+    return {side: value for side, value in values.items() if value is not None}
 
 
 def _check_side(model: CMCQ, side: str, features: Any) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
 from crossbyte.progress import ProgressCallback
-from crossbyte.search.batch import Batch, Payloads
+from crossbyte.search.batch import Batch, Documents, Payloads
 from crossbyte.search.compaction import compact_segments, payload_rows
 from crossbyte.search.details import Details
 from crossbyte.search.filters.columns import build_columns
@@ -24,14 +24,14 @@ __all__ = ["add_all", "compact", "delete", "update_payloads"]
 
 
 def add_all(
-    handle: Handle, ids: Any, values: dict[str, Any], callback: ProgressCallback, *, replacing: bool
+    handle: Handle, ids: Any, documents: Documents, callback: ProgressCallback, *, replacing: bool
 ) -> int:
     """Add documents, or blocks of them one commit after the other; returns how many."""
     if not isinstance(ids, Iterator):
-        return _add(handle, Batch.check(handle.model, ids, **values), callback, replacing)
-    if any(value is not None for value in values.values()):
+        return _add(handle, Batch.check(handle.model, ids, documents), callback, replacing)
+    if any(value is not None for value in documents.values()):
         raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
-    batches = (Batch.check(handle.model, **_block(block)) for block in ids)
+    batches = (Batch.check(handle.model, *_block(block)) for block in ids)
     return sum(_add(handle, batch, callback, replacing) for batch in batches)
 
 
@@ -113,13 +113,12 @@ def _known(handle: Handle, snapshot: Snapshot, names: list[Id]) -> list[Place]:
     return [place for place in places if place is not None]
 
 
-def _block(block: Any) -> dict[str, Any]:
-    known = {"ids", "images", "texts", "image_codes", "text_codes", "payloads", "groups"}
-    if not isinstance(block, dict) or "ids" not in block or not set(block) <= known:
-        raise InvalidInput(
-            f"expected blocks with 'ids' and any of {', '.join(sorted(known))}, got {block!r:.200}"
-        )
-    return block
+def _block(block: Any) -> tuple[Any, Documents]:
+    """Ids, and what is said of them."""
+    if not isinstance(block, Mapping) or "ids" not in block:
+        raise InvalidInput(f"expected blocks as mappings with 'ids', got {block!r:.200}")
+    documents = cast(Documents, {name: value for name, value in block.items() if name != "ids"})
+    return block["ids"], documents
 
 
 def _numbers(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:

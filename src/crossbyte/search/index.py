@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import changes, loading
 from crossbyte.search.asking import Request
-from crossbyte.search.batch import Batch, check_payloads
+from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.details import Details
 from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
@@ -135,9 +135,10 @@ class Index:
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        codes = {"image_codes": model.image_codes_, "text_codes": model.text_codes_}
+        documents = Documents(image_codes=model.image_codes_, text_codes=model.text_codes_)
+        documents |= Documents(payloads=payloads, groups=groups)
         names = range(len(model.image_codes_)) if ids is None else ids
-        batch = Batch.check(model, names, **codes, payloads=payloads, groups=groups, coding="training")
+        batch = Batch.check(model, names, documents, coding="training")
         segments = batch.segments(batch.codes(model, silent), 0)
         records = [loading.model_record(model), *(segment.to_record() for segment in segments)]
         store = Store.create(path, records, batch.payload_rows(0), len(batch.ids))
@@ -207,29 +208,18 @@ class Index:
             The system failed to write. Nothing was changed, or, if only its last flush failed, everything;
             this handle writes no more, and opening the index again tells.
         """
-        values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
-        values |= {"payloads": payloads, "groups": groups}
-        return changes.add_all(self._handle, ids, values, callback or silent, replacing=False)
+        documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
+        documents |= Documents(payloads=payloads, groups=groups)
+        return changes.add_all(self._handle, ids, documents, callback or silent, replacing=False)
 
     def upsert(
-        self,
-        ids: Any,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        image_codes: Any = None,
-        text_codes: Any = None,
-        payloads: Any = None,
-        groups: Any = None,
-        callback: ProgressCallback | None = None,
+        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
     ) -> int:
         """Add documents, in the place of those that have the same ids; parameters as in :meth:`add`.
 
         A replaced document is gone altogether, its payload and group too, and the new one has a new number.
         """
-        values = {"images": images, "texts": texts, "image_codes": image_codes, "text_codes": text_codes}
-        values |= {"payloads": payloads, "groups": groups}
-        return changes.add_all(self._handle, ids, values, callback or silent, replacing=True)
+        return changes.add_all(self._handle, ids, documents, callback or silent, replacing=True)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
