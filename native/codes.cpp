@@ -1,7 +1,6 @@
 #include "codes.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #endif
 
 #include "dispatch.h"
+#include "order.h"
 
 namespace crossbyte {
 namespace {
@@ -159,7 +159,7 @@ struct Beam {
     std::vector<uint8_t> words, next_words;  // [M, width]: the m-th word of every prefix lies together
     std::vector<float> scores;               // [width, K]: errors of all prefixes with one more word
     std::vector<float> minima;               // [width, kStrips, 8]: of words l, l + 8, l + 16, l + 24
-    std::vector<int64_t> keys;               // of the scores worth a look
+    std::vector<uint64_t> keys;              // of the scores worth a look
     Beam(int64_t w, int64_t M)
         : width(w),
           errors(w),
@@ -169,15 +169,6 @@ struct Beam {
           minima(w * kGroups),
           keys(w * kWords + 1) {}
 };
-
-// Keys order as (score, place): ties keep the first. Adding 0 makes -0 and 0 the tie that they are.
-CROSSBYTE_INLINE int64_t key_of(float score, int64_t place) {
-    const float plain = score + 0.0f;
-    int32_t bits;
-    std::memcpy(&bits, &plain, sizeof bits);
-    bits ^= (bits >> 31) & 0x7fffffff;
-    return static_cast<int64_t>(static_cast<uint64_t>(static_cast<int64_t>(bits)) << 32) | place;
-}
 
 // Scores of one prefix with each word of codebook m behind it, and their minima.
 CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, const float* linear, int64_t b,
@@ -269,13 +260,13 @@ CROSSBYTE_INLINE int64_t collect(Beam& beam, float bound) {
 }
 
 // The `width` smallest keys, in order, to the front; returns how many there are.
-CROSSBYTE_INLINE int64_t select(std::vector<int64_t>& keys, int64_t count, int64_t width) {
+CROSSBYTE_INLINE int64_t select(std::vector<uint64_t>& keys, int64_t count, int64_t width) {
     const int64_t kept = std::min(count, width);
     if (count > kFew) {
         std::partial_sort(keys.begin(), keys.begin() + kept, keys.begin() + count);
         return kept;
     }
-    int64_t ranked[kFew];
+    uint64_t ranked[kFew];
     for (int64_t i = 0; i < count; ++i) {
         int64_t rank = 0;
         for (int64_t j = 0; j < count; ++j) rank += keys[j] < keys[i];
@@ -291,7 +282,7 @@ CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* lin
     for (int64_t b = 0; b < beam.size; ++b) score_children(books, m, linear, b, beam, rows);
     beam.size = select(beam.keys, collect(beam, first_bound(beam)), beam.width);
     for (int64_t b = 0; b < beam.size; ++b) {
-        const int64_t place = beam.keys[b] & 0xffffffff, parent = place / kWords;
+        const int64_t place = place_of(beam.keys[b]), parent = place / kWords;
         for (int64_t j = 0; j < m; ++j)
             beam.next_words[j * beam.width + b] = beam.words[j * beam.width + parent];
         beam.next_words[m * beam.width + b] = static_cast<uint8_t>(place % kWords);

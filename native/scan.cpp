@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <thread>
 
 #include "codes.h"
 #include "dispatch.h"
+#include "order.h"
 #include "scan_bounds.h"
 
 namespace crossbyte {
@@ -21,22 +21,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kLook = 16;  // blocks between two looks at the limits of a group
-
-// Distance and row in one number whose order is theirs.
-CROSSBYTE_INLINE uint64_t key_of(float distance, int64_t row) {
-    uint32_t bits;
-    std::memcpy(&bits, &distance, sizeof bits);
-    bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;  // negative floats grow downwards
-    return static_cast<uint64_t>(bits) << 32 | static_cast<uint64_t>(row);
-}
-
-CROSSBYTE_INLINE Hit hit_of(uint64_t key) {
-    uint32_t bits = static_cast<uint32_t>(key >> 32);
-    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
-    Hit hit{0.0f, static_cast<int64_t>(key & 0xffffffffu)};
-    std::memcpy(&hit.distance, &bits, sizeof bits);
-    return hit;
-}
 
 // The k nearest of what was offered. Keeps some more, and selects seldom.
 class TopK {
@@ -56,7 +40,7 @@ class TopK {
         const auto farthest = keys_.begin() + static_cast<int64_t>(k_) - 1;
         std::nth_element(keys_.begin(), farthest, keys_.end());
         // Rows come in ascending order: a later one never displaces an equal distance.
-        limit_ = std::nextafter(hit_of(*farthest).distance, -kInfinity);
+        limit_ = std::nextafter(value_of(*farthest), -kInfinity);
         keys_.resize(k_);
     }
     const std::vector<uint64_t>& keys() {
@@ -319,7 +303,7 @@ std::vector<std::vector<Hit>> scan(const ScanJob& job) {
             all.insert(all.end(), found[part][q].begin(), found[part][q].end());
         std::sort(all.begin(), all.end());
         all.resize(std::min(all.size(), static_cast<size_t>(job.k)));
-        for (const uint64_t key : all) hits[q].push_back(hit_of(key));
+        for (const uint64_t key : all) hits[q].push_back({value_of(key), place_of(key)});
     }
     return hits;
 }

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
 
-__all__ = ["read_regular_file", "replace_file"]
+__all__ = ["flush_folder", "read_regular_file", "replace_file"]
 
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits for a writer for ever
@@ -84,6 +84,12 @@ def replace_file(path: str, data: bytes) -> None:
                 os.unlink(staged)
         with _naming(target, "after the new file was put in place"):
             _flush_folder(folder_descriptor)
+
+
+def flush_folder(path: str) -> None:
+    """Flush the names in a folder to the disk, where the system can."""
+    with _folder(path) as descriptor:
+        _flush_folder(descriptor)
 
 
 def _regular_size(descriptor: int, path: str) -> int:

@@ -7,6 +7,7 @@ import os
 from contextlib import closing, suppress
 
 from crossbyte.errors import IndexExists
+from crossbyte.model.storage import flush_folder
 from crossbyte.search.storage.connection import JOURNAL, connect, create_empty
 from crossbyte.search.storage.failures import translated, translated_system
 from crossbyte.search.storage.lock import WriterLock
@@ -86,7 +87,7 @@ def _copy_by_way_of(partial: str, source: str, target: str) -> None:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(partial)
-    _flush(os.path.dirname(target))
+    flush_folder(os.path.dirname(target))
 
 
 def _copy_pages(source: str, partial: str) -> None:
@@ -105,16 +106,10 @@ def _copy_pages(source: str, partial: str) -> None:
 
 
 def _flush(path: str) -> None:
-    """Flush a file or a folder to the disk; not every system can do so with a folder."""
-    folder = os.path.isdir(path)
-    if folder and os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+    """Flush a file to the disk."""
+    descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
-    except OSError as error:
-        if not folder or error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
     finally:
         os.close(descriptor)
 
