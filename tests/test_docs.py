@@ -35,6 +35,7 @@ LEAVES = {
     "progress",
     "metrics",
     "_native",
+    "unfitted",
 }
 LAYERS = dict.fromkeys(LEAVES, 0) | {
     "data": 1,
@@ -43,6 +44,7 @@ LAYERS = dict.fromkeys(LEAVES, 0) | {
     "model": 4,
     "search": 5,
     "demo": 6,
+    "cli": 7,
 }
 
 

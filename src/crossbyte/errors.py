@@ -9,9 +9,13 @@
     │   ├── DuplicateId                  an id is there already, or twice in one call
     │   ├── UnknownId                    no document has this id
     │   ├── PayloadTooLarge              a document's payload passes the limit
+    │   ├── DataFileError                a file of features or payloads cannot be read, or is refused
+    │   ├── NotCalibrated                a report or a probability was asked of a model without one
+    │   ├── NoPlan                       no setting meets the budget or the wanted recall
     │   └── FilterError                  a filter does not parse
     │       └── UnknownField             a filter names a field that no document has
     ├── NotFitted (sklearn NotFittedError)   the model has not learned anything yet
+    ├── MissingExtra (ImportError)       an optional library is not installed; the message says which
     ├── NumericalError (ArithmeticError) our own result is not finite: a fault to report
     ├── FitInterrupted (KeyboardInterrupt)   Ctrl-C during fit; the model is as it was before
     ├── ModelFileError (OSError)         a model file cannot be used
@@ -38,13 +42,17 @@ A message says what was expected, what came, and what to do.
 
 from __future__ import annotations
 
-from sklearn.exceptions import NotFittedError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crossbyte.unfitted import NotFitted
 
 __all__ = [
     "ClosedIndex",
     "CrossbyteError",
     "DamagedIndexFile",
     "DamagedModelFile",
+    "DataFileError",
     "DuplicateId",
     "FilterError",
     "FitInterrupted",
@@ -55,9 +63,12 @@ __all__ = [
     "IndexFileError",
     "IndexLocked",
     "InvalidInput",
+    "MissingExtra",
     "ModelFileError",
     "NewerIndexFile",
     "NewerModelFile",
+    "NoPlan",
+    "NotCalibrated",
     "NotFinite",
     "NotFitted",
     "NumericalError",
@@ -102,6 +113,18 @@ class PayloadTooLarge(InvalidInput):
     """A payload passes the limit of bytes."""
 
 
+class DataFileError(InvalidInput):
+    """A file of features or payloads cannot be read, or is refused; the message names it and says why."""
+
+
+class NotCalibrated(InvalidInput):
+    """A report or a probability was asked of a model that was never calibrated, or not for this."""
+
+
+class NoPlan(InvalidInput):
+    """No setting meets the budget or the wanted recall; the message says the nearest."""
+
+
 class FilterError(InvalidInput):
     """A filter does not parse; the message shows where."""
 
@@ -110,8 +133,8 @@ class UnknownField(FilterError):
     """A filter names a field that no document has; the message lists those there are."""
 
 
-class NotFitted(CrossbyteError, NotFittedError):
-    """A learned attribute was asked of a model that has not been fitted."""
+class MissingExtra(CrossbyteError, ImportError):
+    """An optional library is not installed; the message gives the command that installs it."""
 
 
 class NumericalError(CrossbyteError, ArithmeticError):
@@ -192,3 +215,13 @@ class StaleReader(IndexFileError):
 
 class ClosedIndex(IndexFileError):
     """The index was used after ``close()``."""
+
+
+def __getattr__(name: str) -> object:
+    """Import ``NotFitted`` on first use: its base is scikit-learn's, and takes a second to import."""
+    if name != "NotFitted":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from crossbyte.unfitted import NotFitted
+
+    globals()[name] = NotFitted
+    return NotFitted
