@@ -1,0 +1,1 @@
+"""What a model is worth, measured on held-out pairs: offsets, probabilities, and the quality report."""

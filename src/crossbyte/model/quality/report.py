@@ -1,0 +1,284 @@
+"""The quality report: what was measured on held-out pairs, as one value that knows its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from typing import Any, NamedTuple, Self
+
+__all__ = [
+    "DEPTHS",
+    "DIRECTIONS",
+    "NAMES",
+    "CurvePoint",
+    "Estimate",
+    "Reliability",
+    "Report",
+    "Scores",
+    "System",
+]
+
+DEPTHS = (1, 10, 100)
+DIRECTIONS = ("image_to_text", "text_to_image")
+NAMES = {
+    "crossbyte": "crossbyte",
+    "uncompressed": "the same space, uncompressed",
+    "cca_pq": "CCA + product quantization",
+    "cca_rq": "CCA + residual quantization",
+    "chance": "chance",
+}
+
+
+class Estimate(NamedTuple):
+    """A measured value with its 95 % bootstrap interval over held-out pairs."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Scores(NamedTuple):
+    """How one system finds true partners in one direction.
+
+    Attributes
+    ----------
+    recall : dict of int to Estimate
+        Share of queries whose partner is among the first 1, 10 and 100.
+    median_rank : Estimate
+        From 1.
+    """
+
+    recall: dict[int, Estimate]
+    median_rank: Estimate
+
+
+class System(NamedTuple):
+    """One compared system in both directions.
+
+    Attributes
+    ----------
+    name : str
+        A key of :data:`NAMES`.
+    n_bytes : int or None
+        Per item; None for chance.
+    directions : dict of str to Scores
+        By :data:`DIRECTIONS`.
+    """
+
+    name: str
+    n_bytes: int | None
+    directions: dict[str, Scores]
+
+    def recall(self, depth: int = 10) -> float:
+        """Mean of both directions."""
+        return sum(self.directions[each].recall[depth].value for each in DIRECTIONS) / len(DIRECTIONS)
+
+
+class CurvePoint(NamedTuple):
+    """Quality at one code length.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Per item and side.
+    recall : dict of system to dict of direction to Estimate
+        Recall@10 among the held-out items.
+    by_size : list of (n_items, recall)
+        Recall@10 of crossbyte, mean of both directions, expected among other numbers of items.
+    """
+
+    n_bytes: int
+    recall: dict[str, dict[str, Estimate]]
+    by_size: list[tuple[int, float]]
+
+    def recall_at(self, n_items: int) -> float:
+        """Expected recall@10 of crossbyte in an index of that many items, mean of both directions.
+
+        Between the sizes it is taken from the straight line over the logarithm of the size.
+        """
+        size = min(max(n_items, self.by_size[0][0]), self.by_size[-1][0])
+        for (low, first), (high, last) in pairwise(self.by_size):
+            if low <= size <= high:
+                return first + (last - first) * log(size / low) / log(high / low)
+        return self.by_size[0][1]
+
+
+class Reliability(NamedTuple):
+    """Whether probabilities are true, in one direction.
+
+    Attributes
+    ----------
+    query, target : {"image", "text"}
+    bins : list of (probability, share, count)
+        Hits in bins of equal number: their mean probability, and how many were true partners.
+    error : float
+        Expected calibration error: mean gap of the bins.
+    match_auroc : float
+        How well the best probability tells queries with a partner from those without one; chance is 0.5.
+    distance_auroc : float
+        The same for the smallest distance.
+    """
+
+    query: str
+    target: str
+    bins: list[tuple[float, float, int]]
+    error: float
+    match_auroc: float
+    distance_auroc: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """How well a model finds true partners among pairs it has not seen, and beside what.
+
+    Attributes
+    ----------
+    n_pairs, n_held_out : int
+        Pairs that were given; held-out pairs, of one group each, that everything was measured on.
+    n_bytes : int
+        Per item and side.
+    mapping : str
+    n_components : int
+    systems : tuple of System
+        crossbyte first, chance last.
+    gains : dict of str to Estimate
+        Recall@10 of crossbyte minus that of each other system, mean of both directions, pair by pair.
+    curve : tuple of CurvePoint
+        By growing number of bytes; empty if it was not asked for.
+    n_curve_pairs : int
+        Pairs that the curve was measured with; a sample where there were many.
+    reliability : tuple of Reliability
+        One per direction.
+    """
+
+    n_pairs: int
+    n_held_out: int
+    n_bytes: int
+    mapping: str
+    n_components: int
+    systems: tuple[System, ...]
+    gains: Mapping[str, Estimate]
+    curve: tuple[CurvePoint, ...]
+    n_curve_pairs: int
+    reliability: tuple[Reliability, ...]
+
+    def system(self, name: str) -> System:
+        """One of the systems by its name."""
+        return next(each for each in self.systems if each.name == name)
+
+    def recall(self, depth: int = 10) -> float:
+        """Recall of crossbyte, mean of both directions."""
+        return self.system("crossbyte").recall(depth)
+
+    def to_text(self) -> str:
+        """Say it in plain words, with tables; also ``str(report)``."""
+        from crossbyte.model.quality.words import report_text
+
+        return report_text(self)
+
+    __str__ = to_text
+
+    def to_html(self, title: str = "Quality report") -> str:
+        """Give one self-contained page with plots."""
+        from crossbyte.model.quality.page import report_page
+
+        return report_page(self, title)
+
+    # JSON
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; :meth:`from_dict` is the way back."""
+        return {
+            "n_pairs": self.n_pairs,
+            "n_held_out": self.n_held_out,
+            "n_bytes": self.n_bytes,
+            "mapping": self.mapping,
+            "n_components": self.n_components,
+            "systems": [_system_document(system) for system in self.systems],
+            "gains": {name: list(gain) for name, gain in self.gains.items()},
+            "curve": [_point_document(point) for point in self.curve],
+            "n_curve_pairs": self.n_curve_pairs,
+            "reliability": [
+                each._asdict() | {"bins": [list(b) for b in each.bins]} for each in self.reliability
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Rebuild a report.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the document is not one of :meth:`to_dict`.
+        """
+        parts = {
+            "systems": tuple(map(_system, document["systems"])),
+            "gains": {name: _estimate(gain) for name, gain in document["gains"].items()},
+            "curve": tuple(map(_point, document["curve"])),
+            "reliability": tuple(map(_reliability, document["reliability"])),
+        }
+        return cls(**{**document, **parts})
+
+
+def _system_document(system: System) -> dict[str, Any]:
+    directions = {
+        name: {
+            "recall": {str(depth): list(found) for depth, found in scores.recall.items()},
+            "median_rank": list(scores.median_rank),
+        }
+        for name, scores in system.directions.items()
+    }
+    return {"name": system.name, "n_bytes": system.n_bytes, "directions": directions}
+
+
+def _point_document(point: CurvePoint) -> dict[str, Any]:
+    recall = {
+        system: {direction: list(found) for direction, found in by.items()}
+        for system, by in point.recall.items()
+    }
+    return {"n_bytes": point.n_bytes, "recall": recall, "by_size": [list(pair) for pair in point.by_size]}
+
+
+def _system(document: Mapping[str, Any]) -> System:
+    if document["name"] not in NAMES:
+        raise ValueError(f"a system of unknown name, {document['name']!r}")
+    return System(
+        document["name"],
+        document["n_bytes"],
+        {name: _scores(document["directions"][name]) for name in DIRECTIONS},
+    )
+
+
+def _scores(document: Mapping[str, Any]) -> Scores:
+    recall = {depth: _estimate(document["recall"][str(depth)]) for depth in DEPTHS}
+    return Scores(recall, _estimate(document["median_rank"]))
+
+
+def _estimate(values: Sequence[float]) -> Estimate:
+    value, low, high = map(_number, values)
+    return Estimate(value, low, high)
+
+
+def _point(document: Mapping[str, Any]) -> CurvePoint:
+    recall = {
+        system: {direction: _estimate(by[direction]) for direction in DIRECTIONS}
+        for system, by in document["recall"].items()
+    }
+    sizes = [(int(size), _number(recall)) for size, recall in document["by_size"]]
+    if not sizes or any(low[0] >= high[0] for low, high in pairwise(sizes)):
+        raise ValueError("sizes of the curve that do not grow")
+    return CurvePoint(int(document["n_bytes"]), recall, sizes)
+
+
+def _reliability(document: Mapping[str, Any]) -> Reliability:
+    bins = [(_number(p), _number(share), int(count)) for p, share, count in document["bins"]]
+    return Reliability(**{**document, "bins": bins})
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not -1e300 < value < 1e300:
+        raise ValueError(f"{value!r} where a number was expected")
+    return float(value)
