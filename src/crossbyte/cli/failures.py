@@ -1,0 +1,177 @@
+"""How errors end: two lines on stderr (what happened, what to do) and an exit code. Only here."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import typer
+
+from crossbyte import errors
+from crossbyte.cli.output import clean
+
+__all__ = ["ExitCode", "exit_code", "guarded", "report", "say", "two_lines"]
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+DEBUG = "CROSSBYTE_DEBUG"
+
+# The base of what typer raises on a wrong command line; its own name changed between versions of typer.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+class ExitCode(IntEnum):
+    """What the program's exit code means; docs/cli.md has the same table."""
+
+    FINE = 0
+    BUG = 1
+    BAD_INPUT = 2
+    QUALITY = 3
+    NOTHING_FOUND = 4
+    BAD_FILE = 5
+    STORAGE = 6
+    MISSING_EXTRA = 7
+    INTERRUPTED = 130
+
+
+# The first class that an error is an instance of counts; the more special ones stand before their bases.
+_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (KeyboardInterrupt, ExitCode.INTERRUPTED),
+    (_UsageError, ExitCode.BAD_INPUT),
+    (errors.NoPlan, ExitCode.QUALITY),
+    (errors.InvalidInput, ExitCode.BAD_INPUT),
+    (errors.MissingExtra, ExitCode.MISSING_EXTRA),
+    (errors.IndexExists, ExitCode.BAD_INPUT),
+    (errors.StorageFull, ExitCode.STORAGE),
+    (errors.StorageFailed, ExitCode.STORAGE),
+    (errors.ModelFileError, ExitCode.BAD_FILE),
+    (errors.IndexFileError, ExitCode.BAD_FILE),
+    (FileNotFoundError, ExitCode.BAD_INPUT),
+    (FileExistsError, ExitCode.BAD_INPUT),
+    (PermissionError, ExitCode.BAD_INPUT),
+    (IsADirectoryError, ExitCode.BAD_INPUT),
+    (NotADirectoryError, ExitCode.BAD_INPUT),
+    (errors.NumericalError, ExitCode.BUG),
+    (OSError, ExitCode.STORAGE),
+    (MemoryError, ExitCode.STORAGE),
+)
+
+# What to do where the message itself does not say so.
+_ADVICE: tuple[tuple[type[BaseException], str], ...] = (
+    (errors.NotCalibrated, "fit the model anew with `crossbyte fit` and without --no-calibrate"),
+    (errors.UnknownField, "`crossbyte info INDEX` lists the fields"),
+    (errors.FilterError, "docs/filters.md describes filters"),
+    (errors.DuplicateId, "use --upsert to replace documents, or --skip-existing to leave them"),
+    (errors.UnknownId, "check the id; `crossbyte delete` takes --missing-ok"),
+    (errors.DataFileError, "docs/files.md describes the files that can be read"),
+    (errors.InvalidInput, "change the option or the data, and try again; --help describes them"),
+    (errors.IndexExists, "give another name, or remove the file"),
+    (errors.IndexLocked, "wait until the other writer is done"),
+    (errors.IndexBusy, "try again"),
+    (errors.ModelFileError, "check the path, or restore the file from a copy"),
+    (errors.IndexFileError, "check the path, or restore the file from a backup"),
+    (FileNotFoundError, "check the path"),
+    (FileExistsError, "give another name, or --overwrite where there is one"),
+    (PermissionError, "check the permissions of the file and of its folder"),
+    (IsADirectoryError, "give a file"),
+    (NotADirectoryError, "check the path"),
+    (OSError, "look at the disk, then try again"),
+    (MemoryError, "give less at once, or use a machine with more memory"),
+    (KeyboardInterrupt, "nothing was written; run the command again when you like"),
+)
+_BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
+
+# The last part of a message that says how things stand, or what to call in Python: no advice for a shell.
+_NO_ADVICE = re.compile(r"nothing was|the model is as it was|.*\w\(")
+
+
+def guarded(verb: Verb) -> Verb:
+    """Make a verb end in two lines and an exit code whatever it raises, Ctrl-C included."""
+
+    @functools.wraps(verb)
+    def run(*arguments: Any, **options: Any) -> int:
+        try:
+            code = verb(*arguments, **options)
+            sys.stdout.flush()
+            return int(code or 0)
+        except typer.Exit:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            return report(error)
+
+    return run  # type: ignore[return-value]
+
+
+def report(error: BaseException) -> int:
+    """Print two lines on stderr and give the exit code; a reader that went away is no error."""
+    if isinstance(error, BrokenPipeError):
+        _close_output()
+        return ExitCode.FINE
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error, file=sys.stderr)
+    say(*two_lines(error))
+    return exit_code(error)
+
+
+def say(what: str, what_to_do: str) -> None:
+    """Print what happened and what to do about it, a line each, on stderr."""
+    print(f"crossbyte: {clean(what)}\n  {clean(what_to_do)}", file=sys.stderr, flush=True)
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Give the exit code of an error; everything that nobody expected is 1."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ExitCode.STORAGE
+    if _is_not_fitted(error):
+        return ExitCode.BAD_INPUT
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.BUG)
+
+
+def two_lines(error: BaseException) -> tuple[str, str]:
+    """Say what happened and what to do: the last clause of the message, or advice for its kind of error."""
+    what = _message(error)
+    if isinstance(error, _UsageError):
+        return what, _usage_advice(error)
+    if exit_code(error) is ExitCode.BUG:
+        return f"unexpected {what}", _BUG_ADVICE
+    head, _, tail = what.rpartition("; ")
+    if head and isinstance(error, errors.CrossbyteError) and not _NO_ADVICE.match(tail):
+        return head, tail
+    return what, next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, _UsageError):
+        return str(error.format_message())
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip() != "^")
+    if isinstance(error, errors.CrossbyteError):
+        return text
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _usage_advice(error: Any) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "crossbyte"
+    return f"`{command} --help` describes the options"
+
+
+def _is_not_fitted(error: BaseException) -> bool:
+    """Tell without importing scikit-learn, which brings the class, for an error that is not of it."""
+    return type(error).__name__ == "NotFitted"
+
+
+def _close_output() -> None:
+    """Send what is still to be written nowhere: the interpreter flushes once more when it leaves."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,235 @@
+"""What verbs read: documents and queries from users' files, indexes and models by their paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crossbyte.cli.values import parse_file, parse_rows
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.data.files.reading import Dataset
+    from crossbyte.model.cmcq import CMCQ
+    from crossbyte.search.ids import Id
+    from crossbyte.search.index import Index
+
+__all__ = [
+    "Given",
+    "Queries",
+    "check_free",
+    "is_index",
+    "model_of",
+    "read_documents",
+    "read_lines",
+    "read_pairs",
+    "read_queries",
+    "read_vocabulary",
+    "resolve_ids",
+]
+
+_SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
+
+
+class Given(NamedTuple):
+    """The options that say where documents come from, as the user gave them."""
+
+    data: Path | None = None
+    split: str | None = None
+    images: str | None = None
+    texts: str | None = None
+    payloads: Path | None = None
+    ids: str | None = None
+    groups: str | None = None
+
+
+class Queries(NamedTuple):
+    """What a search is asked with: the keyword of ``Index.search``, its value, and a name per query."""
+
+    keyword: str
+    value: Any
+    labels: list[Any]
+
+
+# Documents
+
+
+def read_documents(given: Given) -> Dataset:
+    """Read documents, of one side or both, with the ids, payloads and groups that the options name."""
+    found = _features(given)
+    if given.payloads is not None:
+        from crossbyte.data.files.reading import read_rows
+
+        found = replace(found, payloads=read_rows(given.payloads))
+    if given.ids is not None:
+        found = replace(found, ids=_ids(given.ids, found.payloads))
+    if given.groups is not None:
+        found = replace(found, groups=_column(given.groups, found.payloads, "--groups"))
+    return found
+
+
+def read_pairs(given: Given) -> Dataset:
+    """Read documents that all have both sides."""
+    found = read_documents(given)
+    if found.images is None or found.texts is None:
+        side = "images" if found.images is None else "texts"
+        raise InvalidInput(f"expected pairs, got no {side}; give a dataset with both sides, or --{side} FILE")
+    return found
+
+
+def _features(given: Given) -> Dataset:
+    from crossbyte.data.files.reading import Dataset, read_dataset
+
+    sides = given.images is not None or given.texts is not None
+    if (given.data is not None) == sides:
+        came = "both" if sides else "neither"
+        raise InvalidInput(f"expected DATA, or --images and --texts, got {came}; give one of the two")
+    if given.data is not None:
+        return read_dataset(given.data, split=given.split)
+    return Dataset(images=_side(given.images), texts=_side(given.texts))
+
+
+def _side(text: str | None) -> Any:
+    from crossbyte.data.files.reading import read_features
+
+    if text is None:
+        return None
+    file = parse_file(text)
+    return read_features(file.path, key=file.key)
+
+
+def _ids(name: str, payloads: list[dict[str, Any]] | None) -> list[Any]:
+    """Take ids from a column of the payloads, or from a file with an id per line."""
+    if payloads and any(name in row for row in payloads):
+        return _column(name, payloads, "--ids")
+    if os.path.exists(name):
+        return read_lines(Path(name))
+    return _column(name, payloads, "--ids")
+
+
+def _column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> list[Any]:
+    fields = sorted({field for row in payloads or [] for field in row})
+    if name not in fields:
+        there = f"the columns are {', '.join(fields)}" if fields else "there are no payloads"
+        raise InvalidInput(f"{option}: expected a payload column, got {name!r}; {there}")
+    return [(row or {}).get(name) for row in payloads or []]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read a text file with one id or word per line; ``-`` is stdin. Empty lines are left out."""
+    import sys
+
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{path}: expected text in UTF-8, got other bytes ({error}); convert it"
+        ) from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def read_vocabulary(path: Path | None) -> list[str] | None:
+    """Read the names of text features: a line each, or the ``vocabulary`` of a dataset."""
+    if path is None:
+        return None
+    if path.suffix not in (".npz", ".mat", ".parquet"):
+        return read_lines(path)
+    from crossbyte.data.files.reading import read_dataset
+
+    words = read_dataset(path).vocabulary
+    if words is None:
+        raise InvalidInput(
+            f"{path}: expected names of the text features, got none; give a file with a line each"
+        )
+    return list(words)
+
+
+# Queries
+
+
+def read_queries(
+    index: Index,
+    texts: str | None,
+    images: str | None,
+    like: list[str] | None,
+    row: int | None,
+    rows: str | None,
+) -> Queries:
+    """Read what to ask with: features of one side, or ids of documents."""
+    if (texts is not None) + (images is not None) + bool(like) != 1:
+        raise InvalidInput("expected one of --texts, --images and --like; give exactly one of the three")
+    if like:
+        if row is not None or rows is not None:
+            raise InvalidInput("--row and --rows choose rows of a file; leave them out with --like")
+        names = resolve_ids(index, like)
+        return Queries("like", names, list(names))
+    features = _side(texts if images is None else images)
+    chosen = _chosen(features.shape[0], row, rows)
+    if not chosen:
+        raise InvalidInput(
+            f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
+        )
+    keyword = "texts" if images is None else "images"
+    return Queries(keyword, features[chosen.start : chosen.stop], list(chosen))
+
+
+def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:
+    if row is not None and rows is not None:
+        raise InvalidInput("expected --row or --rows, got both; give one of them")
+    if row is not None and row >= n_rows:
+        raise InvalidInput(f"--row: expected a row below {n_rows}, got {row}; rows count from 0")
+    if row is not None:
+        return range(row, row + 1)
+    return range(n_rows)[parse_rows(rows)] if rows is not None else range(n_rows)
+
+
+def resolve_ids(index: Index, names: Iterable[str]) -> list[Id]:
+    """Find what each id on the command line means: the text itself, or else the number it spells."""
+    return [_resolved(index, name) for name in names]
+
+
+def _resolved(index: Index, name: str) -> Id:
+    digits = name.removeprefix("-")
+    if name in index or not (digits.isdecimal() and digits.isascii()):
+        return name
+    return int(name) if int(name) in index else name
+
+
+# Indexes and models
+
+
+def is_index(path: Path) -> bool:
+    """Tell by its first bytes whether a file is an index; anything else may be a model."""
+    if not path.is_file():
+        if path.exists():
+            raise InvalidInput(f"{path}: expected an index or a model, got no ordinary file; check the path")
+        raise FileNotFoundError(2, "there is no such file", str(path))
+    with path.open("rb") as stream:
+        return stream.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+
+
+def model_of(path: Path) -> CMCQ:
+    """Load the model of a model file, or the one inside an index."""
+    from crossbyte.model.cmcq import CMCQ
+    from crossbyte.search.index import Index
+
+    if not is_index(path):
+        return CMCQ.load(path)
+    with Index.open(path) as index:
+        return index.model
+
+
+def check_free(*paths: Path | None, overwrite: bool = False) -> None:
+    """Refuse names that are taken, or in no folder, before any long work."""
+    for path in paths:
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise InvalidInput(f"{path}: expected a file in a folder that exists; make the folder first")
+        if os.path.lexists(path) and not overwrite:
+            raise InvalidInput(
+                f"{path}: expected a free name, but something is there; give another, or --overwrite"
+            )

@@ -1,0 +1,113 @@
+"""Options that several verbs have, so that they are called and described alike everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "AsJson",
+    "Data",
+    "GroupColumn",
+    "Ids",
+    "ImageFile",
+    "IndexPath",
+    "Jobs",
+    "Like",
+    "Overwrite",
+    "PayloadFile",
+    "QueryImages",
+    "QueryTexts",
+    "Quiet",
+    "Row",
+    "Searched",
+    "Side",
+    "Sides",
+    "Split",
+    "Target",
+    "TextFile",
+    "Vocabulary",
+]
+
+
+class Side(StrEnum):
+    """One side of the documents."""
+
+    IMAGE = "image"
+    TEXT = "text"
+
+
+class Sides(StrEnum):
+    """One side of the documents, or both."""
+
+    BOTH = "both"
+    IMAGE = "image"
+    TEXT = "text"
+
+
+class Searched(StrEnum):
+    """What a search looks for."""
+
+    IMAGE = "image"
+    TEXT = "text"
+    DOCUMENT = "document"
+
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores if not given.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file.")]
+
+# Documents
+Data = Annotated[
+    Path | None,
+    typer.Argument(metavar="DATA", help="A dataset with both sides: .npz, .mat or .parquet (docs/files.md)."),
+]
+Split = Annotated[str | None, typer.Option("--split", help="Which split of DATA, such as train or query.")]
+ImageFile = Annotated[
+    str | None, typer.Option("--images", metavar="FILE[:KEY]", help="Image features, instead of DATA.")
+]
+TextFile = Annotated[
+    str | None, typer.Option("--texts", metavar="FILE[:KEY]", help="Text features, instead of DATA.")
+]
+PayloadFile = Annotated[
+    Path | None,
+    typer.Option("--payloads", metavar="FILE", help="A payload per row: .csv, .jsonl or .parquet."),
+]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        "--ids", metavar="COLUMN|FILE", help="Payload column with the ids, or a file of an id per line."
+    ),
+]
+GroupColumn = Annotated[
+    str | None, typer.Option("--groups", metavar="COLUMN", help="Payload column with the groups.")
+]
+
+# Queries
+QueryTexts = Annotated[
+    str | None, typer.Option("--texts", metavar="FILE[:KEY]", help="Text features to ask with.")
+]
+QueryImages = Annotated[
+    str | None, typer.Option("--images", metavar="FILE[:KEY]", help="Image features to ask with.")
+]
+Like = Annotated[
+    list[str] | None, typer.Option("--like", metavar="ID", help="A document to ask with; may be repeated.")
+]
+Row = Annotated[int | None, typer.Option("--row", min=0, help="Ask with this one row of the file (from 0).")]
+Target = Annotated[
+    Searched | None,
+    typer.Option("--target", help="What is searched; the other side of the query if not given."),
+]
+Vocabulary = Annotated[
+    Path | None,
+    typer.Option(
+        "--vocabulary", metavar="FILE", help="Names of the text features: a line each, or a dataset."
+    ),
+]

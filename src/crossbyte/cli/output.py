@@ -1,0 +1,107 @@
+"""What a verb prints on stdout: one JSON document, or text and tables for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Table", "clean", "emit", "readable_bytes", "readable_seconds"]
+
+
+class Table(NamedTuple):
+    """Rows of cells under headings; headings that end in ``>`` stand, with their cells, to the right."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
+    """Print a verb's result: the document as JSON, or its parts as text.
+
+    Parameters
+    ----------
+    document : JSON-safe object
+        NumPy numbers and arrays are taken, too; what is not finite becomes null.
+    parts : iterable of str or Table
+        Read only if text is wanted.
+    as_json : bool
+    """
+    if as_json:
+        print(json.dumps(_plain(document), indent=2, allow_nan=False))
+        return
+    for part in parts:
+        print(part) if isinstance(part, str) else _print_table(part)
+
+
+def clean(value: object) -> str:
+    """Give text in which what a terminal would obey, and line ends, are visible and harmless."""
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def readable_bytes(n_bytes: float) -> str:
+    """Give a size with three figures: ``1.23 MB`` (powers of 1000)."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 999.5:
+            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def readable_seconds(seconds: float) -> str:
+    """Give a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    hours, minutes_rest = divmod(minutes, 60)
+    return f"{hours} h {minutes_rest:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _plain(value: Any) -> Any:
+    """Make a value of JSON's own types."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _print_table(table: Table) -> None:
+    headings = [heading.removesuffix(">") for heading in table.headings]
+    to_the_right = [heading.endswith(">") for heading in table.headings]
+    rows = [[clean(cell) for cell in row] for row in table.rows]
+    show = _print_for_terminal if sys.stdout.isatty() else _print_plain
+    show(headings, to_the_right, rows)
+
+
+def _print_plain(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, to_the_right, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _print_for_terminal(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+    from rich import box, console, table, text
+
+    shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, right in zip(headings, to_the_right, strict=True):
+        shown.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*map(text.Text, row))  # text: what stands in brackets is no markup
+    console.Console().print(shown)

@@ -1,0 +1,65 @@
+"""``crossbyte audit``: pairs that look wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.inputs import Given, check_free, model_of, read_pairs
+from crossbyte.cli.output import Table, emit
+from crossbyte.cli.progress import shown
+
+__all__ = ["audit"]
+
+
+def audit(
+    model: Annotated[
+        Path, typer.Option("--model", metavar="FILE", help="A model of such pairs, or an index.")
+    ],
+    data: options.Data = None,
+    split: options.Split = None,
+    images: options.ImageFile = None,
+    texts: options.TextFile = None,
+    payloads: options.PayloadFile = None,
+    ids: options.Ids = None,
+    groups: options.GroupColumn = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write all pairs, the most suspicious first.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="How many pairs are shown.")] = 50,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """List pairs that look wrong, and near-duplicates.
+
+    Pairs whose halves disagree are likely wrong captions. Every pair is judged by a space that
+    has not seen it.
+
+    Example:
+      crossbyte audit photos.npz --model model.cbm --csv suspicious.csv
+    """
+    from crossbyte.model.audit import audit_pairs
+
+    check_free(csv, overwrite=overwrite)
+    fitted = model_of(model)
+    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
+    with shown("audit", quiet=quiet) as callback:
+        found = audit_pairs(fitted, pairs.images, pairs.texts, groups=pairs.groups, callback=callback)
+    if csv is not None:
+        found.to_csv(csv, ids=pairs.ids, overwrite=overwrite)
+    rows = [int(row) for row in found.order[:top]]
+    names = [row if pairs.ids is None else pairs.ids[row] for row in rows]
+    first = [
+        {"row": row, "id": id, "surprise": float(found.surprise[row])}
+        for row, id in zip(rows, names, strict=True)
+    ]
+    emit(found.to_dict() | {"first": first}, [str(found), "", _table(first)], as_json=as_json)
+
+
+def _table(first: list[dict[str, Any]]) -> Table:
+    rows = [[str(entry["row"]), str(entry["id"]), f"{entry['surprise']:.3f}"] for entry in first]
+    return Table(("row>", "id", "surprise>"), rows)

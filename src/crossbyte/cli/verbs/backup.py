@@ -1,0 +1,32 @@
+"""``crossbyte backup``: copy an index while others read and write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.output import emit, readable_bytes
+
+__all__ = ["backup"]
+
+
+def backup(
+    path: options.IndexPath,
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="The copy; nothing may be there yet.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Copy an index, safely beside a writer.
+
+    Example:
+      crossbyte backup photos.cb photos-monday.cb
+    """
+    from crossbyte.search.index import Index
+
+    with Index.open(path) as index:
+        index.backup(destination)
+    size = destination.stat().st_size
+    document = {"index": path, "backup": destination, "bytes": size}
+    emit(document, [f"{destination}: a copy of {path}, {readable_bytes(size)}"], as_json=as_json)

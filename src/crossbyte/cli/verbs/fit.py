@@ -1,0 +1,170 @@
+"""``crossbyte fit``: learn a model, measure it, save it."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.failures import ExitCode, say
+from crossbyte.cli.inputs import Given, check_free, read_pairs
+from crossbyte.cli.output import emit, readable_seconds
+from crossbyte.cli.progress import shown
+from crossbyte.cli.values import parse_parameters
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.data.files.reading import Dataset
+    from crossbyte.model.cmcq import CMCQ
+
+__all__ = ["fit"]
+
+
+class Mapping(StrEnum):
+    """Common spaces."""
+
+    AUTO = "auto"
+    CCA = "cca"
+    CONTRASTIVE = "contrastive"
+    SPARSE = "sparse"
+
+
+_OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
+
+
+def fit(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model is saved.")],
+    data: options.Data = None,
+    split: options.Split = None,
+    images: options.ImageFile = None,
+    texts: options.TextFile = None,
+    payloads: options.PayloadFile = None,
+    ids: options.Ids = None,
+    groups: options.GroupColumn = None,
+    bits: Annotated[int, typer.Option("--bits", help="Bits per item; 8 make a byte.")] = 32,
+    mapping: Annotated[
+        Mapping, typer.Option("--mapping", help="The common space; auto tries them, sparse is the paper's.")
+    ] = Mapping.AUTO,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same file.")] = 0,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="Another parameter of CMCQ; may be repeated."),
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="Measure quality and probabilities on held-out pairs (as long again).",
+        ),
+    ] = True,
+    min_recall: Annotated[
+        float | None,
+        typer.Option("--min-recall", help="Exit code 3 if recall@10 of held-out pairs is below this."),
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", metavar="FILE", help="Also make an index of the training documents."),
+    ] = None,
+    jobs: options.Jobs = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> int:
+    """Learn a model from pairs of features, and measure it.
+
+    Row i of the images belongs to row i of the texts. Quality and probabilities are measured on held-out
+    pairs. Nothing is at the output path before the end.
+
+    Example:
+      crossbyte fit photos.npz -o model.cbm
+      crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bits 64
+      crossbyte fit photos.npz -o model.cbm --param n_components=64 --min-recall 0.5
+    """
+    check_free(output, overwrite=overwrite)
+    check_free(index)  # an index holds documents: it is never replaced
+    if min_recall is not None and not calibrate:
+        raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
+    parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
+    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
+    began = time.perf_counter()
+    with shown("fit", quiet=quiet) as callback:
+        model = _fitted(pairs, parameters | {"callback": callback}, calibrate)
+    identity = model.save(output)
+    if index is not None:
+        _make_index(index, model, pairs, jobs)
+    seconds = time.perf_counter() - began
+    document = _document(model, pairs, seconds) | {"model": output, "identity": identity, "index": index}
+    emit(document, _text(model, document), as_json=as_json)
+    return _judged(model, min_recall)
+
+
+def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int | None) -> dict[str, Any]:
+    from crossbyte.model.cmcq import CMCQ
+
+    given = parse_parameters(texts)
+    known = set(CMCQ().get_params()) - {"callback"}
+    for name in given:
+        if name in _OWN_OPTIONS:
+            raise InvalidInput(f"--param: {name} has an option of its own; use {_OWN_OPTIONS[name]}")
+        if name not in known:
+            listed = ", ".join(sorted(known - set(_OWN_OPTIONS)))
+            raise InvalidInput(f"--param: expected a parameter of CMCQ, got {name!r}; there are {listed}")
+    return given | {"n_bits": bits, "mapping": mapping, "random_state": seed, "n_jobs": jobs}
+
+
+def _fitted(pairs: Dataset, parameters: dict[str, Any], calibrate: bool) -> CMCQ:
+    from crossbyte.model.cmcq import CMCQ
+
+    model = CMCQ(**parameters).fit(pairs.images, pairs.texts, groups=pairs.groups)
+    if calibrate:
+        model.calibrate(pairs.images, pairs.texts, groups=pairs.groups)
+    return model
+
+
+def _make_index(path: Path, model: CMCQ, pairs: Dataset, jobs: int | None) -> None:
+    from crossbyte.search.index import Index
+
+    Index.from_training(path, model, pairs.ids, pairs.payloads, groups=pairs.groups, n_jobs=jobs).close()
+
+
+def _document(model: CMCQ, pairs: Dataset, seconds: float) -> dict[str, Any]:
+    report = model.report_
+    return {
+        "pairs": len(pairs),
+        "bits": model.n_bits,
+        "mapping": model.mapping_,
+        "components": model.n_components_,
+        "seconds": round(seconds, 3),
+        "report": None if report is None else report.to_dict(),
+    }
+
+
+def _text(model: CMCQ, document: dict[str, Any]) -> list[str]:
+    took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
+    space = f"{document['mapping']} space of {document['components']} dimensions"
+    said = [
+        f"{document['model']}: learned from {document['pairs']:,} pairs in {took}; "
+        f"{n_bytes} bytes per item, {space}"
+    ]
+    if document["index"] is not None:
+        said.append(f"{document['index']}: an index of the {document['pairs']:,} training documents")
+    if model.report_ is None:
+        return [*said, "Quality was not measured (--no-calibrate)."]
+    return [*said, "", str(model.report_)]
+
+
+def _judged(model: CMCQ, min_recall: float | None) -> int:
+    if min_recall is None or model.report_ is None:
+        return ExitCode.FINE
+    reached = model.report_.recall
+    if reached >= min_recall:
+        return ExitCode.FINE
+    say(
+        f"recall@10 of held-out pairs is {reached:.3f}, not {min_recall:g} as asked; the model was saved",
+        "try more bits, pairs or other features; `crossbyte report` shows the quality by bytes",
+    )
+    return ExitCode.QUALITY

@@ -1,0 +1,96 @@
+"""``crossbyte info``: what is in an index or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.inputs import is_index
+from crossbyte.cli.output import Table, emit, readable_bytes
+
+if TYPE_CHECKING:
+    from crossbyte.model.cmcq import CMCQ
+
+__all__ = ["info"]
+
+
+def info(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="An index or a model.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what is in an index or a model.
+
+    The file itself tells which of the two it is.
+
+    Example:
+      crossbyte info photos.cb
+    """
+    document = _index(path) if is_index(path) else _model(path)
+    emit(document, _text(document), as_json=as_json)
+
+
+def _index(path: Path) -> dict[str, Any]:
+    from crossbyte.search.index import Index
+
+    with Index.open(path) as index:
+        return {"file": path, "kind": "index", "model": _described(index.model), **index.stats()}
+
+
+def _model(path: Path) -> dict[str, Any]:
+    from crossbyte.model.cmcq import CMCQ
+
+    model = CMCQ.load(path)
+    size = {"bytes": {"file": path.stat().st_size}}
+    return {"file": path, "kind": "model", "model": _described(model), "disk": size}
+
+
+def _described(model: CMCQ) -> dict[str, Any]:
+    return {
+        "bits": model.n_bits,
+        "mapping": model.mapping_,
+        "components": model.n_components_,
+        "image_features": model.n_features_in_,
+        "text_features": model.n_text_features_,
+        "training_pairs": len(model.image_codes_),
+        "calibrated": model.calibration_ is not None,
+        "parameters": {name: value for name, value in model.get_params().items() if name != "callback"},
+    }
+
+
+def _text(document: dict[str, Any]) -> Iterator[str | Table]:
+    model = document["model"]
+    size = readable_bytes(document["disk"]["bytes"]["file"])
+    yield f"{document['file']}: a crossbyte {document['kind']}, {size}"
+    yield (
+        f"model: {model['bits'] // 8} bytes per item, {model['mapping']} space of {model['components']} "
+        f"dimensions; images of {model['image_features']:,} and texts of {model['text_features']:,} "
+        f"features; learned from {model['training_pairs']:,} pairs; "
+        f"{'calibrated' if model['calibrated'] else 'not calibrated'}"
+    )
+    if document["kind"] == "index":
+        yield from _index_text(document)
+
+
+def _index_text(document: dict[str, Any]) -> Iterator[str | Table]:
+    items = document["items"]
+    yield (
+        f"documents: {document['documents']:,} ({items['image']:,} images, {items['text']:,} texts), "
+        f"{document['deleted']:,} deleted ones still in the file; generation {document['generation']}"
+    )
+    codings = ", ".join(f"{count:,} {coding}" for coding, count in document["codings"].items() if count)
+    yield f"coded as: {codings or 'nothing yet'}"
+    fields = ", ".join(f"{name} ({'/'.join(types)})" for name, types in document["fields"].items())
+    yield f"payload fields: {fields or 'none'}"
+    yield ""
+    yield Table(("where", "part", "bytes>", "per item>"), list(_sizes(document)))
+
+
+def _sizes(document: dict[str, Any]) -> Iterator[list[str]]:
+    for where in ("disk", "memory"):
+        for part, n_bytes in document[where]["bytes"].items():
+            per_item = document[where]["per_item"][part]
+            yield [where, part, readable_bytes(n_bytes), f"{per_item:,.2f}"]

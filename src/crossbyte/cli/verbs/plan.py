@@ -1,0 +1,67 @@
+"""``crossbyte plan``: what an index will cost, and how many bits it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.inputs import Given, model_of, read_pairs
+from crossbyte.cli.output import emit
+from crossbyte.cli.progress import shown
+from crossbyte.cli.values import parse_size
+
+__all__ = ["plan"]
+
+
+def plan(
+    items: Annotated[int, typer.Option("--items", min=1, help="How many documents the index will have.")],
+    data: options.Data = None,
+    split: options.Split = None,
+    images: options.ImageFile = None,
+    texts: options.TextFile = None,
+    payloads: options.PayloadFile = None,
+    ids: options.Ids = None,
+    groups: options.GroupColumn = None,
+    bits: Annotated[int | None, typer.Option("--bits", help="Bits per item, if they are settled.")] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option("--max-memory", metavar="SIZE", help="The most bits within this, such as 200MB."),
+    ] = None,
+    max_disk: Annotated[
+        str | None, typer.Option("--max-disk", metavar="SIZE", help="The most bits in a file of this size.")
+    ] = None,
+    min_recall: Annotated[
+        float | None, typer.Option("--min-recall", help="The fewest bits with this recall@10; needs --model.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="FILE", help="A calibrated model, for its measured quality."),
+    ] = None,
+    jobs: options.Jobs = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what an index will cost, before it is built.
+
+    Bytes on disk and in memory, and minutes, from a short pilot on your pairs. Exit
+    code 3 if no setting meets the budget or the wanted recall; the message names the nearest.
+
+    Example:
+      crossbyte plan photos.npz --items 1000000 --bits 64
+      crossbyte plan photos.npz --items 1000000 --max-memory 20MB
+      crossbyte plan photos.npz --items 1000000 --min-recall 0.5 --model model.cbm
+    """
+    from crossbyte.search import planning
+
+    asked: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
+    asked["max_memory"] = parse_size(max_memory, "--max-memory")
+    asked["max_disk"] = parse_size(max_disk, "--max-disk")
+    asked["model"] = None if model is None else model_of(model)
+    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
+    asked |= {"payloads": pairs.payloads, "ids": pairs.ids}
+    with shown("plan", quiet=quiet) as callback:
+        found = planning.plan(pairs.images, pairs.texts, callback=callback, **asked)
+    emit(found.to_dict(), [str(found)], as_json=as_json)

@@ -1,0 +1,142 @@
+"""``crossbyte search``: the nearest documents of every query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.failures import ExitCode, say
+from crossbyte.cli.inputs import Queries, check_free, read_queries
+from crossbyte.cli.output import Table, clean, emit
+
+if TYPE_CHECKING:
+    from crossbyte.search.hits import Hits
+
+__all__ = ["search"]
+
+
+class Distinct(StrEnum):
+    """What counts once."""
+
+    GROUP = "group"
+
+
+def search(
+    path: options.IndexPath,
+    texts: options.QueryTexts = None,
+    images: options.QueryImages = None,
+    like: options.Like = None,
+    row: options.Row = None,
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", metavar="A:B", help="Ask with rows A to B of the file, B not included."),
+    ] = None,
+    target: options.Target = None,
+    k: Annotated[int, typer.Option("--number", "-k", help="How many at most.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="A filter over payloads (docs/filters.md)."),
+    ] = None,
+    min_probability: Annotated[
+        float | None, typer.Option("--min-probability", help="Nothing less likely to be the true partner.")
+    ] = None,
+    max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
+    distinct: Annotated[
+        Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
+    ] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Show the payloads of what was found.")
+    ] = False,
+    trec: Annotated[
+        Path | None, typer.Option("--trec", metavar="FILE", help="Also write the answers as a TREC run.")
+    ] = None,
+    run_name: Annotated[str, typer.Option("--run-name", help="Name of the TREC run.")] = "crossbyte",
+    fail_if_none: Annotated[
+        bool, typer.Option("--fail-if-none", help="Exit code 4 if no query found anything that matches.")
+    ] = False,
+    jobs: options.Jobs = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
+) -> int:
+    """Find the nearest documents of every query.
+
+    The answer is exact. Texts search images and images search texts, unless --target says otherwise.
+
+    Example:
+      crossbyte search photos.cb --texts queries.npz:text_query --row 3
+      crossbyte search photos.cb --like p17 -k 5 --where "year >= 2020" --payloads
+    """
+    from crossbyte.search.index import Index
+
+    check_free(trec, overwrite=overwrite)
+    with Index.open(path, n_jobs=jobs) as index:
+        queries = read_queries(index, texts, images, like, row, rows)
+        asked: dict[str, Any] = {
+            queries.keyword: queries.value,
+            "target": target and target.value,
+            "k": k,
+            "where": where,
+        }
+        asked |= {
+            "max_distance": max_distance,
+            "min_probability": min_probability,
+            "distinct": distinct and distinct.value,
+        }
+        answers = index.search(**asked, payloads=payloads)
+    if trec is not None:
+        from crossbyte.search.exports.trec import write_trec
+
+        write_trec(trec, answers, list(map(str, queries.labels)), run_name=run_name)
+    document = {"index": path, "queries": list(map(_described, queries.labels, answers))}
+    emit(document, _text(queries, answers), as_json=as_json)
+    return _judged(answers, fail_if_none)
+
+
+def _described(label: Any, hits: Hits) -> dict[str, Any]:
+    found = []
+    for place, hit in enumerate(hits):
+        entry: dict[str, Any] = {"id": hit.id, "distance": hit.distance}
+        if hits.probabilities is not None:
+            entry["probability"] = float(hits.probabilities[place])
+        if hits.payloads is not None:
+            entry["payload"] = hit.payload
+        found.append(entry)
+    return {"query": label, "no_match": hits.no_match, "hits": found}
+
+
+def _text(queries: Queries, answers: list[Hits]) -> Iterator[str | Table]:
+    for label, hits in zip(queries.labels, answers, strict=True):
+        name = (
+            f"like {clean(label)}" if queries.keyword == "like" else f"row {label} of the {queries.keyword}"
+        )
+        verdict = "nothing found" if not len(hits) else "probably nothing matches" if hits.no_match else ""
+        yield f"{name}: {verdict}" if verdict else name
+        if len(hits):
+            yield _table(hits)
+        yield ""
+
+
+def _table(hits: Hits) -> Table:
+    columns: dict[str, list[str]] = {
+        ">": [str(place) for place in range(1, len(hits) + 1)],
+        "distance>": [f"{distance:.4f}" for distance in hits.distances],
+    }
+    if hits.probabilities is not None:
+        columns["probability>"] = [f"{probability:.3f}" for probability in hits.probabilities]
+    columns["id"] = list(map(str, hits.ids))
+    if hits.payloads is not None:
+        columns["payload"] = [json.dumps(payload, ensure_ascii=False) for payload in hits.payloads]
+    return Table(list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _judged(answers: list[Hits], fail_if_none: bool) -> int:
+    if not fail_if_none or any(len(hits) and not hits.no_match for hits in answers):
+        return ExitCode.FINE
+    say("no query found anything that matches", "ask otherwise, or relax --where and the limits")
+    return ExitCode.NOTHING_FOUND
