@@ -1,0 +1,151 @@
+"""The tables of a quality report: every number as text, once, for the plain report and for the page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crossbyte.model.quality.phrases import count, n_bytes, percent
+from crossbyte.model.quality.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Reliability, Report
+
+__all__ = [
+    "LOOKING",
+    "SHORT",
+    "Table",
+    "curve_systems",
+    "curve_tables",
+    "known",
+    "reliability_tables",
+    "size_table",
+    "system_tables",
+]
+
+SHORT = {
+    "crossbyte": "crossbyte",
+    "uncompressed": "uncompressed",
+    "cca_pq": "CCA + PQ",
+    "cca_rq": "CCA + RQ",
+    "chance": "chance",
+}
+"""Names of the systems that fit into a table or a plot."""
+
+LOOKING = {
+    "image_to_text": "Pictures looking for their texts",
+    "text_to_image": "Texts looking for their pictures",
+}
+"""What happens in each direction."""
+
+_MAX_SIZES = 8  # rows; more say nothing new
+
+
+class Table(NamedTuple):
+    """A table of text cells.
+
+    Attributes
+    ----------
+    caption : str
+    header : tuple of str
+    rows : list of tuple of str
+        As long as the header; the first cell names the row.
+    """
+
+    caption: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def known(report: Report) -> dict[str, dict[str, Estimate]]:
+    """Recall@10 of every system in the report, by system and direction."""
+    return {
+        system.name: {each: system.directions[each].recall[10] for each in DIRECTIONS}
+        for system in report.systems
+    }
+
+
+def curve_systems(report: Report) -> list[str]:
+    """Names of the systems that every point of the curve has."""
+    return [name for name in SHORT if report.curve and all(name in point.recall for point in report.curve)]
+
+
+def system_tables(report: Report) -> list[Table]:
+    """All systems, one table per direction."""
+    header = ("system", "bytes", *(f"recall@{depth}" for depth in DEPTHS), "median rank")
+    return [
+        Table(LOOKING[direction], header, _system_rows(report, direction))
+        for direction in reversed(DIRECTIONS)
+    ]
+
+
+def _system_rows(report: Report, direction: str) -> list[tuple[str, ...]]:
+    rows = []
+    for system in report.systems:
+        scores = system.directions[direction]
+        recalls = (_share(scores.recall[depth]) for depth in DEPTHS)
+        size = "–" if system.n_bytes is None else count(system.n_bytes)
+        rows.append((SHORT[system.name], size, *recalls, _rank(scores.median_rank)))
+    return rows
+
+
+def _share(found: Estimate) -> str:
+    return _with_interval(percent(found.value), percent(found.low), percent(found.high))
+
+
+def _rank(found: Estimate) -> str:
+    return _with_interval(count(found.value), count(round(found.low)), count(round(found.high)))
+
+
+def _with_interval(value: str, low: str, high: str) -> str:
+    return value if low == high else f"{value} ({low}–{high})"
+
+
+def curve_tables(report: Report) -> list[Table]:
+    """Recall@10 over bytes, one table per direction."""
+    names = curve_systems(report)
+    header = ("bytes", *(SHORT[name] for name in names))
+    return [
+        Table(
+            f"{LOOKING[direction]}, recall@10",
+            header,
+            [
+                (count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names))
+                for point in report.curve
+            ],
+        )
+        for direction in reversed(DIRECTIONS)
+        if report.curve
+    ]
+
+
+def size_table(report: Report) -> Table:
+    """Recall@10 of crossbyte expected among other numbers of items, a column for each number of bytes."""
+    sizes = _thinned(sorted({size for point in report.curve for size, _ in point.by_size}))
+    header = ("items", *(n_bytes(point.n_bytes) for point in report.curve))
+    rows = [(count(size), *(_at(point, size) for point in report.curve)) for size in sizes]
+    return Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
+
+
+def _thinned(sizes: list[int]) -> list[int]:
+    last = len(sizes) - 1
+    if last < _MAX_SIZES:
+        return sizes
+    return [sizes[round(place * last / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)]
+
+
+def _at(point: CurvePoint, size: int) -> str:
+    found = dict(point.by_size).get(size)
+    return "–" if found is None else percent(found)
+
+
+def reliability_tables(report: Report) -> list[Table]:
+    """Stated probabilities beside what came true, one table per direction."""
+    header = ("hits", "stated, mean %", "true, %")
+    return [Table(_asked(each), header, _bin_rows(each)) for each in report.reliability]
+
+
+def _asked(each: Reliability) -> str:
+    return LOOKING.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
+
+
+def _bin_rows(each: Reliability) -> list[tuple[str, ...]]:
+    return [
+        (count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}") for stated, share, number in each.bins
+    ]
