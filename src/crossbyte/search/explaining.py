@@ -1,0 +1,254 @@
+"""From a query and an id to the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from crossbyte.arrays import Codes, Float64, Raw
+from crossbyte.errors import InvalidInput, UnknownId
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.search.asking import Asked, Request
+from crossbyte.search.attribution import (
+    Names,
+    check_vocabulary,
+    inner_product,
+    item_words,
+    unknown_inner_product,
+)
+from crossbyte.search.comparison import Comparison
+from crossbyte.search.details import Details
+from crossbyte.search.explanation import Ahead, Constants, Example, Explanation, InnerProduct, Nearer, Word
+from crossbyte.search.ids import Id, check_id
+from crossbyte.search.offsets import coding_offset
+from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
+from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.validation import as_array, check_features, check_integer
+
+if TYPE_CHECKING:
+    from crossbyte.search.index import Index
+
+__all__ = ["explain"]
+
+
+def explain(
+    index: Index,
+    id: Id,
+    *,
+    images: Any = None,
+    texts: Any = None,
+    like: Any = None,
+    target: str | None = None,
+    n_examples: int = 5,
+    n_features: int = 10,
+    vocabulary: Any = None,
+) -> Explanation:
+    """Say why a document is as near to one query as it is.
+
+    Parameters
+    ----------
+    index : Index
+    id : str or int
+        The document.
+    images : (d_I,) or (1, d_I) features
+    texts : (d_T,) or (1, d_T) features
+    like : id
+        Give one of these three, and ``target``, as for :meth:`crossbyte.Index.search`.
+    target : {"image", "text", "document"}, optional
+    n_examples : int
+        How many training pairs are listed, of each codeword and altogether.
+    n_features : int
+        How many features of the query, and how many words of the item, are listed.
+    vocabulary : sequence of str, or mapping of str to int, optional
+        The words of the text features: one per column, or the column of each.
+
+    Raises
+    ------
+    UnknownId
+        No document has this id.
+    InvalidInput
+        The document does not have the target's side; or the query is not one.
+    """
+    details, model = index._handle.current(), index.model
+    examples = check_integer(n_examples, "n_examples", 0)
+    features = check_integer(n_features, "n_features", 0)
+    names = check_vocabulary(vocabulary, model.n_text_features_)
+    asked = _one_query(model, details, images, texts, like, target)
+    case = _case(model, details, asked, check_id(id))
+    row = _feature_row(asked.kind, images if texts is None else texts)
+    product = _inner_product(case, row, names, features)
+    words = item_words(model._current(), case.towards, names, features)
+    return _explanation(case, _up_to(case, index._handle.n_threads), examples, product, words)
+
+
+class _Item(NamedTuple):
+    """The document that is explained, and the codes (1, M) of its sides that the target asks for."""
+
+    id: Id
+    place: Place
+    number: int
+    codes: Mapping[str, Codes]
+
+
+class _Case(NamedTuple):
+    """One query beside one item.
+
+    ``offset`` is that of a coding, and ``towards`` (D,) the sum of the decoded points of the compared sides.
+    """
+
+    model: CMCQ
+    details: Details
+    asked: Asked
+    item: _Item
+    sides: Sequence[Comparison]
+    offset: Callable[[str], float]
+    towards: Float64
+
+    @property
+    def own_offset(self) -> float:
+        """Of the item's coding."""
+        return self.offset(self.item.place.coding)
+
+
+def _explanation(
+    case: _Case, ranking: Ranking, n_examples: int, product: InnerProduct, words: tuple[Word, ...]
+) -> Explanation:
+    item, asked = case.item, case.asked
+    shares = tuple(share for side in case.sides for share in side.shares(n_examples))
+    distance = float(ranking.distances[-1])
+    constants = _constants(case, distance, sum(share.share for share in shares))
+    return Explanation(
+        id=item.id,
+        query=asked.kind,
+        target=asked.target,
+        coding=item.place.coding,
+        distance=distance,
+        constant=constants.total,
+        constants=constants,
+        shares=shares,
+        rank=len(ranking.rows),
+        n_ranked=_n_ranked(case.details.snapshot, asked.target),
+        examples=_examples(case.sides, n_examples),
+        query_features=product,
+        item_words=words,
+        to_be_nearer=_nearer(case, ranking),
+    )
+
+
+# The query and the item
+
+
+def _one_query(
+    model: CMCQ, details: Details, images: Any, texts: Any, like: Any, target: str | None
+) -> Asked:
+    request = Request.check(model, details, images, texts, like, target, 1, None, None, None, None, None)
+    count = sum(len(asked.points) for asked in request.asked)
+    if count != 1:
+        raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")
+    return request.asked[0]
+
+
+def _feature_row(kind: str, features: Any) -> Raw | None:
+    """The features (1, d) of the query; None for a query by example."""
+    if features is None:
+        return None
+    array: Any = features if sparse.issparse(features) else as_array(features, f"{kind}s")
+    return check_features(array.reshape(1, -1) if array.ndim == 1 else array, f"{kind}s")
+
+
+def _case(model: CMCQ, details: Details, asked: Asked, id: Id) -> _Case:
+    snapshot = details.snapshot
+    item = _item(snapshot, id, asked.target)
+    training = {"image": model.image_codes_, "text": model.text_codes_}
+    sides = [
+        Comparison(side, quantizer, asked.points, item.codes[side], training[side])
+        for side, quantizer in snapshot.quantizers.items()
+        if side in item.codes
+    ]
+    offset = coding_offset(model, asked.kind, asked.target, len(snapshot))
+    towards = np.sum([side.decoded for side in sides], axis=0)
+    return _Case(model, details, asked, item, sides, offset, towards)
+
+
+def _item(snapshot: Snapshot, id: Id, target: str) -> _Item:
+    place = snapshot.find([id])[0]
+    if place is None:
+        raise UnknownId(f"no document has the id {id!r}")
+    shelf, row = snapshot.shelves[place.coding], np.array([place.row])
+    sides = [side for side in shelf.codes if target in (side, "document")]
+    if not sides:
+        has = " and ".join(shelf.codes)
+        raise InvalidInput(f"target={target!r}: the document {id!r} has only: {has}; ask for target={has!r}")
+    n_codebooks = len(snapshot.quantizers[sides[0]].words)
+    codes = {side: shelf.code_rows(side, row, n_codebooks) for side in sides}
+    return _Item(id, place, int(shelf.numbers[row][0]), codes)
+
+
+# The distance and the rank
+
+
+def _canonical(distances: Sequence[np.float32], offset: float) -> np.float32:
+    """The sum of the sides' distances and the offset, in the order of the search and in float32."""
+    total = distances[0] if len(distances) == 1 else distances[0] + distances[1]
+    return np.float32(total + np.float32(offset))
+
+
+def _up_to(case: _Case, n_threads: int) -> Ranking:
+    """What a search finds down to the item, which is the last."""
+    snapshot, asked = case.details.snapshot, case.asked
+    limit = _canonical([side.distance for side in case.sides], case.own_offset)
+    query = Query(asked.points, asked.target, len(snapshot), float(limit), case.offset)
+    ranking = rank(snapshot, query, case.details.allowed(None), n_threads)[0]
+    place = int(np.flatnonzero(ranking.numbers == case.item.number)[0])
+    return ranking.take(slice(place + 1))
+
+
+def _constants(case: _Case, distance: float, shares: float) -> Constants:
+    squared_length = sum(side.squared_length for side in case.sides)
+    cross_term = sum(side.cross_term for side in case.sides)
+    exact = Constants(squared_length, cross_term, case.own_offset, 0.0)
+    return replace(exact, rounding=distance - shares - exact.total)
+
+
+def _n_ranked(snapshot: Snapshot, target: str) -> int:
+    shelves = snapshot.shelves.values()
+    return sum(shelf.n_live for shelf in shelves if target == "document" or target in shelf.codes)
+
+
+# The reasons
+
+
+def _examples(sides: Sequence[Comparison], n_examples: int) -> tuple[Example, ...]:
+    together = np.sum([side.n_shared for side in sides], axis=0)
+    best = np.argsort(-together, kind="stable")[:n_examples].tolist()
+    return tuple(
+        Example(row, {side.side: int(side.n_shared[row]) for side in sides})
+        for row in best
+        if together[row] > 0
+    )
+
+
+def _inner_product(case: _Case, row: Raw | None, names: Names, n_features: int) -> InnerProduct:
+    point = case.asked.points[0]
+    if row is None:
+        return unknown_inner_product(float(point.astype(np.float64) @ case.towards))
+    learned = case.model._current()
+    return inner_product(learned, case.asked.kind, row, point, case.towards, names, n_features)
+
+
+def _nearer(case: _Case, ranking: Ranking) -> Nearer:
+    best = _canonical([side.best_distance for side in case.sides], case.own_offset)
+    swaps = tuple(swap for side in case.sides for swap in side.swaps)
+    return Nearer(swaps, float(best), _ahead(case.details.snapshot, ranking))
+
+
+def _ahead(snapshot: Snapshot, ranking: Ranking) -> Ahead | None:
+    if len(ranking.rows) < 2:
+        return None
+    other = ranking.take(slice(-2, -1))
+    distance, own = float(other.distances[0]), float(ranking.distances[-1])
+    return Ahead(resolve_ids(snapshot, other)[0], distance, own - distance)
