@@ -84,7 +84,8 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (NotADirectoryError, "check the path"),
     (OSError, "look at the disk, then try again"),
     (MemoryError, "give less at once, or use a machine with more memory"),
-    (KeyboardInterrupt, "nothing was written; run the command again when you like"),
+    (errors.FitInterrupted, "no file was written; run the command again when you like"),
+    (KeyboardInterrupt, "what was being written is in the file altogether or not at all; `info` tells"),
 )
 _BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
 

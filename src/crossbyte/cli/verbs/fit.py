@@ -160,7 +160,7 @@ def _text(model: CMCQ, document: dict[str, Any]) -> list[str]:
 def _judged(model: CMCQ, min_recall: float | None) -> int:
     if min_recall is None or model.report_ is None:
         return ExitCode.FINE
-    reached = model.report_.recall
+    reached = model.report_.recall(10)
     if reached >= min_recall:
         return ExitCode.FINE
     say(
