@@ -1,0 +1,1 @@
+"""Users' files, which may be damaged or hostile: arrays, payloads and whole datasets, read within limits."""

@@ -1,0 +1,152 @@
+"""Comma-separated values: a matrix of numbers, or rows with names and types."""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.data.files.limits import Limits
+from crossbyte.data.files.lines import read_lines
+from crossbyte.data.files.opening import Opened
+from crossbyte.errors import DataFileError
+
+__all__ = ["csv_columns", "csv_header", "csv_matrix"]
+
+_NUMBER = re.compile(
+    r"\s*[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|nan|inf(?:inity)?)\s*", re.ASCII | re.I
+)
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+def csv_matrix(opened: Opened, limits: Limits) -> NDArray[np.float64]:
+    """Read a matrix of numbers, (n, d) float64; a first line without any number is a header and skipped."""
+    cells, width, n_rows = array("d"), 0, 0
+    for line, row in _rows(opened, limits):
+        if not width:
+            width = len(row)
+            if _is_header(line, row):
+                continue
+        cells.extend(_numbers(line, row))
+        n_rows += 1
+    if not n_rows:
+        raise DataFileError("expected rows of numbers, got none")
+    return np.frombuffer(cells, dtype=np.float64).reshape(n_rows, width)
+
+
+def csv_header(opened: Opened, limits: Limits) -> list[str]:
+    """Return the names in the first line, which must differ."""
+    return _names(next(_rows(opened, limits), (1, [])))
+
+
+def csv_columns(opened: Opened, limits: Limits) -> dict[str, list[Any]]:
+    """Read the columns below a header, each with one type.
+
+    A column whose every value is an integer without leading zeros becomes integers; decimal numbers, floats;
+    true or false, booleans; in these, an empty field is None. Every other column stays text as it is.
+    """
+    rows = _rows(opened, limits)
+    names = _names(next(rows, (1, [])))
+    columns: list[list[str]] = [[] for _ in names]
+    for _, row in rows:
+        for column, field in zip(columns, row, strict=True):
+            column.append(field)
+    return {name: _typed(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _rows(opened: Opened, limits: Limits) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields of each row, all of one width; empty lines may stand at the end only."""
+    reader = csv.reader(read_lines(opened, limits, newline=""), strict=True)
+    width, n_rows, empty = 0, 0, 0
+    try:
+        for row in reader:
+            if not row:
+                empty = empty or reader.line_num
+                continue
+            width = width or len(row)
+            n_rows += 1
+            _check_row(reader.line_num, row, width, empty)
+            _check_extent(reader.line_num, row, n_rows, limits)
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise DataFileError(
+            f"line {reader.line_num}: expected comma-separated values, got {error}"
+        ) from error
+
+
+def _check_row(line: int, row: list[str], width: int, empty: int) -> None:
+    if empty:
+        raise DataFileError(f"line {empty}: expected a row, got an empty line; remove it")
+    if len(row) != width:
+        raise DataFileError(
+            f"line {line}: expected {width} fields as in the first line, got {len(row)}; "
+            "quote fields that hold commas"
+        )
+
+
+def _check_extent(line: int, row: list[str], n_rows: int, limits: Limits) -> None:
+    if len(row) > limits.columns:
+        raise DataFileError(
+            f"line {line}: expected at most {limits.columns} columns, got {len(row)}; save a .npy file"
+        )
+    if n_rows > limits.rows:
+        raise DataFileError(f"line {line}: expected at most {limits.rows} rows, got more; split the file")
+    if max(map(len, row)) > limits.field_chars:
+        raise DataFileError(
+            f"line {line}: expected at most {limits.field_chars} characters in a field, got more"
+        )
+
+
+def _names(first: tuple[int, list[str]]) -> list[str]:
+    line, row = first
+    names = [name.strip() for name in row]
+    if not names or "" in names or len(set(names)) != len(names):
+        raise DataFileError(
+            f"line {line}: expected a header with one distinct name for each column, got {names[:10]}"
+        )
+    return names
+
+
+def _is_header(line: int, row: list[str]) -> bool:
+    if len(row) > 2 and row == [str(column) for column in range(len(row))]:
+        raise DataFileError(
+            f"line {line} holds column numbers (0, 1, 2, …), which are no features; "
+            "remove it (pandas: header=False, index=False)"
+        )
+    return not any(_NUMBER.fullmatch(field) for field in row) and any(field.strip() for field in row)
+
+
+def _numbers(line: int, row: list[str]) -> Iterator[float]:
+    for column, field in enumerate(row):
+        if not _NUMBER.fullmatch(field):
+            raise DataFileError(
+                f"line {line}, column {column + 1}: expected a number, got {field[:40]!r}; "
+                "use decimal points, commas between fields, and no empty field"
+            )
+        yield float(field)
+
+
+def _typed(column: list[str]) -> list[Any]:
+    given = [field for field in column if field]
+    if not given:
+        return list(column)
+    if all(map(_INTEGER.fullmatch, given)):
+        return [int(field) if field else None for field in column]
+    if all(map(_DECIMAL.fullmatch, given)):
+        return _floats(column)
+    if all(field in _BOOLEANS for field in given):
+        return [_BOOLEANS[field] if field else None for field in column]
+    return list(column)
+
+
+def _floats(column: list[str]) -> list[Any]:
+    values = [float(field) if field else None for field in column]
+    # 1e999 is no number that JSON or an index can hold; such a column keeps its text
+    return list(column) if any(value in (np.inf, -np.inf) for value in values) else values

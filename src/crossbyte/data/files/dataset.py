@@ -1,0 +1,197 @@
+"""A whole dataset from one file: both sides, ids, groups and payloads, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from crossbyte.data.files.contents import CSR_PARTS, Contents, plain_values
+from crossbyte.data.files.csr import read_sparse
+from crossbyte.errors import DataFileError
+
+if TYPE_CHECKING:
+    from crossbyte.arrays import Raw
+
+__all__ = ["Dataset", "dataset_of"]
+
+_EXPECTED = (
+    "expected image_SPLIT and/or text_SPLIT (rows × features, or a sparse matrix as text_SPLIT_data, "
+    "_indices, _indptr and _shape), or the same called images and texts"
+)
+
+
+@dataclass
+class Dataset:
+    """Items of one file, row by row; what the file does not have is None.
+
+    Attributes
+    ----------
+    images, texts : (n, d) ndarray or csr_matrix, or None
+    ids : list of str or int, or None
+    payloads : list of dict, or None
+        One JSON object for each row.
+    groups : list of str or int, or None
+    vocabulary : list of str, or None
+        The names of the text side's dimensions.
+
+    Raises
+    ------
+    DataFileError
+        The parts differ in their number of rows.
+    """
+
+    images: Raw | None = None
+    texts: Raw | None = None
+    ids: list[Any] | None = None
+    payloads: list[dict[str, Any]] | None = None
+    groups: list[Any] | None = None
+    vocabulary: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        counts = self._counts()
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise DataFileError(f"expected as many of everything, row by row, got {told}")
+
+    def __len__(self) -> int:
+        return next(iter(self._counts().values()), 0)
+
+    def _counts(self) -> dict[str, int]:
+        sides = {"images": self.images, "texts": self.texts}
+        counts = {name: int(side.shape[0]) for name, side in sides.items() if side is not None}
+        lists = {"ids": self.ids, "payloads": self.payloads, "groups": self.groups}
+        return counts | {name: len(values) for name, values in lists.items() if values is not None}
+
+
+class _Layout(NamedTuple):
+    """How the parts of a dataset are called in a file."""
+
+    images: tuple[str, ...]
+    texts: tuple[str, ...]
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    suffix: str
+
+    def payload_name(self, name: str) -> str | None:
+        """Return what a payload column is called, or None if it belongs to another split."""
+        return name.removesuffix(self.suffix) if name.endswith(self.suffix) else None
+
+
+_PLAIN = _Layout(("images", "image"), ("texts", "text"), ("ids", "id", "name"), ("groups", "group"), "")
+
+
+def dataset_of(contents: Contents, split: str | None) -> Dataset:
+    """Find the parts of a dataset among the arrays of a file.
+
+    Parameters
+    ----------
+    contents : Contents
+    split : str or None
+        The ending of the names; None: ``train`` if there, else names without an ending.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataFileError
+        Neither side is there, or rows do not agree.
+    """
+    layout = _layout(contents, split)
+    image_name, text_name = _find_side(contents, layout.images), _find_side(contents, layout.texts)
+    if image_name is None and text_name is None:
+        raise DataFileError(f"{_nothing(layout, split)}; there are: {contents.listing()}")
+    images, texts = _read_side(contents, image_name), _read_side(contents, text_name)
+    found = Dataset(images, texts)
+    used = {"vocabulary"} | _names_of(image_name) | _names_of(text_name)
+    found.groups, group_name = _labels(contents, layout.groups, len(found), unique=False)
+    found.ids, id_name = _labels(contents, layout.ids, len(found), unique=True)
+    used |= {group_name, id_name}
+    found.payloads = _payloads(contents, layout, used, len(found))
+    found.vocabulary = _vocabulary(contents, texts)
+    return found
+
+
+def _nothing(layout: _Layout, split: str | None) -> str:
+    looked = ", ".join((*layout.images, *layout.texts))
+    return f"{_EXPECTED}; looked for {looked}" + ("" if split else " (give split= for another ending)")
+
+
+def _layout(contents: Contents, split: str | None) -> _Layout:
+    trained = [_find_side(contents, (f"{side}_train",)) for side in ("image", "text")]
+    if split is None and not any(trained):
+        return _PLAIN
+    ending = f"_{'train' if split is None else split}"
+    return _Layout(
+        (f"image{ending}",), (f"text{ending}",), (f"id{ending}", f"name{ending}"), (f"group{ending}",), ending
+    )
+
+
+def _find_side(contents: Contents, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        entry = contents.entries.get(name)
+        if contents.has_sparse(name) or (entry is not None and (entry.is_matrix or entry.problem)):
+            return name
+    return None
+
+
+def _read_side(contents: Contents, name: str | None) -> Raw | None:
+    if name is None:
+        return None
+    return read_sparse(contents, name) if contents.has_sparse(name) else contents.array(name)
+
+
+def _names_of(side: str | None) -> set[str | None]:
+    return set() if side is None else {side, *(f"{side}_{part}" for part in CSR_PARTS)}
+
+
+def _labels(
+    contents: Contents, names: tuple[str, ...], n_rows: int, *, unique: bool
+) -> tuple[list[Any] | None, str | None]:
+    """Return the first of the named columns that can serve as ids or groups, and its name."""
+    for name in names:
+        values = _column(contents, name, n_rows)
+        if values is None or not all(type(value) in (str, int) for value in values):
+            continue
+        if not unique or len(set(values)) == n_rows:
+            return values, name
+    return None, None
+
+
+def _column(contents: Contents, name: str, n_rows: int) -> list[Any] | None:
+    """Return one value for each row, or None: another length, or a table of numbers (labels)."""
+    entry = contents.entries.get(name)
+    if entry is None or entry.problem or entry.shape is None or not entry.shape:
+        return None
+    # MATLAB knows no one-dimensional arrays
+    is_vector = len(entry.shape) == 1 or (len(entry.shape) == 2 and min(entry.shape) == 1)
+    if is_vector and max(entry.shape) == n_rows:
+        return _flat(contents.load(name))
+    if entry.shape[0] == n_rows and entry.dtype in ("text", "bytes"):
+        return contents.values(name)
+    return None
+
+
+def _flat(values: NDArray[Any] | list[Any]) -> list[Any]:
+    return values if isinstance(values, list) else plain_values(values.reshape(-1))
+
+
+def _payloads(
+    contents: Contents, layout: _Layout, used: set[str | None], n_rows: int
+) -> list[dict[str, Any]] | None:
+    columns = {}
+    for name in contents.entries:
+        title = layout.payload_name(name)
+        if title and name not in used and (values := _column(contents, name, n_rows)) is not None:
+            columns[title] = values
+    if not columns:
+        return None
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _vocabulary(contents: Contents, texts: Raw | None) -> list[str] | None:
+    words = None if texts is None else _column(contents, "vocabulary", int(texts.shape[1]))
+    return words if words and all(isinstance(word, str) for word in words) else None

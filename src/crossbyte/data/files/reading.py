@@ -1,0 +1,178 @@
+"""Read what users bring: one side's features, payloads, or a whole dataset, by the ending of the file name.
+
+Every failure is a `crossbyte.errors.DataFileError` that begins with the file's name; a missing file stays
+``FileNotFoundError`` and a forbidden one ``PermissionError``. Nothing in a file is executed or unpickled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from crossbyte.data.files.choosing import as_matrix, choose_matrix
+from crossbyte.data.files.contents import Contents, Entry, type_name
+from crossbyte.data.files.csv_table import csv_columns, csv_header, csv_matrix
+from crossbyte.data.files.dataset import Dataset, dataset_of
+from crossbyte.data.files.jsonl import jsonl_rows
+from crossbyte.data.files.limits import Limits
+from crossbyte.data.files.mat import mat_contents
+from crossbyte.data.files.npy import read_array, read_header
+from crossbyte.data.files.npz import npz_contents
+from crossbyte.data.files.opening import Opened, PathLike, extension, naming, open_regular
+from crossbyte.data.files.parquet import parquet_contents
+from crossbyte.errors import DataFileError
+
+if TYPE_CHECKING:
+    from crossbyte.arrays import Raw
+
+__all__ = ["Dataset", "Entry", "Limits", "describe", "read_dataset", "read_features", "read_rows"]
+
+_LINES = (".jsonl", ".ndjson")
+_SEVERAL = (".npz", ".mat", ".parquet")
+_DEFAULT = Limits()
+
+
+def read_features(path: PathLike, *, key: str | None = None, limits: Limits = _DEFAULT) -> Raw:
+    """Read one side's features.
+
+    Parameters
+    ----------
+    path : path of a ``.npy``, ``.npz``, ``.csv``, ``.mat`` or ``.parquet`` file
+    key : str, optional
+        Which array of a file that holds several; a sparse matrix KEY is KEY_data, KEY_indices, KEY_indptr and
+        KEY_shape. Not needed where only one matrix is there, nor for files of ``scipy.sparse.save_npz``.
+        A Parquet file without a key and without a column of lists gives all its columns of numbers.
+    limits : Limits, optional
+
+    Returns
+    -------
+    (n, d) ndarray or csr_matrix
+        In memory, with the type stored; CSV gives float64.
+
+    Raises
+    ------
+    DataFileError, MissingExtra, FileNotFoundError, PermissionError
+    """
+    form = _form(path, (".npy", ".csv", *_SEVERAL))
+    with naming(path), open_regular(path) as opened:
+        if form in _SEVERAL:
+            return choose_matrix(_contents(opened, form, limits), key, join=form == ".parquet")
+        _refuse_key(form, key)
+        if form == ".csv":
+            return csv_matrix(opened, limits)
+        return as_matrix(read_array(opened.file, opened.size, limits.max_bytes))
+
+
+def read_rows(path: PathLike, *, limits: Limits = _DEFAULT) -> list[dict[str, Any]]:
+    """Read payloads: one JSON object for each row.
+
+    Parameters
+    ----------
+    path : path of a ``.csv`` (with a header), ``.jsonl`` (or ``.ndjson``) or ``.parquet`` file
+        A CSV column is text unless all its values are integers without leading zeros, decimal numbers, or
+        true and false; empty fields of such columns are None.
+    limits : Limits, optional
+
+    Returns
+    -------
+    list of dict
+
+    Raises
+    ------
+    DataFileError, MissingExtra, FileNotFoundError, PermissionError
+    """
+    form = _form(path, (".csv", *_LINES, ".parquet"))
+    with naming(path), open_regular(path) as opened:
+        if form in _LINES:
+            return jsonl_rows(opened, limits)
+        if form == ".csv":
+            return _rows_of(csv_columns(opened, limits))
+        contents = _contents(opened, form, limits)
+        return _rows_of({name: contents.values(name) for name in contents.entries})
+
+
+def read_dataset(path: PathLike, *, split: str | None = None, limits: Limits = _DEFAULT) -> Dataset:
+    """Read both sides, ids, groups and payloads from one file.
+
+    Parameters
+    ----------
+    path : path of a ``.npz``, ``.mat`` or ``.parquet`` file
+        With arrays image_SPLIT and text_SPLIT (dense, or sparse as four arrays), id_SPLIT or name_SPLIT,
+        group_SPLIT, vocabulary; every other column of one value, or several texts, for each row is a payload
+        field.
+        Or the same without an ending: images or image, texts or text, ids or id or name, groups or group.
+    split : str, optional
+        The ending; by default ``train`` if there is one, else none.
+    limits : Limits, optional
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataFileError, MissingExtra, FileNotFoundError, PermissionError
+    """
+    form = _form(path, _SEVERAL)
+    with naming(path), open_regular(path) as opened:
+        return dataset_of(_contents(opened, form, limits), split)
+
+
+def describe(path: PathLike, *, limits: Limits = _DEFAULT) -> list[Entry]:
+    """Say what is in a file without reading its data.
+
+    Parameters
+    ----------
+    path : path of any file that can be read here
+    limits : Limits, optional
+
+    Returns
+    -------
+    list of Entry
+        Name, type and shape of each array, variable or column; ``str`` of an entry is fit for messages. Of
+        text files, only the first line is looked at.
+
+    Raises
+    ------
+    DataFileError, MissingExtra, FileNotFoundError, PermissionError
+    """
+    form = _form(path, (".npy", ".csv", *_LINES, *_SEVERAL))
+    with naming(path), open_regular(path) as opened:
+        if form in _SEVERAL:
+            return list(_contents(opened, form, limits, headers_only=True).entries.values())
+        return _describe_one(opened, form, limits)
+
+
+def _form(path: PathLike, forms: tuple[str, ...]) -> str:
+    with naming(path):
+        form = extension(path)
+        if form not in forms:
+            raise DataFileError(
+                f"expected a file that ends in {', '.join(forms)}, got {form[:20] or 'no ending'!r}"
+            )
+    return form
+
+
+def _refuse_key(form: str, key: str | None) -> None:
+    if key is not None:
+        raise DataFileError(f"a {form} file holds one matrix and no keys, got key {key!r}; leave it out")
+
+
+def _rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _contents(opened: Opened, form: str, limits: Limits, *, headers_only: bool = False) -> Contents:
+    if form == ".npz":
+        return npz_contents(opened, limits)
+    read = mat_contents if form == ".mat" else parquet_contents
+    return read(opened, limits, headers_only=headers_only)
+
+
+def _describe_one(opened: Opened, form: str, limits: Limits) -> list[Entry]:
+    if form == ".npy":
+        header = read_header(opened.file, opened.size, limits.max_bytes)
+        return [Entry("array", type_name(header.dtype), header.shape)]
+    if form == ".csv":
+        return [Entry(name, "text", None) for name in csv_header(opened, limits)]
+    (first,) = jsonl_rows(opened, limits, at_most=1)
+    return [Entry(name, type(value).__name__, None) for name, value in first.items()]
