@@ -34,7 +34,8 @@ def small_model(
     )  # fmt: skip
     model.fit(*features(60, seed=seed))
     if calibrated:
-        model.calibrate(*features(400, seed=seed + 1))  # enough for offsets that depend on the index's size
+        # Enough for offsets that depend on the index's size.
+        model.calibrate(*features(400, seed=seed + 1), curve=())
     return model
 
 

@@ -14,10 +14,11 @@ from sklearn.base import clone
 
 from crossbyte import CMCQ, FitInterrupted, InvalidInput, NotFitted
 from crossbyte.errors import DamagedModelFile
-from crossbyte.model import calibration as module
-from crossbyte.model.calibration import CODINGS, SIDES, TARGETS, Calibration, Line
 from crossbyte.model.file import model_bytes, parse_model_bytes
-from crossbyte.model.selection import Split
+from crossbyte.model.quality import offsets, sample
+from crossbyte.model.quality.calibration import Calibration
+from crossbyte.model.quality.offsets import Line
+from crossbyte.model.quality.sample import CODINGS, SIDES, TARGETS
 
 
 def noisy_pairs(n: int, n_topics: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +58,7 @@ MEASURED = {
 
 @pytest.fixture(scope="module")
 def model() -> CMCQ:
-    return CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS)
+    return CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
 
 
 def small_model(**changes: Any) -> CMCQ:
@@ -163,14 +164,14 @@ def test_only_with_offsets_are_strangers_of_both_codings_equally_frequent_in_the
 
 def test_offsets_equal_a_plain_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    original = module._coding_offsets
+    original = sample.Sample.of
 
     def spy(*args: Any) -> Any:
         seen.append(args)
         return original(*args)
 
-    monkeypatch.setattr(module, "_coding_offsets", spy)
-    model = CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS)
+    monkeypatch.setattr(sample.Sample, "of", spy)
+    model = CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
     sibling_learned, known, images, texts, _ = seen[0]
     sibling = CMCQ.from_bytes(model.to_bytes())
     sibling._learned = sibling_learned
@@ -206,32 +207,40 @@ def test_offsets_equal_a_plain_computation(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_query_never_meets_its_own_document() -> None:
     near = np.full((3, 40), 5.0, dtype=np.float32)
     near[np.arange(3), np.arange(10, 13)] = -100.0
-    np.testing.assert_array_equal(module._kth_smallest(near, slice(10, 13)), np.full((3, 3), 5.0))
+    np.testing.assert_array_equal(offsets._kth_smallest(near, slice(10, 13)), np.full((3, 3), 5.0))
 
 
 def test_one_depth_gives_a_flat_line() -> None:
-    assert module._line(np.array([0.25])) == Line(0.25, 0.0)
+    assert offsets._line(np.array([0.25])) == Line(0.25, 0.0)
 
 
 def test_one_row_of_each_group_is_measured_and_no_group_on_both_sides() -> None:
     groups = np.repeat(np.arange(60), 5)
-    split = Split(np.flatnonzero(groups >= 6), np.flatnonzero(groups < 6))
-    known, held = module._strangers(groups, split, np.random.default_rng(0))
-    assert sorted(groups[held]) == list(range(6))
-    assert len(set(groups[split.train][known])) == len(known) == 6
-    assert min(groups[split.train][known]) >= 6
+    rows = sample.hold_out(groups, np.random.default_rng(0))
+    assert len(set(groups[rows.held])) == len(rows.held) == 6
+    assert len(set(groups[rows.train][rows.known])) == len(rows.known) == 6
+    assert not set(groups[rows.train]) & set(groups[rows.held])
+    np.testing.assert_array_equal(groups[rows.again], groups[rows.held])
+    assert (rows.again != rows.held).all()
+
+
+def test_groups_of_one_row_have_no_other_row() -> None:
+    groups = np.concatenate([np.arange(60), np.arange(30)])
+    rows = sample.hold_out(groups, np.random.default_rng(0))
+    np.testing.assert_array_equal(groups[rows.again], groups[rows.held])
+    np.testing.assert_array_equal(rows.again != rows.held, groups[rows.held] < 30)
 
 
 def test_groups_are_held_out_together() -> None:
     model = small_model()
-    model.calibrate(IMAGES[:100], TEXTS[:100], groups=np.arange(100) // 2)
+    model.calibrate(IMAGES[:100], TEXTS[:100], groups=np.arange(100) // 2, curve=())
     assert model.calibration_ is not None
     assert model.calibration_.n_held_out == 5
 
 
 def test_many_held_out_pairs_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_ROWS", 30)
-    model = small_model().calibrate(IMAGES, TEXTS)
+    monkeypatch.setattr(sample, "MAX_ROWS", 30)
+    model = small_model().calibrate(IMAGES, TEXTS, curve=())
     assert model.calibration_ is not None
     assert model.calibration_.n_held_out == 30
 
@@ -239,13 +248,13 @@ def test_many_held_out_pairs_are_sampled(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("mapping", ["sparse", "contrastive", "auto"])
 def test_every_mapping_can_be_calibrated(mapping: str) -> None:
     model = small_model(mapping=mapping, n_components=4, n_atoms=16)
-    found = model.calibrate(IMAGES[:100], TEXTS[:100]).calibration_
+    found = model.calibrate(IMAGES[:100], TEXTS[:100], curve=()).calibration_
     assert found is not None
     assert set(found.offsets) == MEASURED
 
 
 def test_the_smallest_number_of_groups_will_do() -> None:
-    model = small_model().calibrate(IMAGES[:20], TEXTS[:20])
+    model = small_model().calibrate(IMAGES[:20], TEXTS[:20], curve=())
     assert model.calibration_ is not None
     assert model.calibration_.n_held_out == 2
     assert all(line.slope == 0.0 for line in model.calibration_.offsets.values())
@@ -257,7 +266,7 @@ def test_the_smallest_number_of_groups_will_do() -> None:
 def test_a_model_is_not_calibrated_until_asked_and_forgets_it_when_fitted_again() -> None:
     model = small_model()
     assert model.calibration_ is None
-    assert model.calibrate(IMAGES[:100], TEXTS[:100]) is model
+    assert model.calibrate(IMAGES[:100], TEXTS[:100], curve=()) is model
     assert model.calibration_ is not None
     assert model.fit(IMAGES[:100], TEXTS[:100]).calibration_ is None
     assert not hasattr(clone(model), "_calibration")
@@ -265,22 +274,22 @@ def test_a_model_is_not_calibrated_until_asked_and_forgets_it_when_fitted_again(
 
 def test_an_unfitted_model_says_so() -> None:
     with pytest.raises(NotFitted):
-        CMCQ().calibrate(IMAGES, TEXTS)
+        CMCQ().calibrate(IMAGES, TEXTS, curve=())
     with pytest.raises(NotFitted):
         _ = CMCQ().calibration_
 
 
 def test_calibration_is_deterministic_with_any_number_of_threads(model: CMCQ) -> None:
-    again = CMCQ(**(SMALL | {"n_jobs": 2})).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS)
+    again = CMCQ(**(SMALL | {"n_jobs": 2})).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
     assert again.to_bytes() == model.to_bytes()
-    other = CMCQ.from_bytes(model.to_bytes()).set_params(random_state=1).calibrate(IMAGES, TEXTS)
+    other = CMCQ.from_bytes(model.to_bytes()).set_params(random_state=1).calibrate(IMAGES, TEXTS, curve=())
     assert other.calibration_ != model.calibration_
 
 
 def test_calibration_changes_nothing_else(model: CMCQ) -> None:
     plain = CMCQ(**SMALL).fit(IMAGES, TEXTS)
     before, after = (parse_model_bytes(each.to_bytes(), "model") for each in (plain, model))
-    assert set(after.document) - set(before.document) == {"calibration"}
+    assert set(after.document) - set(before.document) == {"calibration", "report"}
     assert before.document.items() <= after.document.items()
     assert before.arrays.keys() == after.arrays.keys()
     for name, array in before.arrays.items():
@@ -289,7 +298,7 @@ def test_calibration_changes_nothing_else(model: CMCQ) -> None:
 
 def test_nothing_given_is_changed() -> None:
     images, texts = IMAGES[:100].copy(), TEXTS[:100].copy()
-    small_model().calibrate(images, texts)
+    small_model().calibrate(images, texts, curve=())
     np.testing.assert_array_equal(images, IMAGES[:100])
     np.testing.assert_array_equal(texts, TEXTS[:100])
 
@@ -309,7 +318,7 @@ def test_nothing_given_is_changed() -> None:
     ],
 )
 def test_bad_input_is_refused_and_nothing_changed(images: Any, texts: Any, groups: Any, message: str) -> None:
-    model = small_model().calibrate(IMAGES[:100], TEXTS[:100])
+    model = small_model().calibrate(IMAGES[:100], TEXTS[:100], curve=())
     before = model.to_bytes()
     with pytest.raises(InvalidInput, match=message):
         model.calibrate(images, texts, groups)
@@ -317,7 +326,7 @@ def test_bad_input_is_refused_and_nothing_changed(images: Any, texts: Any, group
 
 
 def test_an_interrupted_calibration_leaves_the_model_as_it_was() -> None:
-    model = small_model().calibrate(IMAGES[:100], TEXTS[:100])
+    model = small_model().calibrate(IMAGES[:100], TEXTS[:100], curve=())
     before, steps = model.to_bytes(), []
 
     def interrupt(progress: Any) -> None:
@@ -327,16 +336,16 @@ def test_an_interrupted_calibration_leaves_the_model_as_it_was() -> None:
 
     model.callback = interrupt
     with pytest.raises(FitInterrupted, match="calibrate was interrupted after .*as it was before"):
-        model.calibrate(IMAGES[:90], TEXTS[:90])
+        model.calibrate(IMAGES[:90], TEXTS[:90], curve=())
     assert model.to_bytes() == before
 
 
-def test_progress_ends_with_the_offsets() -> None:
+def test_progress_ends_with_the_curve() -> None:
     steps: list[Any] = []
     model = small_model()
     model.callback = steps.append
-    model.calibrate(IMAGES[:100], TEXTS[:100])
-    assert steps[-1][:4] == ("calibrate", "offsets", 1, 1)
+    model.calibrate(IMAGES[:100], TEXTS[:100], curve=(1, 2))
+    assert steps[-1][:4] == ("calibrate", "2 bytes", 4, 4)
 
 
 # The file

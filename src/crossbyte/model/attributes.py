@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
+from crossbyte.errors import NotCalibrated
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model.objective import ObjectiveRecord
 
 if TYPE_CHECKING:
-    from crossbyte.model.calibration import Calibration
     from crossbyte.model.learned import Learned
+    from crossbyte.model.quality.calibration import Calibration
+    from crossbyte.model.quality.report import Report
     from crossbyte.model.selection import Trial
 
 __all__ = ["LearnedAttributes"]
@@ -24,6 +26,7 @@ class LearnedAttributes:
 
     _trials: list[Trial]
     _calibration: Calibration | None
+    _report: Report | None
 
     def _current(self) -> Learned:
         """What was learned; the estimator says where it is."""
@@ -128,6 +131,20 @@ class LearnedAttributes:
         """What ``calibrate`` measured on held-out pairs; None where it has not run."""
         self._current()
         return self._calibration
+
+    @property
+    def report_(self) -> Report:
+        """The quality report that ``calibrate`` made.
+
+        Raises
+        ------
+        NotCalibrated
+            Where it has not run.
+        """
+        self._current()
+        if self._report is None:
+            raise NotCalibrated("this model has no quality report: call calibrate(images, texts) first")
+        return self._report
 
     @property
     def n_text_features_(self) -> int:

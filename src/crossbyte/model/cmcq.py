@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,15 +16,24 @@ from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.blocks import Workers
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotFitted
 from crossbyte.mapping.space import SparseSpace
-from crossbyte.model import auto, calibration, fitting, scoring
+from crossbyte.model import auto, fitting, scoring
 from crossbyte.model.attributes import LearnedAttributes
 from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
-from crossbyte.model.learned import Learned
-from crossbyte.model.parameters import check_parameters, generator
-from crossbyte.model.persistence import calibration_document, calibration_from, contents_of, learned_from
+from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.parameters import MAX_BITS, check_parameters, generator
+from crossbyte.model.persistence import contents_of, learned_from
+from crossbyte.model.quality import measuring
+from crossbyte.model.quality.persistence import calibration_from, quality_document, report_from
 from crossbyte.model.selection import Trial
 from crossbyte.progress import Progress, ProgressCallback, silent
-from crossbyte.validation import check_codes, check_features, check_groups, check_pairs, check_rows_agree
+from crossbyte.validation import (
+    check_codes,
+    check_features,
+    check_groups,
+    check_integer,
+    check_pairs,
+    check_rows_agree,
+)
 
 __all__ = ["CMCQ"]
 
@@ -99,7 +109,9 @@ class CMCQ(LearnedAttributes, BaseEstimator):
     objective_history_ : list of ObjectiveRecord
         The objective, term by term, after every block update; ``.total`` is its value.
     calibration_ : Calibration or None
-        What :meth:`calibrate` measured; None before.
+        What searches need of that: offsets and probabilities; None before :meth:`calibrate`.
+    report_ : Report
+        What :meth:`calibrate` measured: ``print(model.report_)``, ``.to_dict()``, ``.to_html()``.
     n_features_in_, n_text_features_ : int
         Width of image and text features.
 
@@ -192,19 +204,26 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
         validate_data(self, images, skip_check_array=True)
-        self._learned, self._trials, self._calibration = learned, trials, None
+        self._learned, self._trials = learned, trials
+        self._calibration = self._report = None
         return self
 
-    def calibrate(self, images: Any, texts: Any, groups: Any = None) -> Self:
-        """Measure, on held-out pairs, how items of different codings compare; see ``calibration_``.
+    def calibrate(
+        self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measuring.CURVE
+    ) -> Self:
+        """Measure on held-out pairs what this model is worth: ``calibration_`` and ``report_``.
 
-        A sibling of this model is fitted on 90 % of the groups and measured on the others; the model
-        itself stays as it is. Takes about as long as a fit. A later ``fit`` forgets the calibration.
+        A sibling of this model is fitted on 90 % of the groups and measured on the others; the model itself
+        stays as it is. For the curve, siblings of other code lengths are fitted too (on a sample, beyond
+        20,000 pairs). A later ``fit`` forgets everything.
 
         Parameters
         ----------
         images, texts, groups
-            As for :meth:`fit`, usually the same rows; at least 20 groups.
+            As for :meth:`fit`, usually the same rows; at least 20 groups. Held-out items are coded from one
+            side alone.
+        curve : sequence of int
+            Bytes per item at which quality is measured; empty for no curve, which is the quickest.
 
         Raises
         ------
@@ -214,16 +233,28 @@ class CMCQ(LearnedAttributes, BaseEstimator):
             On Ctrl-C; the model is as it was before.
         """
         pairs = self._check_new_pairs(images, texts, groups)
+        widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
         watch, rng = _Watch(self.callback or silent), generator(self.random_state)
         try:
             with Workers(self.n_jobs) as workers:
-                found = calibration.measure(self._current().settings, *pairs, rng, watch, workers)
+                found = measuring.measure(
+                    self._settings_at, self._n_codebooks, pairs, widths, rng, watch, workers
+                )
         except KeyboardInterrupt:
             raise FitInterrupted(
                 f"calibrate was interrupted {watch}; the model is as it was before"
             ) from None
-        self._calibration = found
+        self._calibration, self._report = found
         return self
+
+    def _settings_at(self, n_bytes: int) -> Settings:
+        """Settings of this model with another code length."""
+        settings = self._current().settings
+        if n_bytes == settings.n_codebooks:
+            return settings
+        follows = self.n_components is None and self.mapping != "auto"
+        n_components = 8 * n_bytes if follows else settings.n_components
+        return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Tell scikit-learn whether ``fit`` has run."""
@@ -363,7 +394,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
         selection = [list(trial) for trial in self._trials]
         document |= {"parameters": params, "selection": selection}
-        return arrays, document | calibration_document(self._calibration)
+        return arrays, document | quality_document(self._calibration, self._report)
 
     @classmethod
     def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
@@ -374,7 +405,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
         model._learned, model._trials = learned, trials
-        model._calibration = calibration_from(document, name)
+        model._calibration, model._report = calibration_from(document, name), report_from(document, name)
         model.n_features_in_ = learned.image_preparation.n_features
         return model
 

@@ -16,13 +16,12 @@ from crossbyte.errors import DamagedModelFile
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.model.calibration import CODINGS, SIDES, TARGETS, Calibration, Line
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.objective import Objective, ObjectiveRecord
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
 
-__all__ = ["calibration_document", "calibration_from", "contents_of", "learned_from"]
+__all__ = ["contents_of", "learned_from"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -62,39 +61,6 @@ def learned_from(arrays: Arrays, document: Mapping[str, Any], name: str) -> Lear
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise DamagedModelFile(f"{name}: the parts of the model do not fit together ({error})") from error
     return learned
-
-
-def calibration_document(calibration: Calibration | None) -> dict[str, Any]:
-    """The optional part of the document; nothing for a model that was not calibrated."""
-    if calibration is None:
-        return {}
-    offsets = [[*key, *line] for key, line in sorted(calibration.offsets.items())]
-    return {"calibration": {"offsets": offsets, "n_held_out": calibration.n_held_out}}
-
-
-def calibration_from(document: Mapping[str, Any], name: str) -> Calibration | None:
-    """Rebuild the calibration, if there is one; one that makes no sense is refused as damaged."""
-    if "calibration" not in document:
-        return None
-    try:
-        return _calibration_from(**document["calibration"])
-    except (TypeError, ValueError) as error:
-        raise DamagedModelFile(f"{name}: the calibration of the model makes no sense ({error})") from error
-
-
-def _calibration_from(*, offsets: list[list[Any]], n_held_out: int) -> Calibration:
-    found = {(query, target, coding): Line(*line) for query, target, coding, *line in offsets}
-    _require(len(found) == len(offsets), "an offset that is there twice")
-    for (query, target, coding), line in found.items():
-        _require(
-            query in SIDES and target in TARGETS and coding in CODINGS, "an offset of an unknown combination"
-        )
-        _require(
-            all(type(value) in (int, float) and bool(np.isfinite(value)) for value in line),
-            "an offset that is no number",
-        )
-    _require(type(n_held_out) is int and n_held_out > 0, "a number of held-out pairs that is no number")
-    return Calibration(found, n_held_out)
 
 
 def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:

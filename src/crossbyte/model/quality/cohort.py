@@ -1,0 +1,69 @@
+"""How near strangers are to a query: what a distance is judged beside.
+
+A distance of 0.4 is near for a query of the crowd's fringe and far for one in its midst. The cohort is a
+sample of the training documents, which are strangers to any new query; the mean distance to the nearest of
+them says what a stranger can reach. (Speaker verification calls this adaptive score normalisation.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte import kernels
+from crossbyte.arrays import Codes, Float32
+from crossbyte.blocks import Workers
+from crossbyte.kernels import ScanSide
+from crossbyte.model.learned import Learned
+from crossbyte.quantization.quantizer import Quantizer
+
+__all__ = ["Cohort"]
+
+_SIZE = 2_048
+_NEAREST = 64  # one of so many counts as near
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Some training documents with their learned codes.
+
+    Attributes
+    ----------
+    quantizers : dict of side to Quantizer
+    packed : dict of side to (blocks, M', 64) uint8
+        Their scan codes, laid out for the scan.
+    n_items : int
+    """
+
+    quantizers: Mapping[str, Quantizer]
+    packed: Mapping[str, Codes]
+    n_items: int
+
+    @classmethod
+    def of(cls, learned: Learned) -> Cohort:
+        """At most 2,048 training documents, evenly over their rows."""
+        count = min(len(learned.image_codes), _SIZE)
+        rows = np.linspace(0, len(learned.image_codes) - 1, count).astype(np.intp)
+        quantizers = {"image": learned.image_quantizer, "text": learned.text_quantizer}
+        codes = {"image": learned.image_codes[rows], "text": learned.text_codes[rows]}
+        with Workers(1) as workers:
+            packed = {
+                side: kernels.pack_codes(quantizers[side].scan_codes(each, workers))
+                for side, each in codes.items()
+            }
+        return cls(quantizers, packed, count)
+
+    def levels(self, points: Float32, target: str) -> NDArray[np.float64]:
+        """Mean distance (n,) of query points (n, D) to the nearest of the cohort."""
+        sides = tuple(self.packed) if target == "document" else (target,)
+        tables = {side: self.quantizers[side].table(points) for side in sides}
+        scans = [
+            ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
+            for side, table in tables.items()
+        ]
+        near = max(1, self.n_items // _NEAREST)
+        found = kernels.scan(scans, self.n_items, near)
+        return found.distances.reshape(len(points), near).mean(axis=1, dtype=np.float64)

@@ -1,0 +1,91 @@
+"""From ranks of true partners to the report: systems side by side, and quality against bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.metrics import chance_recall
+from crossbyte.model.quality.bootstrap import Bootstrap
+from crossbyte.model.quality.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Scores, System
+from crossbyte.model.scoring import PartnerRanks
+
+__all__ = ["chance", "curve_point", "expected_recall", "gains", "score"]
+
+_DEPTH = 10
+_SMALLEST_SIZE = 0.125  # times the held-out number
+_LARGEST_SIZE = 1_000.0
+_PSEUDO_COUNT = 0.5  # Jeffreys' prior of a share
+
+
+def score(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> System:
+    """Recall and median rank of one system."""
+    return System(
+        name,
+        n_bytes,
+        {
+            direction: Scores(
+                {depth: bootstrap.mean(found < depth) for depth in DEPTHS}, bootstrap.median(found + 1)
+            )
+            for direction, found in zip(DIRECTIONS, ranks, strict=True)
+        },
+    )
+
+
+def chance(n_items: int) -> System:
+    """What a random order would score, exactly."""
+    recall = {depth: _exact(chance_recall(n_items, depth)) for depth in DEPTHS}
+    scores = Scores(recall, _exact((n_items + 1) // 2))
+    return System("chance", None, dict.fromkeys(DIRECTIONS, scores))
+
+
+def gains(ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap) -> dict[str, Estimate]:
+    """Recall@10 of crossbyte minus that of each other system, pair by pair."""
+    own = ranks["crossbyte"].hits(_DEPTH)
+    return {
+        name: bootstrap.mean(own - other.hits(_DEPTH)) for name, other in ranks.items() if name != "crossbyte"
+    }
+
+
+def curve_point(n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap) -> CurvePoint:
+    """Quality at one code length."""
+    recall = {
+        name: {
+            direction: bootstrap.mean(found < _DEPTH)
+            for direction, found in zip(DIRECTIONS, each, strict=True)
+        }
+        for name, each in ranks.items()
+        if name != "uncompressed"
+    }
+    own = ranks["crossbyte"]
+    n_held = len(own.image_to_text)
+    sizes = _sizes(n_held)
+    by_size = [(size, float(np.mean([expected_recall(r, n_held, size) for r in own]))) for size in sizes]
+    return CurvePoint(n_bytes, recall, by_size)
+
+
+def expected_recall(ranks: NDArray[np.int64], n_seen: int, n_items: int, depth: int = _DEPTH) -> float:
+    """Recall expected among another number of items than the ranks were seen in.
+
+    A query whose partner had r of n - 1 strangers before it has a share of strangers before it that is
+    Beta distributed; how many of another number come before it is then beta-binomial. Far beyond the seen
+    number this rests on that prior more than on the data.
+    """
+    from scipy.stats import betabinom  # half a second to import, and only needed here
+
+    places, counts = np.unique(ranks, return_counts=True)
+    before, behind = places + _PSEUDO_COUNT, n_seen - 1 - places + _PSEUDO_COUNT
+    found = betabinom.cdf(depth - 1, n_items - 1, before, behind)
+    return float(found @ counts / counts.sum())
+
+
+def _sizes(n_held: int) -> list[int]:
+    """Sizes of an index, doubling, the held-out number among them."""
+    low, high = int(np.log2(_SMALLEST_SIZE)), int(np.log2(_LARGEST_SIZE)) + 1
+    return sorted({max(2, round(n_held * 2.0**step)) for step in range(low, high + 1)})
+
+
+def _exact(value: float) -> Estimate:
+    return Estimate(float(value), float(value), float(value))

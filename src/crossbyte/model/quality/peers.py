@@ -1,0 +1,108 @@
+"""What a simpler system would do with the same bytes: canonical correlation, then an ordinary quantizer.
+
+Ours, so that the report needs no further library; the laboratory compares with FAISS. Both are given the
+benefit of the doubt: distances to what the codes stand for are exact, and residual codes are found by the
+same beam search as crossbyte's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crossbyte.arrays import Float32
+from crossbyte.blocks import Workers, sample_rows
+from crossbyte.mapping.linear import LinearSpace, canonical_correlation
+from crossbyte.model.fitting import prepare
+from crossbyte.model.learned import Settings
+from crossbyte.model.parameters import DEFAULT_RIDGE, IMAGE_COMPONENTS
+from crossbyte.model.scoring import PartnerRanks, point_ranks
+from crossbyte.quantization.codebooks import residual_codebooks
+from crossbyte.quantization.kmeans import kmeans, nearest
+from crossbyte.quantization.quantizer import Quantizer
+
+__all__ = ["Peers", "product_quantized", "residual_quantized"]
+
+_WORDS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Peers:
+    """A canonical space with training and held-out points of both sides.
+
+    Attributes
+    ----------
+    train, held : dict of side to (n, D) float32
+        The training points are a sample where there are many.
+    """
+
+    train: Mapping[str, Float32]
+    held: Mapping[str, Float32]
+
+    @classmethod
+    def of(
+        cls, settings: Settings, train: tuple[Any, Any], held: tuple[Any, Any], rng: Any, workers: Workers
+    ) -> Peers:
+        """Learn the space from raw training pairs, with as many dimensions as the settings have."""
+        if settings.mapping == "sparse":
+            settings = settings._replace(image_components=IMAGE_COMPONENTS, ridge=DEFAULT_RIDGE)
+        preparations, rows = prepare(settings, *train, workers)
+        space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
+        chosen = sample_rows(rows[0].shape[0], rng)
+        some = rows if chosen is None else (rows[0][chosen], rows[1][chosen])
+        unseen = tuple(part.apply(side, workers) for part, side in zip(preparations, held, strict=True))
+        return cls(_placed(space, some, workers), _placed(space, unseen, workers))
+
+    def ranks(self, name: str, n_bytes: int, n_dims: int, rng: Any, workers: Workers) -> PartnerRanks:
+        """Ranks of held-out partners in the first dimensions, by ``"cca_pq"`` or ``"cca_rq"``."""
+        quantize = {"cca_pq": product_quantized, "cca_rq": residual_quantized}[name]
+        held = {side: np.ascontiguousarray(points[:, :n_dims]) for side, points in self.held.items()}
+        coded = {
+            side: quantize(np.ascontiguousarray(points[:, :n_dims]), held[side], n_bytes, rng, workers)
+            for side, points in self.train.items()
+        }
+        groups = np.arange(len(held["image"]))
+        return PartnerRanks(
+            point_ranks(held["image"], coded["text"], groups, workers),
+            point_ranks(held["text"], coded["image"], groups, workers),
+        )
+
+
+def _placed(space: LinearSpace, rows: tuple[Any, ...], workers: Workers) -> dict[str, Float32]:
+    return {
+        "image": space.transform_images(rows[0], workers),
+        "text": space.transform_texts(rows[1], workers),
+    }
+
+
+def product_quantized(
+    train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
+) -> Float32:
+    """What product codes of the items stand for; dimensions are dealt so that all parts vary alike."""
+    decoded = np.empty_like(items)
+    order = np.argsort(-train.var(axis=0), kind="stable")
+    for part in range(min(n_bytes, len(order))):
+        dims = np.sort(_dealt(order, part, min(n_bytes, len(order))))
+        words = kmeans(np.ascontiguousarray(train[:, dims]), _WORDS, rng, workers)
+        labels, _ = nearest(np.ascontiguousarray(items[:, dims]), words, workers)
+        decoded[:, dims] = words[labels]
+    return decoded
+
+
+def _dealt(order: Any, part: int, n_parts: int) -> Any:
+    """Every second round is dealt backwards, as a snake."""
+    rounds = np.arange(len(order)) // n_parts
+    places = np.arange(len(order)) % n_parts
+    return order[np.where(rounds % 2 == 0, places, n_parts - 1 - places) == part]
+
+
+def residual_quantized(
+    train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
+) -> Float32:
+    """What residual codes of the items stand for."""
+    words = residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
+    quantizer = Quantizer(words, 0.0, 0.0, None)
+    return quantizer.decode(quantizer.encode(items, workers), workers)

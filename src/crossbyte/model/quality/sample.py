@@ -1,0 +1,149 @@
+"""A sibling of the model, and what it makes of the pairs that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32
+from crossbyte.blocks import Workers
+from crossbyte.errors import InvalidInput
+from crossbyte.model.learned import Learned
+from crossbyte.model.selection import MIN_GROUPS, Split, split_groups
+from crossbyte.quantization.quantizer import DistanceTable, Quantizer
+
+__all__ = ["CODINGS", "SIDES", "TARGETS", "By", "Rows", "Sample", "distances", "hold_out"]
+
+SIDES = ("image", "text")
+TARGETS = (*SIDES, "document")
+CODINGS = ("training", "pair", *SIDES)
+
+MAX_ROWS = 2_000
+
+By = tuple[str, str]
+"""(target or side, coding)"""
+
+
+class Rows(NamedTuple):
+    """Which rows take part in a measurement.
+
+    Attributes
+    ----------
+    train : (n,) intp
+        What the sibling is fitted on.
+    known : (h,) intp
+        Training documents by their place among ``train``, of as many groups as are held out.
+    held : (h,) intp
+        Held-out rows, one of each group.
+    again : (h,) intp
+        Another row of the same groups, or the same one where a group has no other.
+    """
+
+    train: NDArray[np.intp]
+    known: NDArray[np.intp]
+    held: NDArray[np.intp]
+    again: NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Held-out pairs through the eyes of a model that has not seen them.
+
+    Attributes
+    ----------
+    sibling : Learned
+    points : dict of side to (h, D) float32
+        The held-out pairs, every half placed on its own.
+    scans : dict of (side, coding) to (h, M') uint8
+        Scan codes of as many items, by the way they were coded.
+    """
+
+    sibling: Learned
+    points: Mapping[str, Float32]
+    scans: Mapping[By, Codes]
+
+    def __len__(self) -> int:
+        return len(self.points["image"])
+
+    @property
+    def quantizers(self) -> dict[str, Quantizer]:
+        """By side."""
+        return {"image": self.sibling.image_quantizer, "text": self.sibling.text_quantizer}
+
+    @classmethod
+    def of(
+        cls, sibling: Learned, known: NDArray[np.intp], images: Any, texts: Any, workers: Workers
+    ) -> Sample:
+        """Place and code held-out pairs; ``known`` are training documents by their place."""
+        points = {
+            "image": sibling.transform_images(images, workers),
+            "text": sibling.transform_texts(texts, workers),
+        }
+        pairs = sibling.encode_pairs(images, texts, workers)
+        codes: dict[By, Codes] = {
+            ("image", "training"): sibling.image_codes[known],
+            ("text", "training"): sibling.text_codes[known],
+            ("image", "pair"): pairs[0],
+            ("text", "pair"): pairs[1],
+            ("image", "image"): sibling.image_quantizer.encode(points["image"], workers),
+            ("text", "text"): sibling.text_quantizer.encode(points["text"], workers),
+        }
+        sample = cls(sibling, points, {})
+        scans = {by: sample.quantizers[by[0]].scan_codes(each, workers) for by, each in codes.items()}
+        return cls(sibling, points, scans)
+
+
+def hold_out(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None = None) -> Rows:
+    """Hold out a tenth of the groups; beyond ``max_pairs`` rows, of a sample of them.
+
+    Rows of one group repeat each other: five captions of a picture are one stranger, not five.
+    """
+    split = _split(groups, rng, max_pairs)
+    held = split.held_out[_one_per_group(groups[split.held_out], rng)[:MAX_ROWS]]
+    known = _one_per_group(groups[split.train], rng)[: len(held)]
+    return Rows(split.train, known, held, _another_row(groups, split.held_out, held))
+
+
+def distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Codes]) -> dict[By, Float32]:
+    """Distances (n, N) by target and coding, as a search computes them before offsets."""
+    sides = {by: tables[by[0]].distances(codes) for by, codes in scans.items()}
+    documents = {
+        ("document", coding): sides["image", coding] + sides["text", coding]
+        for coding in ("training", "pair")
+        if ("image", coding) in sides
+    }
+    return sides | documents | {("document", side): sides[side, side].copy() for side in SIDES}
+
+
+def _split(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None) -> Split:
+    n_groups = int(groups.max()) + 1
+    if n_groups < MIN_GROUPS:
+        raise InvalidInput(
+            f"calibrate holds out a tenth of the groups: expected at least {MIN_GROUPS} groups, "
+            f"got {n_groups}; give more pairs, or do without calibration"
+        )
+    return split_groups(groups, rng, max_pairs)
+
+
+def _one_per_group(groups: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+    """A random row of each group, in random order."""
+    order = rng.permutation(len(groups))
+    _, first = np.unique(groups[order], return_index=True)
+    return order[np.sort(first)]
+
+
+def _another_row(
+    groups: NDArray[np.intp], held_out: NDArray[np.intp], held: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """The first other row of each held row's group, or itself."""
+    others = held_out[~np.isin(held_out, held)]
+    labels, first = np.unique(groups[others], return_index=True)
+    if not len(labels):
+        return held
+    places = np.minimum(np.searchsorted(labels, groups[held]), len(labels) - 1)
+    found = labels[places] == groups[held]
+    return np.where(found, others[first[places]], held)
