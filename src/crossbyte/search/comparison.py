@@ -94,12 +94,13 @@ class Comparison:
     @cached_property
     def swaps(self) -> list[Swap]:
         """For each codebook, the codeword that would bring the item nearest with the others as they are."""
-        return [self._swap(m) for m in range(len(self.quantizer.words))]
+        n_codebooks = len(self.quantizer.words)
+        codes = np.tile(self.code, (n_codebooks, WORDS, 1))
+        codes[range(n_codebooks), :, range(n_codebooks)] = np.arange(WORDS)
+        distances = self._distances(codes.reshape(-1, n_codebooks)).reshape(n_codebooks, WORDS)
+        return [self._swap(m, each) for m, each in enumerate(distances)]
 
-    def _swap(self, m: int) -> Swap:
-        codes = np.repeat(self.code, WORDS, axis=0)
-        codes[:, m] = np.arange(WORDS)
-        distances = self._distances(codes)
+    def _swap(self, m: int, distances: Float32) -> Swap:
         own, best = int(self.code[0, m]), int(distances.argmin())
         if distances[best] == distances[own]:
             best = own
