@@ -11,9 +11,10 @@ __all__ = [
     "LOOKING",
     "SHORT",
     "Table",
+    "asked",
     "curve_systems",
     "curve_tables",
-    "known",
+    "recalls",
     "reliability_tables",
     "size_table",
     "system_tables",
@@ -53,7 +54,7 @@ class Table(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def known(report: Report) -> dict[str, dict[str, Estimate]]:
+def recalls(report: Report) -> dict[str, dict[str, Estimate]]:
     """Recall@10 of every system in the report, by system and direction."""
     return {
         system.name: {each: system.directions[each].recall[10] for each in DIRECTIONS}
@@ -79,9 +80,9 @@ def _system_rows(report: Report, direction: str) -> list[tuple[str, ...]]:
     rows = []
     for system in report.systems:
         scores = system.directions[direction]
-        recalls = (_share(scores.recall[depth]) for depth in DEPTHS)
+        shares = (_share(scores.recall[depth]) for depth in DEPTHS)
         size = "–" if system.n_bytes is None else count(system.n_bytes)
-        rows.append((SHORT[system.name], size, *recalls, _rank(scores.median_rank)))
+        rows.append((SHORT[system.name], size, *shares, _rank(scores.median_rank)))
     return rows
 
 
@@ -138,10 +139,11 @@ def _at(point: CurvePoint, size: int) -> str:
 def reliability_tables(report: Report) -> list[Table]:
     """Stated probabilities beside what came true, one table per direction."""
     header = ("hits", "stated, mean %", "true, %")
-    return [Table(_asked(each), header, _bin_rows(each)) for each in report.reliability]
+    return [Table(asked(each), header, _bin_rows(each)) for each in report.reliability]
 
 
-def _asked(each: Reliability) -> str:
+def asked(each: Reliability) -> str:
+    """Name the direction of a reliability."""
     return LOOKING.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
 
 

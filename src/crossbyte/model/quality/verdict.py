@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crossbyte.model.quality.phrases import count, interval, mean, more, n_bytes, n_pairs, of_100, percent
 from crossbyte.model.quality.report import DIRECTIONS, NAMES, Report
-from crossbyte.model.quality.tables import known
+from crossbyte.model.quality.tables import recalls
 
 __all__ = ["verdict"]
 
@@ -25,13 +25,13 @@ def verdict(report: Report) -> list[str]:
 
 
 def _findings(report: Report) -> str:
-    recall = known(report)
+    recall = recalls(report)
     image, text = (of_100(recall["crossbyte"][each].value) for each in ("text_to_image", "image_to_text"))
     chance = f"; chance: {of_100(mean(recall['chance']))}" if "chance" in recall else ""
     found = (
         f"With {n_bytes(report.n_bytes)} per item, the right picture is among the first 10 for {image} of "
-        f"100 texts, and the right text for {text} of 100 pictures (among {n_pairs(report.n_held_out, 'unseen ')}"
-        f"{chance})."
+        f"100 texts, and the right text for {text} of 100 pictures (among "
+        f"{n_pairs(report.n_held_out, 'unseen ')}{chance})."
     )
     if "uncompressed" not in recall:
         return found
@@ -61,7 +61,7 @@ _GIVE_MORE = "Give at least 1,000 pairs, of which one in ten is held out, for a 
 
 
 def _near_chance(report: Report) -> str:
-    recall = known(report)
+    recall = recalls(report)
     if "chance" not in recall or report.n_held_out <= 10:
         return ""
     own, chance = recall["crossbyte"], mean(recall["chance"])
@@ -80,7 +80,7 @@ _NO_RELATION = (
 
 
 def _one_sided(report: Report) -> str:
-    own = known(report)["crossbyte"]
+    own = recalls(report)["crossbyte"]
     worse, better = sorted(DIRECTIONS, key=lambda each: own[each].value)
     if own[better].low <= own[worse].high or own[better].value - own[worse].value < _APART:
         return ""
@@ -92,7 +92,7 @@ def _one_sided(report: Report) -> str:
 
 
 def _compression(report: Report) -> str:
-    if "uncompressed" not in known(report):
+    if "uncompressed" not in recalls(report):
         return ""
     change = f"Compression from {count(_size(report, 'uncompressed'))} to {n_bytes(report.n_bytes)}"
     gain = report.gains.get("uncompressed")
@@ -111,7 +111,7 @@ def _compression(report: Report) -> str:
 
 
 def _comparisons(report: Report) -> list[str]:
-    simpler = [name for name in ("cca_pq", "cca_rq") if name in known(report)]
+    simpler = [name for name in ("cca_pq", "cca_rq") if name in recalls(report)]
     said = [_comparison(report, name) for name in simpler]
     beaten = [name for name in simpler if name in report.gains and report.gains[name].high < 0]
     if beaten:
@@ -134,7 +134,7 @@ def _comparison(report: Report, name: str) -> str:
 
 
 def _difference(report: Report, name: str) -> str:
-    recall = known(report)
+    recall = recalls(report)
     return f"{more(mean(recall['crossbyte']) - mean(recall[name]))} succeed"
 
 

@@ -25,6 +25,7 @@ _SAME = 0.01  # one of 100: nobody would notice
 _WORTH = 0.03  # three of 100: worth more bytes
 _TRUE, _ROUGH = 0.05, 0.1  # calibration error
 _HINT, _CLEAR = 0.6, 0.8  # AUROC
+_SURE = 0.5  # below, a hit is more likely a stranger than the partner
 
 
 class Section(NamedTuple):
@@ -140,13 +141,13 @@ def _probability_words(each: Reliability) -> str:
 
 
 def _truth(each: Reliability) -> str:
-    gap = f"on average {percent(each.error)} points from what came true"
-    highest = f"the surest hits are given {of_100(max((p for p, _, _ in each.bins), default=0.0))}\u00a0%"
+    highest = max((stated for stated, _, _ in each.bins), default=0.0)
+    surest = f"the surest hits are given {'only ' if highest < _SURE else ''}{of_100(highest)}\u00a0%"
     if each.error < _TRUE:
-        return f"probabilities can be taken at their word, {gap}; {highest}."
-    if each.error < _ROUGH:
-        return f"probabilities are roughly right, {gap}; {highest}."
-    return f"probabilities are not to be trusted, {gap}; {highest}."
+        judged = "can be taken at their word"
+    else:
+        judged = "are roughly right" if each.error < _ROUGH else "are not to be trusted"
+    return f"probabilities {judged}, on average {percent(each.error)} points from what came true; {surest}."
 
 
 def _recognition(each: Reliability) -> str:
@@ -165,12 +166,12 @@ def _method(report: Report) -> str:
     settings = f"{plural(report.n_components, 'dimension')}, {n_bytes(report.n_bytes)}"
     curve = f" The curve over bytes comes from {n_pairs(report.n_curve_pairs)}." if report.curve else ""
     return (
-        f"A sibling of the model (mapping {report.mapping}, {settings}) was fitted on 90\u00a0% of the groups "
-        f"of {n_pairs(report.n_pairs)}, and so were the other systems. {n_pairs(report.n_held_out)} of the "
-        "rest, one of each group, were held out: each item was coded from its own side alone, and each query "
-        "looked for its one partner among all of them. Intervals are 95\u00a0% bootstrap intervals over the "
-        "held-out pairs; differences between systems are taken pair by pair. The model itself was fitted on "
-        f"all pairs.{curve}"
+        f"A sibling of the model (mapping {report.mapping}, {settings}) was fitted on 90\u00a0% of the "
+        f"groups of {n_pairs(report.n_pairs)}, and so were the other systems. {n_pairs(report.n_held_out)} "
+        "of the rest, one of each group, were held out: each item was coded from its own side alone, and "
+        "each query looked for its one partner among all of them. Intervals are 95\u00a0% bootstrap "
+        "intervals over the held-out pairs; differences between systems are taken pair by pair. The model "
+        f"itself was fitted on all pairs.{curve}"
     )
 
 
@@ -191,8 +192,7 @@ def _text_table(table: Table) -> str:
 
 
 def _text_row(row: tuple[str, ...], widths: list[int]) -> str:
-    first, *others = (
+    return "  ".join(
         cell.rjust(width) if place else cell.ljust(width)
         for place, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
-    return "  ".join(["  " + first, *others]).rstrip()
