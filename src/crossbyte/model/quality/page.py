@@ -36,6 +36,8 @@ p { max-width: 44rem; margin: .5rem 0; overflow-wrap: anywhere; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem;
   margin: 1rem 0; }
 figure { margin: 0; padding: .75rem; border: 1px solid var(--rule); border-radius: .4rem; max-width: 32rem; }
+@media (max-width: 34rem) { main { padding: 1rem .6rem 2rem; } figure { padding: .5rem .15rem; }
+  figcaption { padding-left: .5rem; } }
 figcaption { font-weight: 600; margin-bottom: .5rem; }
 svg { display: block; width: 100%; height: auto; font: 12.5px system-ui, sans-serif; }
 .label { fill: var(--soft); }
@@ -47,9 +49,8 @@ svg { display: block; width: 100%; height: auto; font: 12.5px system-ui, sans-se
 .s0 { color: var(--s0); } .s1 { color: var(--s1); } .s2 { color: var(--s2); } .s3 { color: var(--s3); }
 .s4 { color: var(--s4); } .s5 { color: var(--s5); } .s6 { color: var(--s6); } .s7 { color: var(--s7); }
 .tables { display: flex; flex-wrap: wrap; gap: 0 3rem; }
-.scroll { overflow-x: auto; max-width: 100%; margin: .75rem 0; }
-table { border-collapse: collapse; min-width: min(100%, 17rem); font-size: .9rem;
-  font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; min-width: min(100%, 18rem); max-width: 100%; margin: .75rem 0; }
+table { border-collapse: collapse; min-width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .25rem; }
 th, td { padding: .25rem .75rem .25rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }

@@ -38,7 +38,7 @@ def system_plot(report: Report) -> Drawing:
     found = recalls(report)
     rows = [(direction, name) for direction in reversed(DIRECTIONS) for name in (None, *found)]
     x = share_axis(max(by[each].high for by in found.values() for each in DIRECTIONS), "recall@10, of 100")
-    panel = Panel(112.0, 6.0, WIDTH - 112 - 56, _ROW * len(rows), x, Axis("", 0, 1, []))
+    panel = Panel(112.0, 6.0, WIDTH - 112 - 62, _ROW * len(rows), x, Axis("", 0, 1, []))
     shapes = [*grid(panel)]
     for place, (direction, name) in enumerate(rows):
         down = panel.top + _ROW * (place + 0.5)

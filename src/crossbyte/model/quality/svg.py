@@ -22,7 +22,7 @@ __all__ = [
     "mark",
 ]
 
-WIDTH = 420.0  # of every drawing, in its own units: near the width of a phone, so letters keep their size
+WIDTH = 380.0  # of every drawing, in its own units: near the width of a phone, so letters keep their size
 LETTER = 7.2  # width of a letter, about
 LINE = 20.0  # height of a line of the legend
 
@@ -119,9 +119,9 @@ def chart(key: str, title: str, description: str, x: Axis, y: Axis, series: Sequ
         Unique in the page.
     """
     legend, top = _legend(series)
-    panel = Panel(58.0, top + 14, WIDTH - 58 - 18, 230.0, x, y)
+    panel = Panel(58.0, top + 14, WIDTH - 58 - 18, 220.0, x, y)
     shapes = [shape for place, each in _from_below(series) for shape in _drawn(panel, each, place)]
-    return drawing(key, title, description, top + 14 + 230 + 46, [*grid(panel), *shapes, *legend])
+    return drawing(key, title, description, top + 14 + 220 + 46, [*grid(panel), *shapes, *legend])
 
 
 def _from_below(series: Sequence[Series]) -> Iterator[tuple[float, Series]]:

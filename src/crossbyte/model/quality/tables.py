@@ -139,7 +139,7 @@ def _at(point: CurvePoint, size: int) -> str:
 def reliability_tables(report: Report) -> list[Table]:
     """Stated probabilities beside what came true, one table per direction."""
     header = ("hits", "stated, mean %", "true, %")
-    return [Table(asked(each), header, _bin_rows(each)) for each in report.reliability]
+    return [Table(asked(each), header, _bin_rows(each)) for each in report.reliability if each.bins]
 
 
 def asked(each: Reliability) -> str:

@@ -61,8 +61,8 @@ def sections(report: Report) -> list[Section]:
         Section("systems", "Beside other systems", [_HOW_TO_READ], system_tables(report)),
         Section("method", "How it was measured", [_method(report)]),
     ]
-    if report.reliability:
-        words = [_probability_words(each) for each in report.reliability]
+    words = [_probability_words(each) for each in report.reliability if each.bins]
+    if words:
         details = reliability_tables(report)
         parts.insert(2, Section("probabilities", "Probabilities, and 'nothing matches'", words, [], details))
     if report.curve:
@@ -141,7 +141,7 @@ def _probability_words(each: Reliability) -> str:
 
 
 def _truth(each: Reliability) -> str:
-    highest = max((stated for stated, _, _ in each.bins), default=0.0)
+    highest = max(stated for stated, _, _ in each.bins)
     surest = f"the surest hits are given {'only ' if highest < _SURE else ''}{of_100(highest)}\u00a0%"
     if each.error < _TRUE:
         judged = "can be taken at their word"
