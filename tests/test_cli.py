@@ -153,7 +153,7 @@ def test_every_error_of_the_tree_is_judged() -> None:
     ("error", "lines"),
     [
         (errors.InvalidInput("a: expected b; got c; do d"), ("a: expected b; got c", "do d")),
-        (errors.DuplicateId("x: there; use upsert() to replace it"), (None, "use --upsert")),
+        (errors.DuplicateId("x: there; use upsert() to replace it"), ("x: there", "use --upsert")),
         (errors.UnknownId("x: no document; nothing was changed"), (None, "check the id")),
         (
             errors.FilterError("expected y, found z at character 3:\n  a b\n    ^"),

@@ -44,6 +44,7 @@ class ExitCode(IntEnum):
 # The first class that an error is an instance of counts; the more special ones stand before their bases.
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
+    (typer.Abort, ExitCode.INTERRUPTED),
     (_UsageError, ExitCode.BAD_INPUT),
     (errors.NoPlan, ExitCode.QUALITY),
     (errors.InvalidInput, ExitCode.BAD_INPUT),
@@ -69,7 +70,7 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (errors.UnknownField, "`crossbyte info INDEX` lists the fields"),
     (errors.FilterError, "docs/filters.md describes filters"),
     (errors.DuplicateId, "use --upsert to replace documents, or --skip-existing to leave them"),
-    (errors.UnknownId, "check the id; `crossbyte delete` takes --missing-ok"),
+    (errors.UnknownId, "check the id; `crossbyte delete --missing-ok` passes over such ids"),
     (errors.DataFileError, "docs/files.md describes the files that can be read"),
     (errors.InvalidInput, "change the option or the data, and try again; --help describes them"),
     (errors.IndexExists, "give another name, or remove the file"),
@@ -89,8 +90,18 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
 )
 _BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
 
-# The last part of a message that says how things stand, or what to call in Python: no advice for a shell.
-_NO_ADVICE = re.compile(r"nothing was|the model is as it was|.*\w\(")
+# The last part of a message that says how things stand is no advice; what to call in Python is none here.
+_STATE = re.compile(r"nothing was|the model is as it was")
+_CALL = re.compile(r"\w\(")
+# Parameters, as messages name them, that the command line spells otherwise.
+_SPELLINGS = (
+    (re.compile(r"^n_bits:"), "--bits:"),
+    (re.compile(r"^random_state:"), "--seed:"),
+    (re.compile(r"^n_jobs:"), "--jobs:"),
+    (re.compile(r"^k:"), "-k:"),
+    (re.compile(r"\bkey="), "FILE:KEY"),
+    (re.compile(r"\bsplit="), "--split"),
+)
 
 
 def guarded(verb: Verb) -> Verb:
@@ -143,9 +154,10 @@ def two_lines(error: BaseException) -> tuple[str, str]:
     if exit_code(error) is ExitCode.BUG:
         return f"unexpected {what}", _BUG_ADVICE
     head, _, tail = what.rpartition("; ")
-    if head and isinstance(error, errors.CrossbyteError) and not _NO_ADVICE.match(tail):
-        return head, tail
-    return what, next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+    advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+    if not head or not isinstance(error, errors.CrossbyteError | OSError) or _STATE.match(tail):
+        return what, advice
+    return head, advice if _CALL.search(tail) else tail
 
 
 def _message(error: BaseException) -> str:
@@ -153,8 +165,8 @@ def _message(error: BaseException) -> str:
         return str(error.format_message())
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip() != "^")
     if isinstance(error, errors.CrossbyteError):
-        return text
-    if isinstance(error, KeyboardInterrupt):
+        return functools.reduce(lambda said, way: way[0].sub(way[1], said), _SPELLINGS, text)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

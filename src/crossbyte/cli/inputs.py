@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossbyte.cli.values import parse_file, parse_rows
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import ForeignModelFile, InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
+_MODEL_MARK = b"{"  # the header of a model, behind the eight bytes of its length
 
 
 class Given(NamedTuple):
@@ -208,7 +209,11 @@ def is_index(path: Path) -> bool:
             raise InvalidInput(f"{path}: expected an index or a model, got no ordinary file; check the path")
         raise FileNotFoundError(2, "there is no such file", str(path))
     with path.open("rb") as stream:
-        return stream.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+        first = stream.read(len(_SQLITE_MAGIC))
+    if first != _SQLITE_MAGIC and first[8:9] != _MODEL_MARK:
+        message = f"{path}: expected a crossbyte index or model, but it begins like neither; check the path"
+        raise ForeignModelFile(message)
+    return first == _SQLITE_MAGIC
 
 
 def model_of(path: Path) -> CMCQ:
@@ -225,11 +230,18 @@ def model_of(path: Path) -> CMCQ:
 def check_free(*paths: Path | None, overwrite: bool = False) -> None:
     """Refuse names that are taken, or in no folder, before any long work."""
     for path in paths:
-        if path is None:
-            continue
-        if not path.parent.is_dir():
-            raise InvalidInput(f"{path}: expected a file in a folder that exists; make the folder first")
-        if os.path.lexists(path) and not overwrite:
-            raise InvalidInput(
-                f"{path}: expected a free name, but something is there; give another, or --overwrite"
-            )
+        if path is not None:
+            _check_free(path, overwrite)
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if not path.parent.is_dir():
+        raise InvalidInput(f"{path}: expected a file in a folder that exists; make the folder first")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInput(f"{path}: expected a folder that may be written to; change its permissions")
+    if path.exists() and not path.is_file():
+        raise InvalidInput(f"{path}: expected the name of a file, but it is none; give another")
+    if os.path.lexists(path) and not overwrite:
+        raise InvalidInput(
+            f"{path}: expected a free name, but something is there; give another, or --overwrite"
+        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Table", "clean", "emit", "readable_bytes", "readable_seconds"]
+__all__ = ["Table", "clean", "counted", "emit", "readable_bytes", "readable_seconds"]
 
 
 class Table(NamedTuple):
@@ -33,15 +34,24 @@ def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
         print(json.dumps(_plain(document), indent=2, allow_nan=False))
         return
     for part in parts:
-        print(part) if isinstance(part, str) else _print_table(part)
+        _print_text(part) if isinstance(part, str) else _print_table(part)
 
 
 def clean(value: object) -> str:
     """Give text in which what a terminal would obey, and line ends, are visible and harmless."""
     text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(letter: str) -> str:
+    if letter.isprintable() or unicodedata.category(letter) == "Zs":  # a wide or narrow space
+        return letter
+    return letter.encode("unicode_escape").decode("ascii")
+
+
+def counted(number: int, name: str) -> str:
+    """Give a number with its noun: ``1 document``, ``2,000 documents``."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def readable_bytes(n_bytes: float) -> str:
@@ -75,6 +85,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _print_text(text: str) -> None:
+    for line in text.rstrip("\n").split("\n"):
+        print(clean(line))
 
 
 def _print_table(table: Table) -> None:

@@ -15,6 +15,7 @@ __all__ = ["Pace", "shown"]
 SECONDS_BETWEEN_LINES = 5.0
 # What is counted, where it is not steps.
 _UNITS = {"code": "rows"}
+_LONGEST_DETAIL = 40
 
 
 @contextmanager
@@ -64,7 +65,8 @@ class _Lines:
         if now - self._printed >= SECONDS_BETWEEN_LINES:
             self._printed = now
             since = readable_seconds(now - self._began)
-            line = f"crossbyte {self._verb}: {step.stage} ({step.detail}): {said}; {since} so far"
+            detail = f" ({step.detail})" if len(step.detail) <= _LONGEST_DETAIL else ""
+            line = f"crossbyte {self._verb}: {step.stage}{detail}: {said}; {since} so far"
             print(line, file=sys.stderr, flush=True)
 
 

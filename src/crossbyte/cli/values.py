@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from crossbyte.errors import InvalidInput
 
-__all__ = ["KeyedFile", "parse_file", "parse_parameters", "parse_rows", "parse_size"]
+__all__ = ["KeyedFile", "parse_bytes", "parse_file", "parse_parameters", "parse_rows", "parse_size"]
 
 _UNITS = {"": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "b": 1}
@@ -47,6 +47,13 @@ def parse_rows(text: str) -> slice:
         raise InvalidInput(f"--rows: expected a range of rows, got {text!r}; give one such as 0:10")
     first, end = (int(part) if part else None for part in match.groups())
     return slice(first, end)
+
+
+def parse_bytes(text: str) -> list[int]:
+    """Read code lengths such as ``2,4,8``; an empty text is none."""
+    if not re.fullmatch(r"\s*(\d+\s*(,\s*\d+\s*)*)?", text):
+        raise InvalidInput(f"--curve: expected numbers of bytes, got {text!r}; give some such as 2,4,8")
+    return [int(part) for part in text.split(",") if part.strip()]
 
 
 def parse_parameters(texts: list[str]) -> dict[str, Any]:

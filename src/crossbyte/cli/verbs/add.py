@@ -12,7 +12,7 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, read_documents
-from crossbyte.cli.output import emit, readable_seconds
+from crossbyte.cli.output import counted, emit, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.errors import InvalidInput
 from crossbyte.progress import Progress, ProgressCallback
@@ -62,9 +62,9 @@ def add(
     if upsert and skip_existing:
         raise InvalidInput("expected --upsert or --skip-existing, got both; give one of them")
     documents = _of_side(read_documents(Given(data, split, images, texts, payloads, ids, groups)), side)
-    began, added = time.perf_counter(), 0
+    added = 0
     with _opened(path, model, jobs) as index, shown("add", quiet=quiet) as callback:
-        wanted = _wanted(index, documents, skip_existing)
+        began, wanted = time.perf_counter(), _wanted(index, documents, skip_existing)
         try:
             for done, block in _blocks(documents, wanted, batch):
                 write = index.upsert if upsert else index.add
@@ -147,5 +147,6 @@ def _text(document: dict[str, Any]) -> list[str]:
     rate = document["added"] / max(document["seconds"], 1e-9)
     took = readable_seconds(document["seconds"])
     skipped = f", {document['skipped']:,} were there already" if document["skipped"] else ""
-    said = f"{document['index']}: {document['added']:,} documents added in {took} ({rate:,.0f} per second)"
+    added = counted(document["added"], "document")
+    said = f"{document['index']}: {added} added in {took} ({rate:,.0f} per second)"
     return [f"{said}{skipped}; it has {document['documents']:,} now"]

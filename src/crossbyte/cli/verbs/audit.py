@@ -50,16 +50,24 @@ def audit(
     with shown("audit", quiet=quiet) as callback:
         found = audit_pairs(fitted, pairs.images, pairs.texts, groups=pairs.groups, callback=callback)
     if csv is not None:
-        found.to_csv(csv, ids=pairs.ids, overwrite=overwrite)
-    rows = [int(row) for row in found.order[:top]]
-    names = [row if pairs.ids is None else pairs.ids[row] for row in rows]
-    first = [
-        {"row": row, "id": id, "surprise": float(found.surprise[row])}
-        for row, id in zip(rows, names, strict=True)
-    ]
-    emit(found.to_dict() | {"first": first}, [str(found), "", _table(first)], as_json=as_json)
+        found.to_csv(csv, ids=pairs.ids, payloads=pairs.payloads, overwrite=overwrite)
+    document = found.to_dict()
+    document["rows"] = [_named(entry, pairs.ids) for entry in document["rows"][:top]]
+    emit(document, [str(found), "", _table(document["rows"])], as_json=as_json)
 
 
-def _table(first: list[dict[str, Any]]) -> Table:
-    rows = [[str(entry["row"]), str(entry["id"]), f"{entry['surprise']:.3f}"] for entry in first]
-    return Table(("row>", "id", "surprise>"), rows)
+def _named(entry: dict[str, Any], ids: list[Any] | None) -> dict[str, Any]:
+    return (
+        entry if ids is None else {"id": ids[entry["row"]], **entry, "best_text_id": ids[entry["best_text"]]}
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    return Table(("row>", "id", "surprise>", "distance>", "usual>", "a better text"), list(map(_cells, rows)))
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    surprise = "" if entry["surprise"] is None else f"{entry['surprise']:.3f}"
+    figures = [surprise, f"{entry['distance']:.3f}", f"{entry['usual']:.3f}"]
+    better = entry.get("best_text_id", entry["best_text"])
+    return [str(entry["row"]), str(entry.get("id", "")), *figures, str(better)]

@@ -14,12 +14,13 @@ from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, check_free, read_pairs
 from crossbyte.cli.output import emit, readable_seconds
 from crossbyte.cli.progress import shown
-from crossbyte.cli.values import parse_parameters
+from crossbyte.cli.values import parse_bytes, parse_parameters
 from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
     from crossbyte.model.cmcq import CMCQ
+    from crossbyte.model.quality.report import Report
 
 __all__ = ["fit"]
 
@@ -58,9 +59,13 @@ def fit(
         bool,
         typer.Option(
             "--calibrate/--no-calibrate",
-            help="Measure quality and probabilities on held-out pairs (as long again).",
+            help="Measure quality and probabilities on held-out pairs (a fit for each length).",
         ),
     ] = True,
+    curve: Annotated[
+        str,
+        typer.Option("--curve", metavar="BYTES", help="Bytes per item to measure, too; '' is the quickest."),
+    ] = "2,4,8,16",
     min_recall: Annotated[
         float | None,
         typer.Option("--min-recall", help="Exit code 3 if recall@10 of held-out pairs is below this."),
@@ -88,18 +93,21 @@ def fit(
     check_free(index)  # an index holds documents: it is never replaced
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
+    widths = parse_bytes(curve) if calibrate else None
     parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
     pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
     began = time.perf_counter()
     with shown("fit", quiet=quiet) as callback:
-        model = _fitted(pairs, parameters | {"callback": callback}, calibrate)
+        model = _fitted(pairs, parameters | {"callback": callback}, widths)
     identity = model.save(output)
     if index is not None:
         _make_index(index, model, pairs, jobs)
     seconds = time.perf_counter() - began
-    document = _document(model, pairs, seconds) | {"model": output, "identity": identity, "index": index}
-    emit(document, _text(model, document), as_json=as_json)
-    return _judged(model, min_recall)
+    report = model.report_ if calibrate else None
+    document = {"model": output, "identity": identity, "index": index, "pairs": len(pairs)}
+    document |= _described(model, report) | {"seconds": round(seconds, 3)}
+    emit(document, _text(document, report), as_json=as_json)
+    return _judged(report, min_recall)
 
 
 def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int | None) -> dict[str, Any]:
@@ -116,12 +124,12 @@ def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int 
     return given | {"n_bits": bits, "mapping": mapping, "random_state": seed, "n_jobs": jobs}
 
 
-def _fitted(pairs: Dataset, parameters: dict[str, Any], calibrate: bool) -> CMCQ:
+def _fitted(pairs: Dataset, parameters: dict[str, Any], curve: list[int] | None) -> CMCQ:
     from crossbyte.model.cmcq import CMCQ
 
     model = CMCQ(**parameters).fit(pairs.images, pairs.texts, groups=pairs.groups)
-    if calibrate:
-        model.calibrate(pairs.images, pairs.texts, groups=pairs.groups)
+    if curve is not None:
+        model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=curve)
     return model
 
 
@@ -131,19 +139,16 @@ def _make_index(path: Path, model: CMCQ, pairs: Dataset, jobs: int | None) -> No
     Index.from_training(path, model, pairs.ids, pairs.payloads, groups=pairs.groups, n_jobs=jobs).close()
 
 
-def _document(model: CMCQ, pairs: Dataset, seconds: float) -> dict[str, Any]:
-    report = model.report_
+def _described(model: CMCQ, report: Report | None) -> dict[str, Any]:
     return {
-        "pairs": len(pairs),
         "bits": model.n_bits,
         "mapping": model.mapping_,
         "components": model.n_components_,
-        "seconds": round(seconds, 3),
         "report": None if report is None else report.to_dict(),
     }
 
 
-def _text(model: CMCQ, document: dict[str, Any]) -> list[str]:
+def _text(document: dict[str, Any], report: Report | None) -> list[str]:
     took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
     space = f"{document['mapping']} space of {document['components']} dimensions"
     said = [
@@ -152,15 +157,15 @@ def _text(model: CMCQ, document: dict[str, Any]) -> list[str]:
     ]
     if document["index"] is not None:
         said.append(f"{document['index']}: an index of the {document['pairs']:,} training documents")
-    if model.report_ is None:
+    if report is None:
         return [*said, "Quality was not measured (--no-calibrate)."]
-    return [*said, "", str(model.report_)]
+    return [*said, "", str(report)]
 
 
-def _judged(model: CMCQ, min_recall: float | None) -> int:
-    if min_recall is None or model.report_ is None:
+def _judged(report: Report | None, min_recall: float | None) -> int:
+    if min_recall is None or report is None:
         return ExitCode.FINE
-    reached = model.report_.recall(10)
+    reached = report.recall(10)
     if reached >= min_recall:
         return ExitCode.FINE
     say(

@@ -33,9 +33,10 @@ def report(
       crossbyte report photos.cb --html report.html
     """
     check_free(html, overwrite=overwrite)
-    found = model_of(path).report_
-    if found is None:
-        raise NotCalibrated(f"{path}: the quality of this model was never measured")
+    try:
+        found = model_of(path).report_
+    except NotCalibrated as error:
+        raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
     if html is not None:
         from crossbyte.model.storage import replace_file
 
