@@ -31,11 +31,10 @@ def random_model(n_codebooks: int, cross_term: str, seed: int = 0, calibrated: b
     for side in ("image", "text"):
         codes = random_codes(rng, len(learned.image_codes), n_codebooks)
         parts |= {f"{side}_codes": codes, f"{side}_quantizer": _quantizer(rng, codes, cross_term)}
-    model = CMCQ(8 * n_codebooks, mapping="cca", n_components=N_DIMS, cross_term=cross_term, n_jobs=1)
     settings = learned.settings._replace(n_codebooks=n_codebooks, cross_term=cross_term)
-    model._learned, model._trials = replace(learned, settings=settings, **parts), []
+    model: CMCQ = CMCQ.from_bytes(base.to_bytes()).set_params(n_bits=8 * n_codebooks, cross_term=cross_term)
+    model._learned = replace(learned, settings=settings, **parts)
     model._calibration = replace(calibration, offsets=offsets) if calibrated else None
-    model.n_features_in_ = base.n_features_in_
     return model
 
 

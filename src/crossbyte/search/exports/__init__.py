@@ -1,0 +1,1 @@
+"""Doors to other systems: FAISS, vectors as .npy and Parquet, TREC runs."""
