@@ -1,4 +1,4 @@
-"""Wrong captions: 2 % of Flickr8k's are swapped at random among themselves; how many does an audit list first?
+"""Wrong captions: 2 % of Flickr8k's are swapped at random; how many of them does the audit list first?
 
     python -m benchmarks.audit                 # about two minutes
 
