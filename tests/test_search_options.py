@@ -370,6 +370,9 @@ class Offsets:
         self.asked.add((query, target, coding))
         return self.values.get(coding, 0.0)
 
+    def knows(self, query: str, target: str, coding: str) -> bool:
+        return False
+
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("side", QUERIES)

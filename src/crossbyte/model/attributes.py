@@ -26,7 +26,7 @@ class LearnedAttributes:
 
     _trials: list[Trial]
     _calibration: Calibration | None
-    _report: Report | None
+    _report: Report | None = None
 
     def _current(self) -> Learned:
         """What was learned; the estimator says where it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from crossbyte.arrays import Codes, Float32
@@ -13,6 +14,7 @@ from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.model.quality.cohort import Cohort
 from crossbyte.quantization import collaborative
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
@@ -52,6 +54,16 @@ class Learned:
     image_codes: Codes
     text_codes: Codes
     history: list[ObjectiveRecord]
+
+    @property
+    def quantizers(self) -> dict[str, Quantizer]:
+        """By side."""
+        return {"image": self.image_quantizer, "text": self.text_quantizer}
+
+    @cached_property
+    def cohort(self) -> Cohort:
+        """Training documents that tell how near strangers come to a query."""
+        return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
 
     def transform_images(self, images: Any, workers: Workers) -> Float32:
         """Raw image features (n, d_I) to points (n, D)."""

@@ -15,6 +15,8 @@ from crossbyte.search.choosing import Rescore, answers, first_of_groups, rank_gr
 from crossbyte.search.details import Details
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import check_id
+from crossbyte.search.judging import Judgement
+from crossbyte.search.offsets import coding_offset
 from crossbyte.search.ranking import Query, Ranking, rank
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
@@ -32,6 +34,7 @@ class Asked(NamedTuple):
     target: str
     places: list[int]
     points: Float32
+    by_example: bool = False
 
 
 class Request(NamedTuple):
@@ -45,22 +48,27 @@ class Request(NamedTuple):
     distinct: bool
     rescore: Rescore | None
     candidates: int
+    judgement: Judgement
 
     @classmethod
     def check(
         cls,
         model: CMCQ,
         details: Details,
+        *,
         images: Any,
         texts: Any,
         like: Any,
         target: Any,
         k: Any,
-        where: Any,
-        max_distance: Any,
-        distinct: Any,
-        rescore: Any,
-        candidates: Any,
+        where: Any = None,
+        max_distance: Any = None,
+        distinct: Any = None,
+        rescore: Any = None,
+        candidates: Any = None,
+        min_probability: Any = None,
+        prior: Any = None,
+        match_threshold: Any = 0.5,
     ) -> Self:
         """Judge the arguments; the meaning of each is said in :meth:`crossbyte.Index.search`."""
         if sum(value is not None for value in (images, texts, like)) != 1:
@@ -74,8 +82,14 @@ class Request(NamedTuple):
         wanted = check_integer(k, "k", 1)
         more = _CANDIDATES * wanted if candidates is None else check_integer(candidates, "candidates", wanted)
         limit = np.inf if max_distance is None else _limit(max_distance)
+        judgement = _judgement(min_probability, prior, match_threshold)
+        if min_probability is not None and (rescore is not None or like is not None):
+            raise InvalidInput(
+                "min_probability: only distances of crossbyte from a query's own features have one; "
+                f"use max_distance with {'rescore' if rescore is not None else 'like'}="
+            )
         asked = _asked(model, details.snapshot, images, texts, like, target)
-        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more)
+        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more, judgement)
 
     def answers(self, details: Details, payloads: bool, n_threads: int) -> list[Hits]:
         """Search, one answer per query."""
@@ -85,16 +99,16 @@ class Request(NamedTuple):
             if self.rescore is not None:
                 found = zip(asked.places, rankings, strict=True)
                 rankings = [self._refined(details, place, ranking, payloads) for place, ranking in found]
+            elif rankings and not asked.by_example:
+                rankings = self.judgement.of(
+                    rankings, self.model, details.snapshot, asked.kind, asked.target, asked.points
+                )
             if rankings:
                 hits |= dict(zip(asked.places, answers(details, rankings, payloads), strict=True))
         return [hits[place] for place in sorted(hits)]
 
     def _rankings(self, details: Details, asked: Asked, n_threads: int) -> list[Ranking]:
-        calibration, n_items = self.model.calibration_, len(details.snapshot)
-
-        def offset(coding: str) -> float:
-            return calibration.offset(asked.kind, asked.target, coding, n_items) if calibration else 0.0
-
+        offset = coding_offset(self.model, asked.kind, asked.target, len(details.snapshot))
         allowed = details.allowed(self.where)
         if self.rescore is not None:
             query = Query(asked.points, asked.target, self.candidates, np.inf, offset)
@@ -109,6 +123,14 @@ class Request(NamedTuple):
         finer = rescored(number, self.rescore, ranking, answers(details, [ranking], payloads)[0])
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         return (first_of_groups(details, near) if self.distinct else near).take(slice(self.k))
+
+
+def _judgement(min_probability: Any, prior: Any, match_threshold: Any) -> Judgement:
+    return Judgement(
+        0.0 if min_probability is None else check_number(min_probability, "min_probability", 0.0, 1.0),
+        None if prior is None else check_number(prior, "prior", 0.0, 1.0, open_low=True),
+        check_number(match_threshold, "match_threshold", 0.0, 1.0),
+    )
 
 
 def _limit(max_distance: Any) -> float:
@@ -160,7 +182,7 @@ def _example(
 ) -> Asked:
     decode = model.decode_images if side == "image" else model.decode_texts
     codes = [_code(snapshot, side, found[place], len(model.image_codebooks_)) for place in places]
-    return Asked(side, target or side, places, decode(np.concatenate(codes)))
+    return Asked(side, target or side, places, decode(np.concatenate(codes)), by_example=True)
 
 
 def _code(snapshot: Snapshot, side: str, place: Place, n_codebooks: int) -> Codes:

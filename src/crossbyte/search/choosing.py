@@ -92,7 +92,8 @@ def answers(details: Details, rankings: Sequence[Ranking], payloads: bool) -> li
     for ranking in rankings:
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
-        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own))
+        judged = ranking.probabilities, ranking.no_match
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged))
         start = rows.stop
     return hits
 

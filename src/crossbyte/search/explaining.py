@@ -145,7 +145,7 @@ def _explanation(
 def _one_query(
     model: CMCQ, details: Details, images: Any, texts: Any, like: Any, target: str | None
 ) -> Asked:
-    request = Request.check(model, details, images, texts, like, target, 1, None, None, None, None, None)
+    request = Request.check(model, details, images=images, texts=texts, like=like, target=target, k=1)
     count = sum(len(asked.points) for asked in request.asked)
     if count != 1:
         raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Codes, Float32
+from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.search.ids import Id
 
 __all__ = ["Document", "Hit", "Hits"]
@@ -21,6 +21,7 @@ class Hit(NamedTuple):
     id: Id
     distance: float
     payload: dict[str, Any] | None
+    probability: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +37,28 @@ class Hits:
         Document numbers; equal distances are in their order.
     payloads : list of dict or None, or None
         None unless the search was asked for them.
+    probabilities : (n,) float64 or None
+        That a hit is the query's true partner; None for a model that was not calibrated for this search.
+    no_match : bool or None
+        True where even the best hit is not probable, or the query says nothing (a text without a known
+        word); None where that is not known.
     """
 
     ids: list[Id]
     distances: Float32
     numbers: NDArray[np.int64]
     payloads: list[dict[str, Any] | None] | None = None
+    probabilities: Float64 | None = None
+    no_match: bool | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Hit]:
-        payloads = self.payloads if self.payloads is not None else [None] * len(self.ids)
-        return map(Hit, self.ids, self.distances.tolist(), payloads)
+        nothing = [None] * len(self.ids)
+        payloads = nothing if self.payloads is None else self.payloads
+        probabilities = nothing if self.probabilities is None else self.probabilities.tolist()
+        return map(Hit, self.ids, self.distances.tolist(), payloads, probabilities)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{hit.id!r}: {hit.distance:.4g}" for hit in list(self)[:5])

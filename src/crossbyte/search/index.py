@@ -303,6 +303,9 @@ class Index:
         rescore: Any = None,
         candidates: int | None = None,
         payloads: bool = False,
+        min_probability: float | None = None,
+        prior: float | None = None,
+        match_threshold: float = 0.5,
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly, in the order of (distance, number).
 
@@ -331,6 +334,14 @@ class Index:
             How many are rescored; None for 10 k.
         payloads : bool
             Read the payloads of what was found.
+        min_probability : float, optional
+            Of the k nearest, leave out those that are less probably the query's true partner. Needs a model
+            that was calibrated.
+        prior : float, optional
+            Probability that any one document is the partner, before looking; None for one in all documents.
+            Half of that where only every second query has a partner here.
+        match_threshold : float
+            ``no_match`` says that even the best hit is less probable than this.
 
         Returns
         -------
@@ -341,16 +352,19 @@ class Index:
         request = Request.check(
             self.model,
             details,
-            images,
-            texts,
-            like,
-            target,
-            k,
-            where,
-            max_distance,
-            distinct,
-            rescore,
-            candidates,
+            images=images,
+            texts=texts,
+            like=like,
+            target=target,
+            k=k,
+            where=where,
+            max_distance=max_distance,
+            distinct=distinct,
+            rescore=rescore,
+            candidates=candidates,
+            min_probability=min_probability,
+            prior=prior,
+            match_threshold=match_threshold,
         )
         return request.answers(details, bool(payloads), self._handle.n_threads)
 

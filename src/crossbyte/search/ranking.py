@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte import kernels
-from crossbyte.arrays import Float32
+from crossbyte.arrays import Float32, Float64
 from crossbyte.errors import NumericalError
 from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
@@ -58,20 +58,34 @@ class Ranking:
         Place of the document's coding in the list of all codings.
     rows : (n,) int64
         Place on that shelf.
+    probabilities : (n,) float64 or None
+        Once judged, and if the model knows.
+    no_match : bool or None
+        Whether nothing matches; None where that is not known.
     """
 
     distances: Float32
     numbers: NDArray[np.int64]
     codings: NDArray[np.uint8]
     rows: NDArray[np.int64]
+    probabilities: Float64 | None = None
+    no_match: bool | None = None
 
-    def take(self, places: NDArray[np.integer[Any]] | slice) -> Ranking:
+    def take(self, places: NDArray[Any] | slice) -> Ranking:
         """Some of them."""
-        return Ranking(self.distances[places], self.numbers[places], self.codings[places], self.rows[places])
+        judged = None if self.probabilities is None else self.probabilities[places]
+        return Ranking(
+            self.distances[places],
+            self.numbers[places],
+            self.codings[places],
+            self.rows[places],
+            judged,
+            self.no_match,
+        )
 
     @classmethod
     def join(cls, parts: Sequence[Ranking]) -> Ranking:
-        """All of them, in no order."""
+        """All of them, in no order and not judged."""
         return cls(
             np.concatenate([part.distances for part in parts]),
             np.concatenate([part.numbers for part in parts]),

@@ -17,7 +17,6 @@ from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
 from crossbyte.kernels import ScanSide
-from crossbyte.model.learned import Learned
 from crossbyte.quantization.quantizer import Quantizer
 
 __all__ = ["Cohort"]
@@ -43,18 +42,16 @@ class Cohort:
     n_items: int
 
     @classmethod
-    def of(cls, learned: Learned) -> Cohort:
-        """At most 2,048 training documents, evenly over their rows."""
-        count = min(len(learned.image_codes), _SIZE)
-        rows = np.linspace(0, len(learned.image_codes) - 1, count).astype(np.intp)
-        quantizers = {"image": learned.image_quantizer, "text": learned.text_quantizer}
-        codes = {"image": learned.image_codes[rows], "text": learned.text_codes[rows]}
+    def of(cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes]) -> Cohort:
+        """At most 2,048 training documents, evenly over their rows; both arguments are by side."""
+        n_rows = len(codes["image"])
+        rows = np.linspace(0, n_rows - 1, min(n_rows, _SIZE)).astype(np.intp)
         with Workers(1) as workers:
             packed = {
-                side: kernels.pack_codes(quantizers[side].scan_codes(each, workers))
+                side: kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
                 for side, each in codes.items()
             }
-        return cls(quantizers, packed, count)
+        return cls(quantizers, packed, len(rows))
 
     def levels(self, points: Float32, target: str) -> NDArray[np.float64]:
         """Mean distance (n,) of query points (n, D) to the nearest of the cohort."""

@@ -69,16 +69,29 @@ def curve_point(n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Boot
 def expected_recall(ranks: NDArray[np.int64], n_seen: int, n_items: int, depth: int = _DEPTH) -> float:
     """Recall expected among another number of items than the ranks were seen in.
 
-    A query whose partner had r of n - 1 strangers before it has a share of strangers before it that is
-    Beta distributed; how many of another number come before it is then beta-binomial. Far beyond the seen
-    number this rests on that prior more than on the data.
+    Among fewer items, the strangers are a part of those seen: hypergeometric, without assumption. Among more,
+    a query whose partner had r of n - 1 strangers before it has a share of strangers before it that is Beta
+    distributed, and how many of the others come before it is beta-binomial; the whole is scaled so that it
+    meets what was seen at n. Far beyond n this rests on its prior more than on the data.
     """
-    from scipy.stats import betabinom  # half a second to import, and only needed here
+    from scipy.stats import hypergeom  # half a second to import, and only needed here
 
     places, counts = np.unique(ranks, return_counts=True)
+    if n_items <= n_seen:
+        found = hypergeom.cdf(depth - 1, n_seen - 1, places, n_items - 1)
+        return float(found @ counts / counts.sum())
+    seen = float((ranks < depth).mean())
+    at_seen, there = (_predicted(places, counts, n_seen, size, depth) for size in (n_seen, n_items))
+    return seen * there / at_seen
+
+
+def _predicted(
+    places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int, size: int, depth: int
+) -> float:
+    from scipy.stats import betabinom
+
     before, behind = places + _PSEUDO_COUNT, n_seen - 1 - places + _PSEUDO_COUNT
-    found = betabinom.cdf(depth - 1, n_items - 1, before, behind)
-    return float(found @ counts / counts.sum())
+    return float(betabinom.cdf(depth - 1, size - 1, before, behind) @ counts / counts.sum())
 
 
 def _sizes(n_held: int) -> list[int]:

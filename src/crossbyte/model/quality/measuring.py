@@ -188,7 +188,7 @@ def _probabilities(
     seen: _Seen, pairs: Pairs, workers: Workers
 ) -> tuple[dict[Key, Likelihood], list[Reliability]]:
     """Likelihoods wherever a partner can be seen without looking at itself, and how true they are."""
-    sample, cohort = seen.sample, Cohort.of(seen.sample.sibling)
+    sample, cohort = seen.sample, seen.sample.sibling.cohort
     likelihoods: dict[Key, Likelihood] = {}
     reliability = []
     for query in SIDES:

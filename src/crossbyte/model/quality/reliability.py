@@ -19,7 +19,8 @@ _DEPTH = 10
 
 def posterior(log_ratios: Any, prior: float) -> Float64:
     """Probability of partnership from log-likelihood ratios and the prior of any one item."""
-    odds = np.asarray(log_ratios) + np.log(prior) - np.log1p(-prior)
+    certain = min(prior, 1.0 - 1e-12)  # nothing is certain before looking
+    odds = np.asarray(log_ratios) + np.log(certain) - np.log1p(-certain)
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700))))
 
 

@@ -72,7 +72,7 @@ class Sample:
     @property
     def quantizers(self) -> dict[str, Quantizer]:
         """By side."""
-        return {"image": self.sibling.image_quantizer, "text": self.sibling.text_quantizer}
+        return self.sibling.quantizers
 
     @classmethod
     def of(

@@ -1,0 +1,120 @@
+"""From distances to probabilities: that a hit is the query's true partner, and whether anything matches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Float32, Float64
+from crossbyte.errors import NotCalibrated
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.quality.calibration import Calibration
+from crossbyte.model.quality.reliability import posterior
+from crossbyte.search.ranking import Ranking
+from crossbyte.search.segment import CODINGS, SIDES
+from crossbyte.search.snapshot import Snapshot
+
+__all__ = ["Judgement"]
+
+_LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or not
+
+
+class Judgement(NamedTuple):
+    """How hits are judged.
+
+    Attributes
+    ----------
+    min_probability : float
+        Less probable hits are left out; 0 for none.
+    prior : float or None
+        Probability of any one document before looking; None for one in all.
+    threshold : float
+        Nothing matches where even the best hit is less probable.
+    """
+
+    min_probability: float
+    prior: float | None
+    threshold: float
+
+    def of(
+        self,
+        rankings: Sequence[Ranking],
+        model: CMCQ,
+        snapshot: Snapshot,
+        kind: str,
+        target: str,
+        points: Float32,
+    ) -> list[Ranking]:
+        """Judge the rankings of queries of one kind at these points, each whole."""
+        silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
+        calibration = known_calibration(model, snapshot, kind, target)
+        if calibration is None:
+            self._require_none(model, kind, target)
+            return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
+        n_items = len(snapshot)
+        ratios = _log_ratios(calibration, model, kind, target, points, rankings, n_items)
+        prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
+        return [
+            self._judged(ranking, posterior(0.0 * own if says_nothing else own, prior), says_nothing)
+            for ranking, own, says_nothing in zip(rankings, ratios, silent, strict=True)
+        ]
+
+    def _judged(self, ranking: Ranking, probabilities: Float64, silent: bool) -> Ranking:
+        best = probabilities.max(initial=0.0)
+        judged = replace(ranking, probabilities=probabilities, no_match=silent or bool(best < self.threshold))
+        return judged.take(probabilities >= self.min_probability) if self.min_probability else judged
+
+    def _require_none(self, model: CMCQ, kind: str, target: str) -> None:
+        if not self.min_probability:
+            return
+        if model.calibration_ is None or not model.calibration_.likelihoods:
+            raise NotCalibrated(
+                "min_probability: this index's model has no probabilities; call calibrate(images, texts) on "
+                "the model before making an index of it, or use max_distance"
+            )
+        raise NotCalibrated(
+            f"min_probability: this index's model has no probabilities from {kind} to {target}: its pairs "
+            "have shown no partner there (it takes groups of several rows at calibrate); use max_distance"
+        )
+
+
+def known_calibration(model: CMCQ, snapshot: Snapshot, kind: str, target: str) -> Calibration | None:
+    """The calibration, if it knows the probability of everything that may be found."""
+    calibration = model.calibration_
+    if calibration is None:
+        return None
+    codings = [c for c in snapshot.shelves if target == "document" or target in SIDES[c]]
+    return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
+
+
+def _log_ratios(
+    calibration: Calibration,
+    model: CMCQ,
+    kind: str,
+    target: str,
+    points: Float32,
+    rankings: Sequence[Ranking],
+    n_items: int,
+) -> list[Float64]:
+    """Log-likelihood ratios of the hits of each query."""
+    whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+    counts = [len(ranking.rows) for ranking in rankings]
+    queries = np.repeat(np.arange(len(rankings)), counts)
+    present = {place: CODINGS[place] for place in np.unique(whole.codings).tolist()}
+    levels = _levels(model, points, calibration.level_targets(target, present.values()))
+    ratios = np.empty(len(whole.rows))
+    for place, coding in present.items():
+        mine = whole.codings == place
+        own = {each: level[queries[mine]] for each, level in levels.items()}
+        key = (kind, target, coding)
+        ratios[mine] = calibration.log_ratios(key, whole.distances[mine], own, n_items)
+    return np.split(ratios, np.cumsum(counts)[:-1])
+
+
+def _levels(model: CMCQ, points: Float32, targets: set[str]) -> Mapping[str, NDArray[np.float64]]:
+    cohort = model._current().cohort
+    return {target: cohort.levels(points, target) for target in sorted(targets)}
