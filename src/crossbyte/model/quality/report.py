@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 DEPTHS = (1, 10, 100)
+MAPPINGS = ("sparse", "cca", "contrastive")
 DIRECTIONS = ("image_to_text", "text_to_image")
 NAMES = {
     "crossbyte": "crossbyte",
@@ -216,11 +217,20 @@ class Report:
         """
         parts = {
             "systems": tuple(map(_system, document["systems"])),
-            "gains": {name: _estimate(gain) for name, gain in document["gains"].items()},
+            "gains": {
+                _one_of(name, NAMES): _estimate(gain) for name, gain in dict(document["gains"]).items()
+            },
             "curve": tuple(map(_point, document["curve"])),
             "reliability": tuple(map(_reliability, document["reliability"])),
+            "mapping": _one_of(document["mapping"], MAPPINGS),
         }
+        parts |= {name: _count(document[name]) for name in _COUNTS}
+        if not parts["systems"] or parts["systems"][0].name != "crossbyte":
+            raise ValueError("systems that do not begin with crossbyte")
         return cls(**{**document, **parts})
+
+
+_COUNTS = ("n_pairs", "n_held_out", "n_bytes", "n_components", "n_curve_pairs")
 
 
 def _system_document(system: System) -> dict[str, Any]:
@@ -243,11 +253,10 @@ def _point_document(point: CurvePoint) -> dict[str, Any]:
 
 
 def _system(document: Mapping[str, Any]) -> System:
-    if document["name"] not in NAMES:
-        raise ValueError(f"a system of unknown name, {document['name']!r}")
+    size = document["n_bytes"]
     return System(
-        document["name"],
-        document["n_bytes"],
+        _one_of(document["name"], NAMES),
+        None if size is None else _count(size, 1),
         {name: _scores(document["directions"][name]) for name in DIRECTIONS},
     )
 
@@ -264,21 +273,37 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 def _point(document: Mapping[str, Any]) -> CurvePoint:
     recall = {
-        system: {direction: _estimate(by[direction]) for direction in DIRECTIONS}
-        for system, by in document["recall"].items()
+        _one_of(system, NAMES): {direction: _estimate(by[direction]) for direction in DIRECTIONS}
+        for system, by in dict(document["recall"]).items()
     }
-    sizes = [(int(size), _number(recall)) for size, recall in document["by_size"]]
+    if "crossbyte" not in recall:
+        raise ValueError("a point of the curve without crossbyte")
+    sizes = [(_count(size, 1), _number(recall)) for size, recall in document["by_size"]]
     if not sizes or any(low[0] >= high[0] for low, high in pairwise(sizes)):
         raise ValueError("sizes of the curve that do not grow")
-    return CurvePoint(int(document["n_bytes"]), recall, sizes)
+    return CurvePoint(_count(document["n_bytes"], 1), recall, sizes)
 
 
 def _reliability(document: Mapping[str, Any]) -> Reliability:
-    bins = [(_number(p), _number(share), int(count)) for p, share, count in document["bins"]]
-    return Reliability(**{**document, "bins": bins})
+    bins = [(_number(p), _number(share), _count(count)) for p, share, count in document["bins"]]
+    sides = {name: _one_of(document[name], ("image", "text")) for name in ("query", "target")}
+    numbers = {name: _number(document[name]) for name in ("error", "match_auroc", "distance_auroc")}
+    return Reliability(**{**document, **sides, **numbers, "bins": bins})
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not -1e300 < value < 1e300:
         raise ValueError(f"{value!r} where a number was expected")
     return float(value)
+
+
+def _count(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 2**63:
+        raise ValueError(f"{value!r} where a whole number was expected")
+    return value
+
+
+def _one_of(value: Any, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{value!r} where one of {', '.join(known)} was expected")
+    return value
