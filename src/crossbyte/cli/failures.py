@@ -101,6 +101,14 @@ _SPELLINGS = (
     (re.compile(r"^k:"), "-k:"),
     (re.compile(r"\bkey="), "FILE:KEY"),
     (re.compile(r"\bsplit="), "--split"),
+    (re.compile(r"\blike=|^like\b"), "--like"),
+    (re.compile(r"\boverwrite=True"), "--overwrite"),
+    (re.compile(r"\bmin_probability\b"), "--min-probability"),
+    (re.compile(r"\bmax_distance\b"), "--max-distance"),
+    (re.compile(r"\bmatch_threshold\b"), "--match-threshold"),
+    (re.compile(r"\bmin_recall\b"), "--min-recall"),
+    (re.compile(r"\bmax_memory\b"), "--max-memory"),
+    (re.compile(r"\bmax_disk\b"), "--max-disk"),
 )
 
 

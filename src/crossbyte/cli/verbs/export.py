@@ -10,7 +10,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free
-from crossbyte.cli.output import emit, readable_bytes
+from crossbyte.cli.output import counted, emit, readable_bytes
 from crossbyte.errors import InvalidInput
 
 __all__ = ["export"]
@@ -24,6 +24,13 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
+class Number(StrEnum):
+    """Types of numbers."""
+
+    SINGLE = "float32"
+    HALF = "float16"
+
+
 def export(
     path: options.IndexPath,
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="The file to write.")],
@@ -33,6 +40,13 @@ def export(
     side: Annotated[
         options.Side, typer.Option("--side", help="Which side is exported.")
     ] = options.Side.IMAGE,
+    query: Annotated[
+        options.Side | None,
+        typer.Option("--query", help="faiss: which side will ask; the other one if not given."),
+    ] = None,
+    dtype: Annotated[
+        Number, typer.Option("--dtype", help="npy, parquet: type of the numbers.")
+    ] = Number.SINGLE,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -53,18 +67,17 @@ def export(
         if form is Format.FAISS:
             from crossbyte.search.exports.faiss_index import export_faiss
 
-            export_faiss(index, destination, target=side.value)
+            asked = query and query.value
+            count = export_faiss(index, destination, target=side.value, query=asked, overwrite=overwrite)
         else:
             from crossbyte.search.exports.vectors import export_vectors
 
-            export_vectors(index, destination, target=side.value, overwrite=overwrite)
+            vectors = {"dtype": dtype.value, "form": form.value}
+            count = export_vectors(index, destination, target=side.value, overwrite=overwrite, **vectors)
     size = destination.stat().st_size
-    document = {"index": path, "export": destination, "to": form, "side": side, "bytes": size}
-    emit(
-        document,
-        [f"{destination}: the {side}s of {path} for {form}, {readable_bytes(size)}"],
-        as_json=as_json,
-    )
+    document = {"index": path, "export": destination, "to": form, "side": side, "items": count, "bytes": size}
+    text = f"{destination}: {counted(count, side.value)} of {path} for {form.value}, {readable_bytes(size)}"
+    emit(document, [text], as_json=as_json)
 
 
 def _by_ending(destination: Path) -> Format:

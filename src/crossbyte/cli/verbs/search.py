@@ -46,6 +46,14 @@ def search(
     min_probability: Annotated[
         float | None, typer.Option("--min-probability", help="Nothing less likely to be the true partner.")
     ] = None,
+    prior: Annotated[
+        float | None,
+        typer.Option("--prior", help="Probability of any one document; one in all if not given."),
+    ] = None,
+    match_threshold: Annotated[
+        float,
+        typer.Option("--match-threshold", help="Nothing matches if the best is less probable than this."),
+    ] = 0.5,
     max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
     distinct: Annotated[
         Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
@@ -88,11 +96,13 @@ def search(
             "min_probability": min_probability,
             "distinct": distinct and distinct.value,
         }
-        answers = index.search(**asked, payloads=payloads)
+        asked |= {"prior": prior, "match_threshold": match_threshold, "payloads": payloads}
+        answers = index.search(**asked)
     if trec is not None:
         from crossbyte.search.exports.trec import write_trec
 
-        write_trec(trec, answers, list(map(str, queries.labels)), run_name=run_name)
+        names = list(map(str, queries.labels))
+        write_trec(trec, answers, names, run_name=run_name, overwrite=overwrite)
     document = {"index": path, "queries": list(map(_described, queries.labels, answers))}
     emit(document, _text(queries, answers), as_json=as_json)
     return _judged(answers, fail_if_none)
@@ -100,10 +110,8 @@ def search(
 
 def _described(label: Any, hits: Hits) -> dict[str, Any]:
     found = []
-    for place, hit in enumerate(hits):
-        entry: dict[str, Any] = {"id": hit.id, "distance": hit.distance}
-        if hits.probabilities is not None:
-            entry["probability"] = float(hits.probabilities[place])
+    for hit in hits:
+        entry: dict[str, Any] = {"id": hit.id, "distance": hit.distance, "probability": hit.probability}
         if hits.payloads is not None:
             entry["payload"] = hit.payload
         found.append(entry)
