@@ -100,7 +100,8 @@ def _check_method(flags: int, method: int, packed: int, size: int) -> None:
         raise DataFileError(f"is packed by method {method}; use numpy.savez or numpy.savez_compressed")
     if 0xFFFFFFFF in (packed, size):
         raise DataFileError("holds a member of 4 GiB or more; save that array alone, with numpy.save")
-    if method == _STORED and packed != size:
+    if (method == _STORED and packed != size) or packed > size + size // 100 + 1024:
+        # deflate hardly ever grows; a stream of empty blocks would only burn time
         raise DataFileError("holds a member with two sizes that disagree; save the file again")
 
 

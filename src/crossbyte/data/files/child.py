@@ -74,6 +74,10 @@ def _only_answers() -> BinaryIO:
     return os.fdopen(answers, "wb")
 
 
+def _one_line(error: Exception) -> str:
+    return f"its reader says {type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
 def _answer(parser: _Parser, file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> None:
     try:
         parser(file, request, out)
@@ -83,4 +87,4 @@ def _answer(parser: _Parser, file: BinaryIO, request: dict[str, Any], out: Binar
     except DataFileError as error:
         frames.send_json(out, b"E", ["refused", str(error)])
     except Exception as error:  # whatever the reader raised, the parent shall know
-        frames.send_json(out, b"E", ["refused", f"its reader says {type(error).__name__}: {error}"[:300]])
+        frames.send_json(out, b"E", ["refused", _one_line(error)])

@@ -63,7 +63,7 @@ def csv_columns(opened: Opened, limits: Limits) -> dict[str, list[Any]]:
 
 def _rows(opened: Opened, limits: Limits) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and fields of each row, all of one width; empty lines may stand at the end only."""
-    reader = csv.reader(read_lines(opened, limits, newline=""), strict=True)
+    reader = csv.reader(read_lines(opened, limits), strict=True)
     width, n_rows, empty = 0, 0, 0
     try:
         for row in reader:

@@ -154,11 +154,19 @@ def _labels(
     """Return the first of the named columns that can serve as ids or groups, and its name."""
     for name in names:
         values = _column(contents, name, n_rows)
-        if values is None or not all(type(value) in (str, int) for value in values):
+        labels = None if values is None else [_label(value) for value in values]
+        if labels is None or None in labels:
             continue
-        if not unique or len(set(values)) == n_rows:
-            return values, name
+        if not unique or len(set(labels)) == n_rows:
+            return labels, name
     return None, None
+
+
+def _label(value: Any) -> str | int | None:
+    """Return what can name a document; MATLAB's whole numbers are floats."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if type(value) in (str, int) else None
 
 
 def _column(contents: Contents, name: str, n_rows: int) -> list[Any] | None:

@@ -67,8 +67,16 @@ def send_array(out: BinaryIO, name: str, values: NDArray[Any]) -> None:
     out.write(stored.view(np.uint8).data)
 
 
-def read_frames(pipe: Stream, max_bytes: int) -> Contents:
-    """Read all records, believing none of them; never more than ``max_bytes`` of bodies.
+def read_frames(pipe: Stream, max_bytes: int, max_text: int) -> Contents:
+    """Read all records, believing none of them.
+
+    Parameters
+    ----------
+    pipe : Stream
+    max_bytes : int
+        Of all records.
+    max_text : int
+        Of those in JSON, whose values take many times their bytes in memory.
 
     Raises
     ------
@@ -76,13 +84,15 @@ def read_frames(pipe: Stream, max_bytes: int) -> Contents:
     """
     entries: dict[str, Entry] = {}
     loaded: dict[str, NDArray[Any] | list[Any]] = {}
-    left = max_bytes
+    left, text_left = max_bytes, max_text
     while True:
         tag, length = _RECORD.unpack(_take(pipe, _RECORD.size))
         left -= length
-        if left < 0:
+        text_left -= 0 if tag == b"A" else length
+        if left < 0 or text_left < 0:
             raise DataFileError(
-                f"expected at most {max_bytes} bytes when unpacked, it gives more; save large arrays as .npy"
+                f"expected at most {max_bytes} bytes when unpacked, and {max_text} of text, "
+                "it gives more; split the file, or save large arrays as .npy"
             )
         if tag == b"Z":
             return Contents(entries, loaded.__getitem__)

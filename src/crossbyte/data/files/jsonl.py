@@ -18,7 +18,7 @@ def jsonl_rows(opened: Opened, limits: Limits, at_most: int | None = None) -> li
     """Read the objects of a file, at most ``at_most`` of them; empty lines may stand at the end only."""
     rows: list[dict[str, Any]] = []
     empty = 0
-    for number, line in enumerate(read_lines(opened, limits, newline=None), start=1):
+    for number, line in enumerate(read_lines(opened, limits), start=1):
         if not line.strip():
             empty = empty or number
             continue

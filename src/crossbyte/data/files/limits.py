@@ -28,8 +28,8 @@ class Limits(NamedTuple):
         Columns of a CSV file.
     field_chars : int
         Characters of one CSV field. The standard library's own limit is the default, and binds too.
-    line_chars : int
-        Characters of one line of text.
+    line_bytes : int
+        Bytes of one line of text.
     depth : int
         Levels of one JSON object.
     mat_memory, parquet_memory : int
@@ -46,10 +46,10 @@ class Limits(NamedTuple):
     rows: int = 10_000_000
     columns: int = 20_000
     field_chars: int = 131_072
-    line_chars: int = 2**24
+    line_bytes: int = 2**24
     depth: int = 32
     mat_memory: int = 2**30
-    parquet_memory: int = 2 * 2**30
+    parquet_memory: int = 3 * 2**29
     child_seconds: int = 20
 
     def unpacked(self, file_bytes: int) -> int:

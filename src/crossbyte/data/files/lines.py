@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 from crossbyte.data.files.limits import Limits
@@ -11,16 +10,11 @@ from crossbyte.errors import DataFileError
 
 __all__ = ["read_lines"]
 
+_MARK = b"\xef\xbb\xbf"  # some editors put this byte-order mark before UTF-8
 
-def read_lines(opened: Opened, limits: Limits, newline: str | None) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file (a byte-order mark is dropped), with their ends.
 
-    Parameters
-    ----------
-    opened : Opened
-    limits : Limits
-    newline : str or None
-        As of ``open``.
+def read_lines(opened: Opened, limits: Limits) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, with their ends.
 
     Raises
     ------
@@ -31,26 +25,21 @@ def read_lines(opened: Opened, limits: Limits, newline: str | None) -> Iterator[
         raise DataFileError(
             f"expected at most {limits.text_bytes} bytes of text, got {opened.size}; split the file"
         )
-    text = io.TextIOWrapper(opened.file, encoding="utf-8-sig", errors="strict", newline=newline)
     number = 1
-    while line := _read_line(text, number, limits.line_chars):
-        yield line
+    while raw := opened.file.readline(limits.line_bytes + 1):
+        yield _decode(raw.removeprefix(_MARK) if number == 1 else raw, number, limits)
         number += 1
-    text.detach()  # the file is the caller's to close
 
 
-def _read_line(text: io.TextIOWrapper, number: int, max_chars: int) -> str:
-    try:
-        line = text.readline(max_chars + 1)
-    except UnicodeDecodeError as error:
-        raise DataFileError(
-            f"line {number} or soon after: expected UTF-8, got byte 0x{error.object[error.start]:02x}; "
-            "save the file as UTF-8"
-        ) from error
-    if len(line) > max_chars:
-        raise DataFileError(
-            f"line {number}: expected at most {max_chars} characters; is this one line of text?"
-        )
-    if "\0" in line:
+def _decode(raw: bytes, number: int, limits: Limits) -> str:
+    if len(raw) > limits.line_bytes:
+        raise DataFileError(f"line {number}: expected at most {limits.line_bytes} bytes; is it text?")
+    if b"\0" in raw:
         raise DataFileError(f"line {number}: expected text, got a NUL character; save the file as UTF-8")
-    return line
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = raw[error.start]
+        raise DataFileError(
+            f"line {number}: expected UTF-8, got byte 0x{wrong:02x}; save the file as UTF-8"
+        ) from error

@@ -85,8 +85,12 @@ def _parts(name: str, value: Any) -> list[tuple[str, NDArray[Any] | str]]:
     if array.dtype.kind == "O":
         return [(name, _texts(array))]
     if array.dtype.kind not in "biufU" or array.ndim > 2:
-        return [(name, f"a {array.ndim}-dimensional {array.dtype.name} variable is not read")]
+        return [(name, f"a {array.ndim}-dimensional {_kind(array)} is not read")]
     return [(name, array if array.dtype.itemsize else array.astype("U1"))]
+
+
+def _kind(array: NDArray[Any]) -> str:
+    return "struct" if array.dtype.kind == "V" else f"{array.dtype.name} array"
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[Any] | str:

@@ -90,7 +90,7 @@ def read_header(stream: Stream, available: int, max_bytes: int) -> Header:
     if width is None:
         raise DataFileError(f"expected .npy version 1, 2 or 3, got {preamble[6]}.{preamble[7]}; save it anew")
     length = int.from_bytes(_take(stream, width), "little")
-    if length > min(_MAX_HEADER, available):
+    if length > _MAX_HEADER:
         raise DataFileError(
             f"expected an array header of at most {_MAX_HEADER} bytes, got {length}; save plain numbers"
         )

@@ -70,6 +70,11 @@ def naming(path: PathLike) -> Iterator[None]:
         raise
     except DataFileError as error:
         raise DataFileError(f"{os.fspath(path)}: {error}") from error
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise DataFileError(
+            f"{os.fspath(path)}: cannot be opened or read ({why}); check path and disk"
+        ) from error
     except MemoryError as error:
         raise DataFileError(f"{os.fspath(path)}: does not fit into memory; split the file") from error
     except Exception as error:  # damaged files raise whatever the standard library likes

@@ -18,7 +18,7 @@ from crossbyte.errors import DataFileError, MissingExtra
 
 __all__ = ["parquet_contents", "parse_parquet"]
 
-_ROWS_AT_ONCE = 10_000
+_ROWS_AT_ONCE = 100  # few, because one row may be large, and the parent stops us between two records
 
 
 def parquet_contents(opened: Opened, limits: Limits, *, headers_only: bool = False) -> Contents:

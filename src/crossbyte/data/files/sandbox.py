@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from typing import Any, cast
 
@@ -60,19 +62,8 @@ def parse_apart(opened: Opened, form: str, limits: Limits, *, headers_only: bool
     """
     request = _request(opened, form, limits, headers_only)
     os.lseek(opened.file.fileno(), 0, os.SEEK_SET)  # a seek of the buffered file may stay in its buffer
-    process = _start(opened, request)
-    # the clock also covers the child's CPU limit, for systems without one and for a child that only waits
-    clock = threading.Timer(_STARTING_SECONDS + request["seconds"], process.kill)
-    clock.daemon = True
-    clock.start()
-    try:
-        return _listen(process, request, limits.unpacked(opened.size))
-    finally:
-        clock.cancel()
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with _running(opened, request) as process, _clock(process, request):
+        return _listen(process, request, limits)
 
 
 def _request(opened: Opened, form: str, limits: Limits, headers_only: bool) -> dict[str, Any]:
@@ -82,26 +73,48 @@ def _request(opened: Opened, form: str, limits: Limits, headers_only: bool) -> d
         "memory": limits.mat_memory if form == "mat" else limits.parquet_memory,
         # small files have no business taking long
         "seconds": min(limits.child_seconds, 3 + opened.size // 2**22),
+        "unpacked": limits.unpacked(opened.size),
         "rows": limits.rows,
-        "members": limits.archive_members,
+        "members": limits.archive_members if form == "mat" else limits.columns,
     }
 
 
-def _start(opened: Opened, request: dict[str, Any]) -> subprocess.Popen[bytes]:
+@contextmanager
+def _running(opened: Opened, request: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the child; end and reap it whatever happens, Ctrl-C included."""
     path = json.dumps([entry for entry in sys.path if entry])
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-I", "-c", _PROGRAM, path, json.dumps(request)],
         stdin=opened.file,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ | _QUIET,
     )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
-def _listen(process: subprocess.Popen[bytes], request: dict[str, Any], max_bytes: int) -> Contents:
+@contextmanager
+def _clock(process: subprocess.Popen[bytes], request: dict[str, Any]) -> Iterator[None]:
+    """End the child after a time, for systems without a limit of CPU time and for a child that only waits."""
+    clock = threading.Timer(_STARTING_SECONDS + request["seconds"], process.kill)
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
+
+
+def _listen(process: subprocess.Popen[bytes], request: dict[str, Any], limits: Limits) -> Contents:
     assert process.stdout is not None
     try:
-        return read_frames(cast("BufferedReader", process.stdout), max_bytes)
+        return read_frames(cast("BufferedReader", process.stdout), request["unpacked"], limits.text_bytes)
     except ChildRefused as refusal:
         if refusal.kind == "memory":
             raise DataFileError(_memory_message(request)) from None
@@ -113,7 +126,7 @@ def _listen(process: subprocess.Popen[bytes], request: dict[str, Any], max_bytes
 
 def _memory_message(request: dict[str, Any]) -> str:
     return (
-        f"refused: the reader wanted more memory than {request['memory']} bytes; "
+        f"refused: the reader wanted more memory than {request['memory'] >> 20} MiB; "
         "it is damaged, or too large: save its arrays as .npy"
     )
 
