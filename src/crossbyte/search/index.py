@@ -15,6 +15,8 @@ from crossbyte.search import changes, loading
 from crossbyte.search.asking import Request
 from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.details import Details
+from crossbyte.search.explaining import explain
+from crossbyte.search.explanation import Explanation
 from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id, check_ids
@@ -367,6 +369,49 @@ class Index:
             match_threshold=match_threshold,
         )
         return request.answers(details, bool(payloads), self._handle.n_threads)
+
+    def explain(
+        self,
+        id: Id,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        like: Any = None,
+        target: str | None = None,
+        n_examples: int = 5,
+        n_features: int = 10,
+        vocabulary: Any = None,
+    ) -> Explanation:
+        """Say why a document is as near to a query as it is: docs/explanation.md.
+
+        Parameters
+        ----------
+        id : str or int
+            Of the document.
+        images, texts, like, target
+            One query, as in :meth:`search`.
+        n_examples : int
+            Training pairs to name for each codeword.
+        n_features : int
+            Dimensions of the query, and words of the item, to name.
+        vocabulary : sequence of str, optional
+            Names of the text dimensions.
+
+        Raises
+        ------
+        UnknownId, InvalidInput
+        """
+        return explain(
+            self,
+            id,
+            images=images,
+            texts=texts,
+            like=like,
+            target=target,
+            n_examples=n_examples,
+            n_features=n_features,
+            vocabulary=vocabulary,
+        )
 
     def stats(self) -> dict[str, Any]:
         """Say how many documents there are, and their bytes on disk and in memory, by part and per item."""

@@ -215,8 +215,11 @@ class Report:
         KeyError, TypeError, ValueError
             If the document is not one of :meth:`to_dict`.
         """
-        parts = {
-            "systems": tuple(map(_system, document["systems"])),
+        systems = tuple(map(_system, document["systems"]))
+        if not systems or systems[0].name != "crossbyte":
+            raise ValueError("systems that do not begin with crossbyte")
+        parts: dict[str, Any] = {
+            "systems": systems,
             "gains": {
                 _one_of(name, NAMES): _estimate(gain) for name, gain in dict(document["gains"]).items()
             },
@@ -225,8 +228,6 @@ class Report:
             "mapping": _one_of(document["mapping"], MAPPINGS),
         }
         parts |= {name: _count(document[name]) for name in _COUNTS}
-        if not parts["systems"] or parts["systems"][0].name != "crossbyte":
-            raise ValueError("systems that do not begin with crossbyte")
         return cls(**{**document, **parts})
 
 
