@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -242,6 +243,16 @@ def test_delete_compact_verify_and_backup(shell: Shell, tmp_path: Path) -> None:
     assert shell.json("backup", index, copy)["bytes"] == Path(copy).stat().st_size
     assert f"{N_QUERY - 3} documents" in shell("verify", copy)
     assert "free name" in shell.refused("backup", index, copy)
+
+
+def test_ids_come_from_stdin_and_bad_text_is_refused(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, latin = copy_of("photos.cb", tmp_path), tmp_path / "latin.txt"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("query-1\nquery-2\n"))
+    assert "2 documents deleted; 38 left" in shell("delete", index, "--ids-file", "-")
+    latin.write_bytes("café".encode("latin-1"))
+    assert "expected text in UTF-8" in shell.refused("delete", index, "--ids-file", str(latin))
 
 
 def test_add_upserts_skips_and_takes_one_side(shell: Shell, tmp_path: Path) -> None:

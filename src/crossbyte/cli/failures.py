@@ -86,7 +86,7 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (OSError, "look at the disk, then try again"),
     (MemoryError, "give less at once, or use a machine with more memory"),
     (errors.FitInterrupted, "no file was written; run the command again when you like"),
-    (KeyboardInterrupt, "what was being written is in the file altogether or not at all; `info` tells"),
+    (KeyboardInterrupt, "nothing is half written; run the command again when you like"),
 )
 _BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
 
@@ -134,7 +134,7 @@ def report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _close_output()
         return ExitCode.FINE
-    if os.environ.get(DEBUG):
+    if os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exception(error, file=sys.stderr)
     say(*two_lines(error))
     return exit_code(error)
