@@ -18,6 +18,7 @@ BENCHMARKS = (
     "filters",
     "adding",
     "mixed",
+    "probability",
     "fold_in",
     "flickr8k",
     "wiki",

@@ -130,7 +130,7 @@ def scores(job: tuple[str, int]) -> list[float]:
     data = dataset(setting, seed)
     model = CMCQ(BITS, random_state=seed, n_jobs=1, **FLICKR).fit(data.train.images, data.train.texts)
     plain = CMCQ.from_bytes(model.to_bytes())
-    model.calibrate(data.train.images, data.train.texts)
+    model.calibrate(data.train.images, data.train.texts, curve=())
     rng = np.random.default_rng(seed)
     trained = rng.permutation(len(data.train))[: len(data.query)]
     documents = _documents(model, data, trained)
