@@ -433,8 +433,12 @@ def read(path: Path) -> str:
 
 def peak_bytes() -> int:
     """Return the most memory this process has held; unlike getrusage, without what its parent held before."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
 
 
 def main(paths: list[str]) -> None:

@@ -137,9 +137,21 @@ def test_csv_rows_have_typed_columns(tmp_path: Path) -> None:
 
 
 def test_csv_keeps_as_text_what_numbers_would_bend(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a,b,c,d\n1234567890123456789012,1e999,+1,1_0\n1,1,1,1\n")
-    (first, _) = read_rows(tmp_path / "a.csv")
-    assert first == {"a": 1234567890123456789012.0, "b": "1e999", "c": "+1", "d": "1_0"}
+    words = (
+        "12345678901234567890",
+        "9223372036854775808",
+        "1e999",
+        "+1",
+        "1_0",
+        "1234567890123456.5",
+        "nan",
+        "1 ",
+    )
+    (tmp_path / "a.csv").write_text(f"{','.join('abcdefgh')}\n{','.join(words)}\n{'1,' * 7}1\n")
+    first, second = read_rows(tmp_path / "a.csv")
+    assert tuple(first.values()) == words and set(second.values()) == {"1"}
+    (tmp_path / "b.csv").write_text("a,b\n9223372036854775807,-9223372036854775807\n")
+    assert read_rows(tmp_path / "b.csv") == [{"a": 2**63 - 1, "b": 1 - 2**63}]
 
 
 @pytest.mark.parametrize("names", ["a,a", "a,", " ,b"])

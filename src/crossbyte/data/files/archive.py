@@ -71,6 +71,8 @@ def _read_directory(opened: Opened, limits: Limits) -> tuple[int, bytes, int]:
         raise DataFileError(
             f"expected at most {limits.archive_members} arrays, got {count}; save fewer in one file"
         )
+    if start == 0xFFFFFFFF:
+        raise DataFileError("is an archive of 2 GiB or more, which is not read; save arrays with numpy.save")
     if size > _MAX_DIRECTORY or start + size + _END.size != opened.size:
         raise DataFileError("expected the archive's directory at its end, got another place; save it again")
     opened.file.seek(start)
@@ -99,7 +101,7 @@ def _check_method(flags: int, method: int, packed: int, size: int) -> None:
     if method not in (_STORED, _DEFLATED):
         raise DataFileError(f"is packed by method {method}; use numpy.savez or numpy.savez_compressed")
     if 0xFFFFFFFF in (packed, size):
-        raise DataFileError("holds a member of 4 GiB or more; save that array alone, with numpy.save")
+        raise DataFileError("holds a member of 2 GiB or more; save that array alone, with numpy.save")
     if (method == _STORED and packed != size) or packed > size + size // 100 + 1024:
         # deflate hardly ever grows; a stream of empty blocks would only burn time
         raise DataFileError("holds a member with two sizes that disagree; save the file again")

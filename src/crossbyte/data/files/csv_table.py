@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ __all__ = ["csv_columns", "csv_header", "csv_matrix"]
 _NUMBER = re.compile(
     r"\s*[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|nan|inf(?:inity)?)\s*", re.ASCII | re.I
 )
-_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
-_DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,18})", re.ASCII)
+# not more digits before the point than float64 keeps
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
@@ -49,8 +50,8 @@ def csv_header(opened: Opened, limits: Limits) -> list[str]:
 def csv_columns(opened: Opened, limits: Limits) -> dict[str, list[Any]]:
     """Read the columns below a header, each with one type.
 
-    A column whose every value is an integer without leading zeros becomes integers; decimal numbers, floats;
-    true or false, booleans; in these, an empty field is None. Every other column stays text as it is.
+    A column whose every value is an integer (64 bits, no leading zeros) becomes integers; decimal numbers,
+    floats; true or false, booleans; in these, an empty field is None. Every other column stays text as it is.
     """
     rows = _rows(opened, limits)
     names = _names(next(rows, (1, [])))
@@ -138,15 +139,14 @@ def _typed(column: list[str]) -> list[Any]:
     if not given:
         return list(column)
     if all(map(_INTEGER.fullmatch, given)):
-        return [int(field) if field else None for field in column]
+        return _within(column, [int(field) if field else None for field in column], 2**63)
     if all(map(_DECIMAL.fullmatch, given)):
-        return _floats(column)
+        return _within(column, [float(field) if field else None for field in column], np.inf)
     if all(field in _BOOLEANS for field in given):
         return [_BOOLEANS[field] if field else None for field in column]
     return list(column)
 
 
-def _floats(column: list[str]) -> list[Any]:
-    values = [float(field) if field else None for field in column]
-    # 1e999 is no number that JSON or an index can hold; such a column keeps its text
-    return list(column) if any(value in (np.inf, -np.inf) for value in values) else values
+def _within(column: list[str], values: Sequence[float | None], end: float) -> list[Any]:
+    """Return the values, or the text as it was if one of them is too large to be kept as a number."""
+    return list(column) if any(value is not None and abs(value) >= end for value in values) else list(values)

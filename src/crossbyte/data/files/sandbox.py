@@ -34,7 +34,7 @@ _QUIET = {
     "MALLOC_ARENA_MAX": "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
-_STARTING_SECONDS = 30  # a cold disk may take long to import libraries; nothing of the file is read meanwhile
+_STARTING_SECONDS = 20  # a cold disk may take long to import libraries; nothing of the file is read meanwhile
 _CPU_SIGNAL = getattr(signal, "SIGXCPU", None)
 
 
@@ -82,7 +82,7 @@ def _request(opened: Opened, form: str, limits: Limits, headers_only: bool) -> d
 @contextmanager
 def _running(opened: Opened, request: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """Start the child; end and reap it whatever happens, Ctrl-C included."""
-    path = json.dumps([entry for entry in sys.path if entry])
+    path = json.dumps([entry for entry in sys.path if entry and isinstance(entry, str)])
     process = subprocess.Popen(
         [sys.executable, "-I", "-c", _PROGRAM, path, json.dumps(request)],
         stdin=opened.file,
