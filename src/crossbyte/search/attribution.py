@@ -96,10 +96,21 @@ def item_words(learned: Learned, towards: Float64, names: Names, n_words: int) -
     matrix = _matrix(learned, "text")
     assert matrix is not None  # texts are always placed by a matrix
     pulls = _directions(learned.text_preparation, matrix, towards)[0]
-    best = np.argsort(-pulls, kind="stable")[:n_words].tolist()
+    strengths = pulls * _usual_sizes(learned.text_preparation)
+    best = np.argsort(-strengths, kind="stable")[:n_words].tolist()
     return tuple(
-        Word(column, names.get(column), float(pulls[column])) for column in best if pulls[column] > 0
+        Word(column, names.get(column), float(pulls[column])) for column in best if strengths[column] > 0
     )
+
+
+def _usual_sizes(preparation: Preparation) -> Float64 | float:
+    """What a unit of each feature is worth: for words, the root of how often they come.
+
+    That is about the standard deviation of rare words. Without it, words that hardly anybody uses crowd out
+    the others: their directions are long, and hardly learned. Features that are no counts are all worth 1.
+    """
+    mean = preparation.mean
+    return np.sqrt(mean) if (mean >= 0).all() else 1.0
 
 
 def _feature(parts: _Parts, place: int, names: Names) -> Feature:

@@ -243,6 +243,7 @@ class Explanation:
     query_features : InnerProduct
     item_words : tuple of Word
         Dimensions of the text side that pull most towards the item's decoded point: what an image is about.
+        The strongest first, by ``pull`` times the usual size of the feature.
     to_be_nearer : Nearer
     """
 
