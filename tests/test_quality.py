@@ -31,14 +31,16 @@ GOLDEN = Path(__file__).parent / "golden"
 DIRECTIONS = ("image_to_text", "text_to_image")
 
 
-def drawn(n_groups: int, seed: int, n_texts: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn(
+    n_groups: int, seed: int, n_texts: int = 1, noise: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pictures with so many texts each: images (n, 12) that repeat, texts (n, 10), and their groups."""
     rng = np.random.default_rng(seed)
     topics = rng.normal(size=(n_groups, 8))
     views = np.random.default_rng(99)
-    pictures = topics @ views.normal(size=(8, 12)) + rng.normal(size=(n_groups, 12))
+    pictures = topics @ views.normal(size=(8, 12)) + noise * rng.normal(size=(n_groups, 12))
     groups = np.repeat(np.arange(n_groups), n_texts)
-    texts = topics[groups] @ views.normal(size=(8, 10)) + rng.normal(size=(len(groups), 10))
+    texts = topics[groups] @ views.normal(size=(8, 10)) + noise * rng.normal(size=(len(groups), 10))
     return pictures[groups], texts, groups
 
 
