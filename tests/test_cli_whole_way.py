@@ -304,7 +304,7 @@ def test_numbers_are_ids_too(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_plan_says_bytes_and_refuses_what_nothing_meets(shell: Shell) -> None:
-    asked = ("plan", "photos.npz", "--items", "100000", "--quiet")
+    asked = ("plan", "photos.npz", "--items", "100000", "--quiet", "--mapping", "cca")
     assert shell.json(*asked, "--bits", "32")
     assert shell(*asked, "--bits", "32")
     shell.refused(*asked, "--max-memory", "1kB", code=3)

@@ -17,6 +17,7 @@ __all__ = [
     "IndexPath",
     "Jobs",
     "Like",
+    "Mapping",
     "Overwrite",
     "PayloadFile",
     "QueryImages",
@@ -54,6 +55,15 @@ class Searched(StrEnum):
     IMAGE = "image"
     TEXT = "text"
     DOCUMENT = "document"
+
+
+class Mapping(StrEnum):
+    """Common spaces."""
+
+    AUTO = "auto"
+    CCA = "cca"
+    CONTRASTIVE = "contrastive"
+    SPARSE = "sparse"
 
 
 AsJson = Annotated[

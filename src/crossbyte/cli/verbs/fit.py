@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
-class Mapping(StrEnum):
-    """Common spaces."""
-
-    AUTO = "auto"
-    CCA = "cca"
-    CONTRASTIVE = "contrastive"
-    SPARSE = "sparse"
-
-
 _OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
 
 
@@ -48,8 +38,9 @@ def fit(
     groups: options.GroupColumn = None,
     bits: Annotated[int, typer.Option("--bits", help="Bits per item; 8 make a byte.")] = 32,
     mapping: Annotated[
-        Mapping, typer.Option("--mapping", help="The common space; auto tries them, sparse is the paper's.")
-    ] = Mapping.AUTO,
+        options.Mapping,
+        typer.Option("--mapping", help="The common space; auto tries them, sparse is the paper's."),
+    ] = options.Mapping.AUTO,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same file.")] = 0,
     param: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,10 @@ from crossbyte.cli.inputs import Given, model_of, read_pairs
 from crossbyte.cli.output import emit
 from crossbyte.cli.progress import shown
 from crossbyte.cli.values import parse_size
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.model.cmcq import CMCQ
 
 __all__ = ["plan"]
 
@@ -25,6 +29,12 @@ def plan(
     payloads: options.PayloadFile = None,
     ids: options.Ids = None,
     groups: options.GroupColumn = None,
+    train: Annotated[
+        int | None, typer.Option("--train", min=1, help="Pairs to fit on; as many as are given if not said.")
+    ] = None,
+    side: Annotated[
+        options.Sides, typer.Option("--side", help="Which sides a document has.")
+    ] = options.Sides.BOTH,
     bits: Annotated[int | None, typer.Option("--bits", help="Bits per item, if they are settled.")] = None,
     max_memory: Annotated[
         str | None,
@@ -40,6 +50,10 @@ def plan(
         Path | None,
         typer.Option("--model", metavar="FILE", help="A calibrated model, for its measured quality."),
     ] = None,
+    mapping: Annotated[
+        options.Mapping | None,
+        typer.Option("--mapping", help="The common space if there is no model: cca if not given."),
+    ] = None,
     jobs: options.Jobs = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -54,14 +68,26 @@ def plan(
       crossbyte plan photos.npz --items 1000000 --max-memory 20MB
       crossbyte plan photos.npz --items 1000000 --min-recall 0.5 --model model.cbm
     """
-    from crossbyte.search import planning
+    from crossbyte.search.planning import plan as planned
 
     asked: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
+    asked |= {"train": train, "sides": side.value}
     asked["max_memory"] = parse_size(max_memory, "--max-memory")
     asked["max_disk"] = parse_size(max_disk, "--max-disk")
-    asked["model"] = None if model is None else model_of(model)
+    asked["model"] = _settings(model, mapping)
     pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
     asked |= {"payloads": pairs.payloads, "ids": pairs.ids}
     with shown("plan", quiet=quiet) as callback:
-        found = planning.plan(pairs.images, pairs.texts, callback=callback, **asked)
+        found = planned(pairs.images, pairs.texts, callback=callback, **asked)
     emit(found.to_dict(), [str(found)], as_json=as_json)
+
+
+def _settings(path: Path | None, mapping: options.Mapping | None) -> CMCQ:
+    """Give the model that is there, or settings; not auto by default, whose pilot takes minutes."""
+    from crossbyte.model.cmcq import CMCQ
+
+    if path is None:
+        return CMCQ(mapping=(mapping or options.Mapping.CCA).value, random_state=0)
+    if mapping is not None:
+        raise InvalidInput("a model has its own mapping; leave out --mapping, or --model")
+    return model_of(path)
