@@ -432,14 +432,14 @@ def test_ctrl_c_in_fit_leaves_nothing(folder: Path, tmp_path: Path) -> None:
 
 def test_ctrl_c_in_add_keeps_whole_batches_and_add_goes_on(folder: Path, tmp_path: Path) -> None:
     data = str(folder / "photos.npz")
-    adding = ("add", "photos.cb", data, "--model", str(folder / "model.cbm"), "--batch", "2")
+    adding = ("add", "photos.cb", data, "--model", str(folder / "model.cbm"), "--batch", "1")
     code, said = interrupt(tmp_path, 5, adding)
     assert code == 130 and "interrupted: the batches so far are in the index" in said
     assert "--skip-existing" in said
     with Index.open(tmp_path / "photos.cb") as index:
         index.verify()
         kept = index.ids()
-    assert 8 <= len(kept) < N_TRAIN and len(kept) % 2 == 0
+    assert 4 <= len(kept) < N_TRAIN
     assert kept == [f"train-{number}" for number in range(len(kept))]
     done = start(tmp_path, *adding[:-1], "1000", "--skip-existing", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["documents"] == N_TRAIN
