@@ -27,7 +27,7 @@ from benchmarks.datasets import Dataset, fashion, flickr8k
 from benchmarks.fold_in import BITS, FLICKR
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, Index
-from crossbyte.search.explaining import explain
+from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.exports.faiss_index import export_faiss, faiss_distances, faiss_queries
 
 K = 10

@@ -45,6 +45,7 @@ LAYERS = dict.fromkeys(LEAVES, 0) | {
     "search": 5,
     "demo": 6,
     "cli": 7,
+    "__main__": 8,
 }
 
 
@@ -63,7 +64,7 @@ def everything_written() -> str:
     return "\n".join(read(page) for page in PAGES)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/index.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/index.md", "docs/explanation.md", "docs/exports.md"])
 def test_code_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after another in one namespace, as a reader would; line numbers are those of the page."""
     monkeypatch.chdir(tmp_path)

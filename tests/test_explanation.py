@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from crossbyte import CMCQ, Index
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, UnknownId
-from crossbyte.search.explaining import explain
-from crossbyte.search.explanation import Explanation
+from crossbyte.search.explanations.explaining import explain
+from crossbyte.search.explanations.explanation import Explanation
 from index_samples import sample
 from index_twin import Twin, features, small_model
 from random_models import random_index, random_model, random_queries

@@ -15,8 +15,8 @@ from crossbyte.search import changes, loading
 from crossbyte.search.asking import Request
 from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.details import Details
-from crossbyte.search.explaining import explain
-from crossbyte.search.explanation import Explanation
+from crossbyte.search.explanations.explaining import explain
+from crossbyte.search.explanations.explanation import Explanation
 from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id, check_ids

@@ -12,7 +12,7 @@ from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.blocks import Workers
 from crossbyte.kernels import WORDS
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer
-from crossbyte.search.explanation import Share, Swap
+from crossbyte.search.explanations.explanation import Share, Swap
 
 __all__ = ["Comparison"]
 
@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def best_distance(self) -> np.float32:
-        """Distance of the best code for this query: see :class:`crossbyte.search.explanation.Nearer`."""
+        """Distance of the best code for this query: see :class:`crossbyte.search.explanations.explanation.Nearer`."""
         if self.quantizer.cross_levels is None:
             n_codebooks = len(self.quantizer.words)
             nearest = self.table.tables[:, :n_codebooks].argmin(axis=2).astype(np.uint8)

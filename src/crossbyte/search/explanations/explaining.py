@@ -13,16 +13,24 @@ from crossbyte.arrays import Codes, Float64, Raw
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.asking import Asked, Request
-from crossbyte.search.attribution import (
+from crossbyte.search.details import Details
+from crossbyte.search.explanations.attribution import (
     Names,
     check_vocabulary,
     inner_product,
     item_words,
     unknown_inner_product,
 )
-from crossbyte.search.comparison import Comparison
-from crossbyte.search.details import Details
-from crossbyte.search.explanation import Ahead, Constants, Example, Explanation, InnerProduct, Nearer, Word
+from crossbyte.search.explanations.comparison import Comparison
+from crossbyte.search.explanations.explanation import (
+    Ahead,
+    Constants,
+    Example,
+    Explanation,
+    InnerProduct,
+    Nearer,
+    Word,
+)
 from crossbyte.search.ids import Id, check_id
 from crossbyte.search.offsets import coding_offset
 from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids

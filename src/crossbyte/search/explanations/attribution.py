@@ -21,7 +21,7 @@ from crossbyte.errors import InvalidInput
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.sparse import image_lasso
 from crossbyte.model.learned import Learned
-from crossbyte.search.explanation import Feature, InnerProduct, Word
+from crossbyte.search.explanations.explanation import Feature, InnerProduct, Word
 from crossbyte.validation import check_integer
 
 __all__ = ["Names", "check_vocabulary", "inner_product", "item_words", "unknown_inner_product"]

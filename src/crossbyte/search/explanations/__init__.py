@@ -1,0 +1,1 @@
+"""Why a document is as near to a query as it is."""
