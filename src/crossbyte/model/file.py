@@ -47,7 +47,7 @@ from crossbyte.model.seal import (
     seal,
 )
 from crossbyte.model.storage import read_regular_file, replace_file
-from crossbyte.model.strict_json import canonical_json, parse_json
+from crossbyte.strict_json import canonical_json, parse_json
 
 __all__ = [
     "FORMAT",

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 
 from crossbyte.errors import InvalidInput
-from crossbyte.model.strict_json import canonical_json, plain_json
+from crossbyte.strict_json import canonical_json, plain_json
 
 __all__ = ["DTYPES", "FORMAT", "KEY", "MAX_HEADER_BYTES", "NAME", "PREFIX", "Arrays", "digest_of", "seal"]
 

@@ -13,13 +13,13 @@ from crossbyte.blocks import BLOCK_ROWS, Workers, row_blocks
 from crossbyte.errors import InvalidInput, PayloadTooLarge
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.learned import Learned
-from crossbyte.model.strict_json import canonical_json, plain_json
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.search.bits import pack_bits
 from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Groups, Segment
+from crossbyte.strict_json import canonical_json, plain_json
 from crossbyte.validation import check_codes, check_features
 
 __all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Documents", "Payloads", "check_payloads"]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import FilterError
-from crossbyte.model.strict_json import parse_json
 from crossbyte.search.bits import Words, pack_bits
 from crossbyte.search.filters.columns import Column, join_columns
 from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
@@ -22,6 +21,7 @@ from crossbyte.search.segment import Groups, column_part, understood
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import Record, Store
+from crossbyte.strict_json import parse_json
 
 __all__ = ["Details"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.lines import read_lines
 from crossbyte.data.files.opening import Opened
 from crossbyte.errors import DataFileError
+from crossbyte.strict_json import parse_json
 
 __all__ = ["jsonl_rows", "parse_object"]
 
@@ -39,9 +40,7 @@ def jsonl_rows(opened: Opened, limits: Limits, at_most: int | None = None) -> li
 def parse_object(line: str, number: int, depth: int) -> dict[str, Any]:
     """Parse one line; refuse repeated keys, NaN, Infinity, broken Unicode and more than ``depth`` levels."""
     try:
-        value = json.loads(
-            line, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite
-        )
+        value = parse_json(line, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise DataFileError(f"line {number}: expected a JSON object: {reason[:200]}") from error
@@ -76,17 +75,6 @@ def _check_unicode(line: str, value: Any, number: int) -> None:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise DataFileError(f"line {number}: expected valid Unicode, got half a surrogate pair") from error
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
-
-
-def _no_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number; write null")
 
 
 def _finite(text: str) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from crossbyte.model.strict_json import plain_json
 from crossbyte.search.ids import Id
+from crossbyte.strict_json import plain_json
 
 __all__ = [
     "Ahead",

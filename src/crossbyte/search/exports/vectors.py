@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput, MissingExtra
-from crossbyte.model.strict_json import canonical_json
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.details import Details
 from crossbyte.search.exports.listing import Listing, write_ids
 from crossbyte.search.exports.staging import Path, staged
+from crossbyte.strict_json import canonical_json
 from crossbyte.validation import check_choice
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossbyte.errors import InvalidInput
-from crossbyte.model.strict_json import canonical_json, parse_json, plain_json
 from crossbyte.search.storage.checksum import part_checksum
 from crossbyte.search.storage.failures import damaged
+from crossbyte.strict_json import canonical_json, parse_json, plain_json
 
 __all__ = [
     "MAX_HEAD_BYTES",

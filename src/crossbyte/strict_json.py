@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from crossbyte.errors import InvalidInput
@@ -33,12 +33,14 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, parse_float: Callable[[str], float] = float) -> Any:
     """Parse JSON; refuse repeated keys and the constants NaN and Infinity.
 
     Parameters
     ----------
     text : str
+    parse_float : callable
+        Reads the numbers that are no integers.
 
     Returns
     -------
@@ -50,7 +52,7 @@ def parse_json(text: str) -> Any:
     ValueError, RecursionError
         Not JSON, or nested too deeply.
     """
-    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=parse_float)
 
 
 def plain_json(value: Any, where: str, depth: int = 0) -> Any:
