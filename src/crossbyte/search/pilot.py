@@ -1,0 +1,232 @@
+"""Seconds of a fit and of an add that have not been run: from short ones on a few of the pairs.
+
+What is measured is time of the processor, stage by stage, which other programs disturb less than time on the
+wall. A stage's time is a line over the rows, through two pilot fits of few rounds; rounds are multiplied.
+Initialisations look at 20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows
+hardly gains by a second thread; what the main thread did by itself is not shared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS, Workers, row_blocks
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.progress import Progress
+from crossbyte.search.batch import Payloads
+from crossbyte.search.index import Index
+
+__all__ = ["AddTimes", "FitTimes", "pilot_model", "time_adding", "time_fits"]
+
+_ROUNDS = 3
+_SMALL, _LARGE = 2048, 8192
+_BUDGET = 12.0  # seconds for the larger fit
+_SERIAL = 0.4  # share of the main thread, where the pilot has too few rows to show it
+_LEAST_SLOPE = 0.25  # of the mean time per row: small fits can take longer than larger ones
+_FEW = 256
+
+Rows = NDArray[np.intp]
+
+
+@dataclass
+class _Stages:
+    """A callback that adds up the time of the processor by stage, and counts rounds."""
+
+    started: float = field(default_factory=time.process_time)
+    seconds: dict[str, float] = field(default_factory=dict)
+    rounds: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, progress: Progress) -> None:
+        self._count(progress.stage)
+        if progress.stage in ("space", "alternate") and progress.total > 1:  # linear spaces have no rounds
+            self.rounds[progress.stage] = progress.done / progress.total
+
+    def finish(self) -> None:
+        """Count what came after the last stage."""
+        self._count("finish")
+
+    def _count(self, stage: str) -> None:
+        now = time.process_time()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.started
+        self.started = now
+
+
+class _Spent(NamedTuple):
+    """Seconds on the wall, of the processor, and of the main thread."""
+
+    wall: float
+    processor: float
+    own: float
+
+    @classmethod
+    def now(cls) -> _Spent:
+        return cls(time.perf_counter(), time.process_time(), time.thread_time())
+
+    def until_now(self) -> _Spent:
+        return _Spent(*(end - start for end, start in zip(self.now(), self, strict=True)))
+
+    def serial(self, n_rows: int) -> float:
+        """Share of the main thread, where there were blocks for another one."""
+        return min(1.0, self.own / max(self.processor, 1e-9)) if n_rows > BLOCK_ROWS else _SERIAL
+
+    def stretch(self, n_rows: int, n_jobs: int) -> float:
+        """How much longer it took than threads that share perfectly, on a machine of their own."""
+        return self.wall / max(1e-9, self.processor * _on_the_wall(n_rows, self.serial(n_rows), n_jobs))
+
+
+class _Timed(NamedTuple):
+    """One pilot fit: rows, what it took, and the processor's seconds by stage as if with all rounds."""
+
+    n_rows: int
+    spent: _Spent
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class FitTimes:
+    """Two pilot fits, and the line through them.
+
+    Attributes
+    ----------
+    small, large : _Timed
+    mapping : str
+    n_jobs : int
+    """
+
+    small: _Timed
+    large: _Timed
+    mapping: str
+    n_jobs: int
+
+    def seconds_at(self, n_rows: int, add: AddTimes) -> float:
+        """Seconds on the wall to fit so many pairs."""
+        total = sum(self._stage(name, n_rows) for name in self.large.seconds)
+        spent, size = self.large.spent, self.large.n_rows
+        seconds = total * _on_the_wall(n_rows, spent.serial(size), self.n_jobs)
+        seconds *= spent.stretch(size, self.n_jobs)
+        if self.mapping == "sparse" and n_rows > SAMPLE_ROWS:  # pairs beyond the sample are folded in
+            seconds += add.seconds_at(n_rows)
+        return seconds
+
+    def _stage(self, name: str, n_rows: int) -> float:
+        sampled = name in ("codebooks", "select") or (name == "space" and self.mapping == "sparse")
+        n = min(n_rows, SAMPLE_ROWS) if sampled else n_rows
+        few, many = (timed.seconds.get(name, 0.0) for timed in (self.small, self.large))
+        slope = (many - few) / (self.large.n_rows - self.small.n_rows)
+        slope = max(slope, _LEAST_SLOPE * many / self.large.n_rows)
+        return max(0.0, many + slope * (n - self.large.n_rows))
+
+
+class AddTimes(NamedTuple):
+    """Seconds to add documents: of a commit, and what so many took.
+
+    Attributes
+    ----------
+    commit : float
+    n_rows : int
+    spent : _Spent
+    n_jobs : int
+    """
+
+    commit: float
+    n_rows: int
+    spent: _Spent
+    n_jobs: int
+
+    def seconds_at(self, n_rows: int) -> float:
+        """Seconds on the wall to add so many documents in one call."""
+        each = self.spent.processor / self.n_rows * self.spent.stretch(self.n_rows, self.n_jobs)
+        return self.commit + n_rows * each * _on_the_wall(n_rows, self.spent.serial(self.n_rows), self.n_jobs)
+
+
+def _on_the_wall(n_rows: int, serial: float, n_jobs: int) -> float:
+    """Seconds on the wall for each second of the processor."""
+    loads = [0] * n_jobs
+    for block in row_blocks(n_rows):
+        loads[loads.index(min(loads))] += block.stop - block.start
+    return serial + (1 - serial) * max(loads) / max(1, n_rows)
+
+
+def pilot_model(model: CMCQ, n_bits: int, images: Any, texts: Any, rounds: int = 1) -> CMCQ:
+    """Fit a few pairs in few rounds: only sizes are asked of it."""
+    pilot: CMCQ = clone(model).set_params(n_bits=n_bits, max_iter=rounds, callback=None)
+    rows = _sample(images.shape[0], _SMALL)
+    return pilot.fit(images[rows], texts[rows])
+
+
+def time_fits(
+    model: CMCQ, images: Any, texts: Any, report: Callable[[Progress], object]
+) -> tuple[FitTimes, CMCQ]:
+    """Fit twice on a part of the pairs; also gives the larger pilot's model."""
+    n = images.shape[0]
+    first = min(_SMALL, max(2, n // 4, min(n // 2, 1000)))
+    timed, fitted = _timed_fit(model, images, texts, first)
+    report(Progress("plan", f"fit of {first} pairs", 2, 4))
+    second = _second_size(first, n, timed.spent.wall)
+    other, larger = _timed_fit(model, images, texts, second)
+    report(Progress("plan", f"fit of {second} pairs", 3, 4))
+    small, large = sorted((timed, other), key=lambda one: one.n_rows)
+    times = FitTimes(small, large, fitted.mapping_, Workers(model.n_jobs).n_jobs)
+    return times, larger if second > first else fitted
+
+
+def _second_size(first: int, n_rows: int, seconds: float) -> int:
+    """As many rows as the budget allows, but no more than half; fewer than the first if that was too slow."""
+    affordable = int(first * _BUDGET / max(seconds, 1e-3))
+    wanted = min(_LARGE, n_rows // 2 if n_rows >= 2 * first else n_rows, affordable)
+    return wanted if wanted >= 1.5 * first else max(2, first // 2)
+
+
+def _timed_fit(model: CMCQ, images: Any, texts: Any, n_rows: int) -> tuple[_Timed, CMCQ]:
+    rounds = model.max_iter if model.mapping == "auto" else min(_ROUNDS, model.max_iter)
+    rows = _sample(images.shape[0], n_rows)
+    some = images[rows], texts[rows]
+    start, stages = _Spent.now(), _Stages()
+    pilot: CMCQ = clone(model).set_params(max_iter=rounds, callback=stages)
+    pilot.fit(*some)
+    stages.finish()
+    spent = start.until_now()
+    full = {
+        name: seconds * (model.max_iter / rounds if stages.rounds.get(name) == 1.0 else 1.0)
+        for name, seconds in stages.seconds.items()
+    }
+    return _Timed(n_rows, spent, full), pilot
+
+
+def _sample(n_rows: int, count: int) -> Rows:
+    """Rows drawn at random, always the same, in their order."""
+    return np.sort(np.random.default_rng(0).permutation(n_rows)[:count])
+
+
+def time_adding(model: CMCQ, sides: dict[str, Any], payloads: Payloads | None, folder: Path) -> AddTimes:
+    """Add a few documents, then more, to an index of a pilot model."""
+    n = next(iter(sides.values())).shape[0]
+    rows = _sample(n, _LARGE)
+    with Index.create(folder / "times.cb", model, n_jobs=model.n_jobs) as index:
+        add = _adder(index, sides, payloads)
+        few = min(add(rows[:_FEW]).wall for _ in range(2))
+        spent = add(rows)
+    commit = max(0.0, few - spent.wall * min(_FEW, len(rows)) / len(rows))
+    return AddTimes(commit, len(rows), spent, Workers(model.n_jobs).n_jobs)
+
+
+def _adder(index: Index, sides: dict[str, Any], payloads: Payloads | None) -> Callable[[Rows], _Spent]:
+    """Adds rows under new ids, and says what it took."""
+
+    def add(rows: Rows) -> _Spent:
+        documents: dict[str, Any] = {side: features[rows] for side, features in sides.items()}
+        if payloads is not None:
+            documents["payloads"] = [payloads.objects[row] for row in rows.tolist()]
+        start = _Spent.now()
+        index.add(range(len(index), len(index) + len(rows)), **documents)
+        return start.until_now()
+
+    return add

@@ -1,0 +1,381 @@
+"""Plan: what an index will cost before it is built, and how many bits it can have or needs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from sklearn.base import clone
+
+from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.parameters import MAX_BITS, check_parameters
+from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.search import pilot, sizing
+from crossbyte.search.batch import Payloads, check_payloads
+from crossbyte.search.ids import check_ids
+from crossbyte.search.sizing import Contents, Sizes
+from crossbyte.validation import check_choice, check_integer, check_number, check_pairs
+
+__all__ = ["CurvePoint", "Plan", "Width", "plan"]
+
+WIDTHS = (16, 32, 64, 128)
+_SIDES = {"both": ("image", "text"), "image": ("image",), "text": ("text",)}
+_PAIRS_AT_LEAST = 20
+
+
+class CurvePoint(Protocol):
+    """Measured quality at one code length, as a calibrated model's ``report_.curve`` has it."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Per item and side."""
+
+    def recall_at(self, n_items: int) -> float:
+        """Recall@10 to expect in an index of so many items."""
+
+
+@dataclass(frozen=True)
+class Width:
+    """What one code length costs.
+
+    Attributes
+    ----------
+    n_bits : int
+        Per item and side.
+    disk, memory : dict of str to int
+        Bytes by part, and their ``total``.
+    recall : float or None
+        Recall@10 to expect; None where it was not measured.
+    """
+
+    n_bits: int
+    disk: dict[str, int]
+    memory: dict[str, int]
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was planned, and what it will cost.
+
+    Attributes
+    ----------
+    items, train : int
+        Documents to index, and pairs to fit on.
+    sides : {"both", "image", "text"}
+    chosen : Width
+        Also among ``widths``.
+    fit_seconds, add_seconds : float
+        To fit, and to add all documents in one call.
+    widths : list of Width
+        Every code length that was looked at.
+    """
+
+    items: int
+    train: int
+    sides: str
+    chosen: Width
+    fit_seconds: float
+    add_seconds: float
+    widths: list[Width]
+
+    @property
+    def n_bits(self) -> int:
+        """Bits per item and side."""
+        return self.chosen.n_bits
+
+    @property
+    def disk(self) -> dict[str, int]:
+        """Bytes of the file by part, and their ``total``."""
+        return self.chosen.disk
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes in memory of an opened index by part, and their ``total``."""
+        return self.chosen.memory
+
+    @property
+    def recall(self) -> float | None:
+        """Recall@10 to expect, where it was measured."""
+        return self.chosen.recall
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings and lists."""
+        shown = asdict(self) | asdict(self.chosen)
+        del shown["chosen"]
+        return shown
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.items:,} documents ({'images and texts' if self.sides == 'both' else self.sides + 's'}) "
+            f"of {self.n_bits} bits a side, from a model of {self.train:,} pairs:",
+            f"  on disk    {_bytes(self.disk['total'])}  ({_parts(self.disk)})",
+            f"  in memory  {_bytes(self.memory['total'])}  ({_parts(self.memory)})",
+            f"  to fit     about {_time(self.fit_seconds)}",
+            f"  to add     about {_time(self.add_seconds)}",
+        ]
+        if self.recall is not None:
+            lines.append(f"  recall@10  about {self.recall:.2f}")
+        return "\n".join([*lines, "", *self._table()])
+
+    def _table(self) -> list[str]:
+        lines = [f"  {'bits':>6}  {'on disk':>10}  {'in memory':>10}  {'recall@10':>9}"]
+        for width in self.widths:
+            recall = "–" if width.recall is None else f"{width.recall:.2f}"
+            sizes = f"{_bytes(width.disk['total']):>10}  {_bytes(width.memory['total']):>10}"
+            mark = "*" if width.n_bits == self.n_bits else " "
+            lines.append(f"{mark} {width.n_bits:>6}  {sizes}  {recall:>9}")
+        return lines
+
+
+class _Wish(NamedTuple):
+    """What the user asks for; None: anything."""
+
+    n_bits: int | None
+    max_memory: int | None
+    max_disk: int | None
+    min_recall: float | None
+
+    def fits(self, width: Width) -> bool:
+        """Whether the budgets hold it."""
+        return all(excess <= 0 for excess in self.excesses(width).values())
+
+    def excesses(self, width: Width) -> dict[str, int]:
+        """Bytes above each budget, by its name."""
+        limits = {"max_memory": (self.max_memory, width.memory), "max_disk": (self.max_disk, width.disk)}
+        return {name: sizes["total"] - limit for name, (limit, sizes) in limits.items() if limit is not None}
+
+
+def plan(
+    images: Any,
+    texts: Any,
+    *,
+    items: int,
+    model: CMCQ | None = None,
+    train: int | None = None,
+    n_bits: int | None = None,
+    max_memory: int | None = None,
+    max_disk: int | None = None,
+    min_recall: float | None = None,
+    curve: Sequence[CurvePoint] | None = None,
+    sides: str = "both",
+    payloads: Any = None,
+    ids: Any = None,
+    n_jobs: int | None = None,
+    callback: ProgressCallback | None = None,
+) -> Plan:
+    """Say what an index will cost, from a pilot of some seconds on the pairs given; nothing is kept of it.
+
+    With ``n_bits``, its cost; with ``max_memory`` or ``max_disk``, the most bits that they hold; with
+    ``min_recall``, the fewest bits that reach it; with none of them, the model's own bits.
+
+    Parameters
+    ----------
+    images, texts
+        Pairs as for :meth:`CMCQ.fit`, all of them or a sample.
+    items : int
+        Documents that the index will have.
+    model : CMCQ, optional
+        Gives the parameters, and if it is calibrated its measured quality; None for the defaults.
+    train : int, optional
+        Pairs to fit on; None for as many as are given.
+    n_bits : int, optional
+        Bits per item and side.
+    max_memory, max_disk : int, optional
+        Bytes, the model's included.
+    min_recall : float, optional
+        Recall@10, mean of both directions.
+    curve : sequence of CurvePoint, optional
+        Measured quality by bytes; None for that of the model.
+    sides : {"both", "image", "text"}
+        What every document has.
+    payloads : sequence of dict or None, optional
+        One per pair given; None for documents without.
+    ids : sequence of str or int, optional
+        A sample of ids, for their length; None for integers.
+    n_jobs : int or None
+        Threads; None for all cores.
+    callback : callable, optional
+        Called with a :class:`crossbyte.progress.Progress` after every step.
+
+    Raises
+    ------
+    InvalidInput
+        Before any long work starts.
+    NotCalibrated
+        ``min_recall`` needs a calibrated model or a curve.
+    NoPlan
+        Nothing meets what was asked; the message says the nearest.
+    """
+    images, texts = check_pairs(images, texts)
+    _check_pilot_rows(images.shape[0])
+    given = _parameters(model)
+    points = _curve(given, curve, needed=min_recall is not None)
+    wish = _checked_wish(given, n_bits, max_memory, max_disk, min_recall)
+    contents = _contents(items, train, images.shape[0], sides)
+    rows = None if payloads is None else check_payloads(payloads, images.shape[0])
+    names = None if ids is None else check_ids(ids)
+    pilots = _for_pilots(given, n_jobs)
+    report = callback or silent
+    with tempfile.TemporaryDirectory(prefix="crossbyte-plan-") as folder:
+        place = Path(folder)
+        widths = _widths(pilots, given, (images, texts), wish, contents, points, names, rows, place)
+        report(Progress("plan", "sizes", 1, 4))
+        chosen = _choose(widths, wish, contents.items)
+        fits, fitted = pilot.time_fits(pilots.set_params(n_bits=chosen.n_bits), images, texts, report)
+        features = {"image": ("images", images), "text": ("texts", texts)}
+        adding = pilot.time_adding(fitted, dict(features[side] for side in _SIDES[sides]), rows, place)
+        report(Progress("plan", "add", 4, 4))
+    fit_seconds = fits.seconds_at(contents.train, adding)
+    add_seconds = adding.seconds_at(contents.items)
+    return Plan(contents.items, contents.train, sides, chosen, fit_seconds, add_seconds, widths)
+
+
+def _check_pilot_rows(n_rows: int) -> None:
+    if n_rows < _PAIRS_AT_LEAST:
+        raise InvalidInput(
+            f"a pilot needs pairs to run on: expected at least {_PAIRS_AT_LEAST}, got {n_rows}"
+        )
+
+
+def _for_pilots(model: CMCQ, n_jobs: int | None) -> CMCQ:
+    """The same parameters, not fitted; with a seed, so that the same plan is made twice."""
+    seed = 0 if model.random_state is None else model.random_state
+    copy: CMCQ = clone(model).set_params(random_state=seed, n_jobs=n_jobs, callback=None)
+    return copy
+
+
+def _parameters(model: CMCQ | None) -> CMCQ:
+    """The model itself, or one with the defaults; checked."""
+    if model is None:
+        return CMCQ()
+    if not isinstance(model, CMCQ):
+        raise InvalidInput(f"model: expected a CMCQ, got {type(model).__name__}")
+    check_parameters(model)
+    return model
+
+
+def _curve(model: CMCQ, curve: Sequence[CurvePoint] | None, *, needed: bool) -> dict[int, CurvePoint]:
+    """Measured quality by bits; empty where there is none and none is needed."""
+    if curve is None:
+        try:
+            curve = model.report_.curve
+        except (NotCalibrated, NotFitted):
+            if needed:
+                raise NotCalibrated(
+                    "min_recall: expected a model with a quality report, got none; call calibrate(images, "
+                    "texts) on a fitted model first, or give n_bits, max_memory or max_disk instead"
+                ) from None
+            return {}
+    return {8 * point.n_bytes: point for point in curve}
+
+
+def _checked_wish(model: CMCQ, n_bits: Any, max_memory: Any, max_disk: Any, min_recall: Any) -> _Wish:
+    asked = (n_bits, max_memory, max_disk, min_recall)
+    bits = model.n_bits if all(value is None for value in asked) else n_bits
+    if bits is not None and check_integer(bits, "n_bits", 8, MAX_BITS) % 8:
+        raise InvalidInput(f"n_bits: expected a multiple of 8 (one byte per codebook), got {bits}")
+    return _Wish(
+        None if bits is None else int(bits),
+        None if max_memory is None else check_integer(max_memory, "max_memory", 1),
+        None if max_disk is None else check_integer(max_disk, "max_disk", 1),
+        None if min_recall is None else check_number(min_recall, "min_recall", 0.0, 1.0),
+    )
+
+
+def _contents(items: Any, train: Any, n_given: int, sides: Any) -> Contents:
+    n_sides = len(_SIDES[check_choice(sides, "sides", _SIDES)])
+    n_train = n_given if train is None else check_integer(train, "train", 2)
+    return Contents(check_integer(items, "items", 1), n_train, n_sides, WIDTHS[0])
+
+
+def _widths(
+    model: CMCQ,
+    given: CMCQ,
+    pairs: tuple[Any, Any],
+    wish: _Wish,
+    contents: Contents,
+    points: Mapping[int, CurvePoint],
+    names: Sequence[Any] | None,
+    payloads: Payloads | None,
+    folder: Path,
+) -> list[Width]:
+    """The cost of every code length, from one small model."""
+    small = pilot.pilot_model(model, wish.n_bits or WIDTHS[0], *pairs)
+    of_model = sizing.measure_model(small, model.max_iter, like=given)
+    each = sizing.measure_documents(small, names, payloads, folder)
+
+    def width(n_bits: int) -> Width:
+        sizes: Sizes = sizing.index_sizes(contents._replace(n_bits=n_bits), of_model, each)
+        point = points.get(n_bits)
+        return Width(n_bits, *sizes, None if point is None else point.recall_at(contents.items))
+
+    asked = set() if wish.n_bits is None else {wish.n_bits}
+    return [width(n_bits) for n_bits in sorted({*WIDTHS, *points, *asked})]
+
+
+def _choose(widths: Sequence[Width], wish: _Wish, items: int) -> Width:
+    """The fewest bits that reach the recall, or else the most that the budgets hold."""
+    candidates = [width for width in widths if wish.n_bits in (None, width.n_bits)]
+    if wish.min_recall is not None:
+        candidates = _good_enough(candidates, wish.min_recall, items)
+    possible = [width for width in candidates if wish.fits(width)]
+    if not possible:
+        raise NoPlan(_over_budget(candidates[0], wish))
+    return possible[0] if wish.min_recall is not None else possible[-1]
+
+
+def _good_enough(widths: Sequence[Width], wanted: float, items: int) -> list[Width]:
+    measured = [(width.recall, width) for width in widths if width.recall is not None]
+    if not measured:
+        lengths = ", ".join(str(width.n_bits) for width in widths)
+        raise NoPlan(f"no recall was measured with {lengths} bits; leave n_bits out, or min_recall")
+    enough = [width for recall, width in measured if recall >= wanted]
+    if not enough:
+        best, width = max(measured, key=lambda one: one[0])
+        raise NoPlan(
+            f"no code length reaches recall@10 {wanted:g} among {items:,} items; the nearest is "
+            f"{width.n_bits} bits with {best:.3f}, which needs {_needs(width)}; ask for "
+            f"min_recall={best:.2f} or less, or try another mapping"
+        )
+    return enough
+
+
+def _over_budget(least: Width, wish: _Wish) -> str:
+    """What the smallest of the possible code lengths needs beyond the budgets."""
+    over = {name: size for name, size in wish.excesses(least).items() if size > 0}
+    recall = "" if wish.min_recall is None else f" with recall@10 {wish.min_recall:g}"
+    raised = " and ".join(f"{name} by {size:,} bytes" for name, size in over.items())
+    return (
+        f"no code length{recall} fits into the budget; the nearest is {least.n_bits} bits, which needs "
+        f"{_needs(least)}; raise {raised}, or index fewer items"
+    )
+
+
+def _needs(width: Width) -> str:
+    return f"{width.disk['total']:,} bytes on disk and {width.memory['total']:,} in memory"
+
+
+def _parts(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name} {_bytes(size)}" for name, size in sizes.items() if size and name != "total")
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB" if size < 1000 else f"{size:,.0f} GB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return "a second"
+    for limit, unit, name in ((100, 1, "seconds"), (6000, 60, "minutes")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 3600:.1f} hours"
