@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from crossbyte.model.quality.report import (
+from crossbyte.model.report.report import (
     DEPTHS,
     DIRECTIONS,
     CurvePoint,

@@ -35,6 +35,7 @@ LEAVES = {
     "progress",
     "metrics",
     "_native",
+    "strict_json",
     "unfitted",
 }
 LAYERS = dict.fromkeys(LEAVES, 0) | {
@@ -64,7 +65,9 @@ def everything_written() -> str:
     return "\n".join(read(page) for page in PAGES)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/index.md", "docs/explanation.md", "docs/exports.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", *(f"docs/{page}.md" for page in ("tutorial", "index", "explanation", "exports"))]
+)
 def test_code_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after another in one namespace, as a reader would; line numbers are those of the page."""
     monkeypatch.chdir(tmp_path)

@@ -211,6 +211,8 @@ def test_a_feature_that_is_constant_says_nothing() -> None:
     found = fit_likelihood(items._replace(levels=np.full(300, 7.5)))
     assert found.level == 0.0
     assert found.distance == pytest.approx(fit_likelihood(items).distance, rel=1e-6)
+    rounded = 7.5 + 1e-13 * np.random.default_rng(0).normal(size=300)
+    assert fit_likelihood(items._replace(levels=rounded)).level == 0.0
     flat = fit_likelihood(items._replace(distances=np.full((300, 50), 2.0), levels=np.zeros(300)))
     assert flat[1:] == (0.0, 0.0)
     assert flat.intercept == pytest.approx(0.0, abs=1e-3)  # one in fifty before looking, and after

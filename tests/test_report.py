@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from crossbyte.model.quality.page import report_page
-from crossbyte.model.quality.plots import (
+from crossbyte.model.report.page import report_page
+from crossbyte.model.report.plots import (
     bytes_plots,
     reliability_plots,
     share_axis,
     size_plot,
     system_plot,
 )
-from crossbyte.model.quality.report import DIRECTIONS, CurvePoint, Estimate, Reliability, Report
-from crossbyte.model.quality.svg import Axis, Drawing
-from crossbyte.model.quality.words import report_text, sections
+from crossbyte.model.report.report import DIRECTIONS, CurvePoint, Estimate, Reliability, Report
+from crossbyte.model.report.svg import Axis, Drawing
+from crossbyte.model.report.words import report_text, sections
 from report_samples import chance, near, point, sample_report, system, tiny_report, with_gains, with_recall
 
 

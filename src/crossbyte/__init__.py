@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crossbyte.search.hits import Document, Hits
     from crossbyte.search.index import Index
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "CMCQ",

@@ -15,7 +15,7 @@ from crossbyte.model.objective import ObjectiveRecord
 if TYPE_CHECKING:
     from crossbyte.model.learned import Learned
     from crossbyte.model.quality.calibration import Calibration
-    from crossbyte.model.quality.report import Report
+    from crossbyte.model.report.report import Report
     from crossbyte.model.selection import Trial
 
 __all__ = ["LearnedAttributes"]

@@ -19,7 +19,7 @@ from crossbyte.errors import InvalidInput
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.model.quality.report import Report
+    from crossbyte.model.report.report import Report
 
 __all__ = ["fit"]
 

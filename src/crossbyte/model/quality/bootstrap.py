@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte.arrays import Float64
-from crossbyte.model.quality.report import Estimate
+from crossbyte.model.report.report import Estimate
 
 __all__ = ["Bootstrap"]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crossbyte.metrics import chance_recall
 from crossbyte.model.quality.bootstrap import Bootstrap
-from crossbyte.model.quality.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Scores, System
+from crossbyte.model.report.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Scores, System
 from crossbyte.model.scoring import PartnerRanks
 
 __all__ = ["chance", "curve_point", "expected_recall", "gains", "score"]

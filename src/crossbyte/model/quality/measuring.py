@@ -20,8 +20,8 @@ from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likeli
 from crossbyte.model.quality.offsets import coding_offsets
 from crossbyte.model.quality.peers import Peers
 from crossbyte.model.quality.reliability import measure_reliability
-from crossbyte.model.quality.report import CurvePoint, Reliability, Report, System
 from crossbyte.model.quality.sample import SIDES, Rows, Sample, distances, hold_out
+from crossbyte.model.report.report import CurvePoint, Reliability, Report, System
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.model.selection import MAX_PAIRS
 from crossbyte.progress import Progress, ProgressCallback

@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def best_distance(self) -> np.float32:
-        """Distance of the best code for this query: see :class:`crossbyte.search.explanations.explanation.Nearer`."""
+        """Distance of the best code for this query: see ``Nearer``."""
         if self.quantizer.cross_levels is None:
             n_codebooks = len(self.quantizer.words)
             nearest = self.table.tables[:, :n_codebooks].argmin(axis=2).astype(np.uint8)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from crossbyte.model.quality.phrases import count, interval, mean, more, n_bytes, n_pairs, of_100, percent
-from crossbyte.model.quality.report import DIRECTIONS, NAMES, Report
-from crossbyte.model.quality.tables import recalls
+from crossbyte.model.report.phrases import count, interval, mean, more, n_bytes, n_pairs, of_100, percent
+from crossbyte.model.report.report import DIRECTIONS, NAMES, Report
+from crossbyte.model.report.tables import recalls
 
 __all__ = ["verdict"]
 

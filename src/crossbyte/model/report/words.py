@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import NamedTuple
 
-from crossbyte.model.quality.phrases import count, mean, n_bytes, n_pairs, of_100, percent, plural
-from crossbyte.model.quality.report import CurvePoint, Reliability, Report
-from crossbyte.model.quality.tables import (
+from crossbyte.model.report.phrases import count, mean, n_bytes, n_pairs, of_100, percent, plural
+from crossbyte.model.report.report import CurvePoint, Reliability, Report
+from crossbyte.model.report.tables import (
     Table,
     curve_tables,
     reliability_tables,
     size_table,
     system_tables,
 )
-from crossbyte.model.quality.verdict import verdict
+from crossbyte.model.report.verdict import verdict
 
 __all__ = ["Section", "report_text", "sections"]
 

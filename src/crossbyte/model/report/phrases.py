@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbyte.model.quality.report import DIRECTIONS, Estimate
+from crossbyte.model.report.report import DIRECTIONS, Estimate
 
 __all__ = ["count", "interval", "mean", "more", "n_bytes", "n_pairs", "of_100", "percent", "plural"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import ceil, floor, log10, sqrt
 
-from crossbyte.model.quality.phrases import count, n_bytes, of_100, percent
-from crossbyte.model.quality.report import DIRECTIONS, Estimate, Reliability, Report
-from crossbyte.model.quality.svg import (
+from crossbyte.model.report.phrases import count, n_bytes, of_100, percent
+from crossbyte.model.report.report import DIRECTIONS, Estimate, Reliability, Report
+from crossbyte.model.report.svg import (
     WIDTH,
     Axis,
     Drawing,
@@ -19,7 +19,7 @@ from crossbyte.model.quality.svg import (
     label,
     mark,
 )
-from crossbyte.model.quality.tables import LOOKING, SHORT, asked, curve_systems, recalls
+from crossbyte.model.report.tables import LOOKING, SHORT, asked, curve_systems, recalls
 
 __all__ = ["bytes_plots", "reliability_plots", "size_plot", "system_plot"]
 

@@ -175,7 +175,7 @@ class Report:
 
     def to_text(self) -> str:
         """Say it in plain words, with tables; also ``str(report)``."""
-        from crossbyte.model.quality.words import report_text
+        from crossbyte.model.report.words import report_text
 
         return report_text(self)
 
@@ -183,7 +183,7 @@ class Report:
 
     def to_html(self, title: str = "Quality report") -> str:
         """Give one self-contained page with plots."""
-        from crossbyte.model.quality.page import report_page
+        from crossbyte.model.report.page import report_page
 
         return report_page(self, title)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crossbyte.model.quality.phrases import count, n_bytes, percent
-from crossbyte.model.quality.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Reliability, Report
+from crossbyte.model.report.phrases import count, n_bytes, percent
+from crossbyte.model.report.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Reliability, Report
 
 __all__ = [
     "LOOKING",

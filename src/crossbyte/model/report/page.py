@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 
-from crossbyte.model.quality.plots import bytes_plots, reliability_plots, size_plot, system_plot
-from crossbyte.model.quality.report import Report
-from crossbyte.model.quality.svg import Drawing, element
-from crossbyte.model.quality.tables import Table
-from crossbyte.model.quality.words import Section, sections
+from crossbyte.model.report.plots import bytes_plots, reliability_plots, size_plot, system_plot
+from crossbyte.model.report.report import Report
+from crossbyte.model.report.svg import Drawing, element
+from crossbyte.model.report.tables import Table
+from crossbyte.model.report.words import Section, sections
 
 __all__ = ["report_page"]
 
