@@ -2,10 +2,11 @@
 
     python -m benchmarks.wanted_recall         # 3 seeds; about 15 minutes
 
-Flickr8k. A model of the training pairs is calibrated: its curve says, from held-out training pairs, which recall@10
-(mean of both directions) 2, 4, 8 and 16 bytes should have among as many items as there are test pairs. Then a model
-of each length is fitted on all training pairs and measured on the test pairs. For every wanted recall on a fine grid,
-the fewest bytes that the curve promises it for are chosen, as ``plan`` does; the shortfall is what they then lack.
+Flickr8k. A model of the training pairs is calibrated: its curve says, from held-out training pairs, which
+recall@10 (mean of both directions) 2, 4, 8 and 16 bytes should have among as many items as there are test
+pairs. Then a model of each length is fitted on all training pairs and measured on the test pairs. For every
+wanted recall on a fine grid, the fewest bytes that the curve promises it for are chosen, as ``plan`` does; the
+shortfall is what they then lack.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def reached(job: tuple[int, int]) -> float:
 def shortfall(expected: Any, found: Any) -> float:
     """The most that is lacking at any wanted recall that the curve promises."""
     lacking = [0.0]
-    for wanted in GRID[GRID <= max(expected)]:
+    for wanted in (each for each in GRID if each <= max(expected)):
         chosen = int(np.argmax(np.asarray(expected) >= wanted))
         lacking.append(float(wanted - found[chosen]))
     return max(lacking)
