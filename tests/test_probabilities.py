@@ -202,7 +202,8 @@ def test_without_calibration_there_are_no_probabilities(tmp_path: Path) -> None:
 
 def test_rescored_hits_and_those_of_an_example_have_none(plain: Index) -> None:
     without(plain, texts=TEXTS, rescore=lambda _, hits: hits.distances)
-    without(plain, like=["p1", "i2"], target="image")
+    assert plain.search(images=IMAGES, target="text")[0].probabilities is not None
+    without(plain, like=["i1", "i2"], target="text")  # asked by a picture, too
     for options in ({"texts": TEXTS, "rescore": lambda _, hits: hits.distances}, {"like": "p1"}):
         with pytest.raises(InvalidInput, match=r"min_probability: .* use max_distance with (rescore|like)="):
             plain.search(**options, min_probability=0.1)
