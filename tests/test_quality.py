@@ -57,8 +57,8 @@ def plain_model() -> CMCQ:
 
 @cache
 def grouped_model() -> CMCQ:
-    """Three texts to a picture."""
-    return CMCQ(**settings()).fit(*drawn(600, 1, 3)).calibrate(*drawn(600, 1, 3), curve=())
+    """Three texts to a picture, and cross terms stored."""
+    return CMCQ(**settings(cross_term="stored")).fit(*drawn(600, 1, 3)).calibrate(*drawn(600, 1, 3), curve=())
 
 
 # Held-out rows
