@@ -3,7 +3,7 @@
     python -m benchmarks.planning                              # about half an hour, on a quiet machine
     python -m benchmarks.planning --sizes 5000 --repetitions 1 # smaller
 
-Fashion at three sizes, 32 bits, the "cca" and the paper's mapping, with string ids and payloads of two fields.
+Fashion at three sizes, 32 bits, "cca" and the paper's mapping, with string ids and payloads of two fields.
 Plan and build take turns; a figure is the plan's over the build's, and the worst of the repetitions counts
 for bytes, the median for times. The plan's own seconds are told.
 """

@@ -113,8 +113,10 @@ class PerDocument(NamedTuple):
         Of each field: per document, and fixed.
     payloads : float or None
         Mean body; None for documents without.
+    rows : float
+        Payload rows: 1 where every document has one.
     row : float
-        What SQLite adds to a payload row.
+        What SQLite adds to the body of a payload, but for numbers.
     cross : int
         Bytes in memory that the stored cross term takes of each code.
     fixed : float
@@ -125,6 +127,7 @@ class PerDocument(NamedTuple):
     ids_in_memory: float
     columns: list[tuple[float, float]]
     payloads: float | None
+    rows: float
     row: float
     cross: int
     fixed: float
@@ -144,7 +147,8 @@ def index_sizes(contents: Contents, model: ModelSize, each: PerDocument) -> Size
         blobs["filters"].append(8 * blocks)
     disk = {name: sum(sizes) for name, sizes in blobs.items()}
     pages = _pages_of([size for sizes in blobs.values() for size in sizes])
-    disk["overhead"] = round(each.fixed + _PAGE * pages - sum(disk.values()) + n * each.row)
+    around_payloads = n * each.row + each.rows * _number_bytes(n)
+    disk["overhead"] = round(each.fixed + _PAGE * pages - sum(disk.values()) + around_payloads)
     disk["payloads"] = round(n * (each.payloads or 0))
     memory = {
         "model": model_bytes,
@@ -168,6 +172,13 @@ def _pages_of(blobs: Sequence[int]) -> int:
         leaves, room = (leaves, room - local) if local <= room else (leaves + 1, _PAGE - _ROW_HEAD - local)
     leaves -= 1  # the one that was never begun
     return chained + max(1, leaves) + (leaves > 1)
+
+
+def _number_bytes(n: int) -> int:
+    """Bytes that the numbers of n payload rows take: three integers and a length of variable size in each."""
+    integers, lengths = (2**7, 2**15, 2**23, 2**31), (2**7, 2**14, 2**21, 2**28)
+    longer = (3 * sum(max(0, n - limit) for limit in integers), sum(max(0, n - limit) for limit in lengths))
+    return 4 * n + sum(longer)
 
 
 def _with_total(parts: dict[str, int]) -> dict[str, int]:
@@ -215,16 +226,21 @@ def measure_documents(
         empty = index.stats()["disk"]["bytes"]
         before, after = (_added(index, count, bodies) for count in _PILOT_DOCUMENTS)
         memory = index.stats()["memory"]["bytes"]["codes"]
-    grown = _beyond_pieces(after) - _beyond_pieces(before)
+    first, count = _PILOT_DOCUMENTS
+    rows = 0.0 if bodies is None else sum(body is not None for body in bodies) / len(bodies)
+    numbers = rows * (_number_bytes(first + count) - _number_bytes(first))
+    grown = _beyond_pieces(after) - _beyond_pieces(before) - (after.payloads - before.payloads)
     packed = PackedIds.of([0] if not ids else list(ids))
     return PerDocument(
         ids=[len(part) / len(packed) for part in packed.to_parts().values()],
         ids_in_memory=packed.n_bytes / len(packed),
         columns=[] if payloads is None else _column_lines(payloads.objects[:_MOST_OBJECTS]),
         payloads=None if bodies is None else sum(len(body or b"") for body in bodies) / len(bodies),
-        row=(grown - after.payloads + before.payloads) / _PILOT_DOCUMENTS[1],
-        cross=memory // sum(_PILOT_DOCUMENTS) - len(model.image_codebooks_),
-        fixed=empty["file"] - _PAGE * _pages_of([empty["model:model"]]),
+        rows=rows,
+        row=(grown - numbers) / count,
+        cross=memory // (first + count) - len(model.image_codebooks_),
+        # Table and index of the payloads end with half a page each, on average.
+        fixed=empty["file"] - _PAGE * _pages_of([empty["model:model"]]) + _PAGE * (bodies is not None),
     )
 
 
