@@ -99,7 +99,7 @@ def goals_of(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, 
     goals = [
         Goal(
             name,
-            f"{part}, planned / built or its inverse",
+            f"{part}, off by a factor of",
             max(off(one[part]) for one in ratios),
             BYTES,
             True,
@@ -109,12 +109,15 @@ def goals_of(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, 
     goals += [
         Goal(
             name,
-            f"{part}, planned / built or its inverse",
+            f"{part}, off by a factor of",
             off(median(one[part] for one in ratios)),
             TIMES,
             True,
         )
         for part in ("fit", "add")
+    ]
+    goals += [
+        Goal(name, f"{part}, planned / built", median(one[part] for one in ratios)) for part in ratios[0]
     ]
     told = {part: median(one[part] for one in seconds) for part in seconds[0]}
     return goals + [Goal(name, f"{part}, seconds", value) for part, value in told.items()]

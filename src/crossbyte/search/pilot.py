@@ -78,9 +78,9 @@ class _Spent(NamedTuple):
         """Share of the main thread, where there were blocks for another one."""
         return min(1.0, self.own / max(self.processor, 1e-9)) if n_rows > BLOCK_ROWS else _SERIAL
 
-    def stretch(self, n_rows: int, n_jobs: int) -> float:
-        """How much longer it took than threads that share perfectly, on a machine of their own."""
-        return self.wall / max(1e-9, self.processor * _on_the_wall(n_rows, self.serial(n_rows), n_jobs))
+    def expected(self, n_rows: int, n_jobs: int) -> float:
+        """Seconds on the wall with threads that share perfectly, on a machine of their own."""
+        return max(1e-9, self.processor * _on_the_wall(n_rows, self.serial(n_rows), n_jobs))
 
 
 class _Timed(NamedTuple):
@@ -112,10 +112,16 @@ class FitTimes:
         total = sum(self._stage(name, n_rows) for name in self.large.seconds)
         spent, size = self.large.spent, self.large.n_rows
         seconds = total * _on_the_wall(n_rows, spent.serial(size), self.n_jobs)
-        seconds *= spent.stretch(size, self.n_jobs)
+        seconds *= self._stretch()
         if self.mapping == "sparse" and n_rows > SAMPLE_ROWS:  # pairs beyond the sample are folded in
             seconds += add.seconds_at(n_rows)
         return seconds
+
+    def _stretch(self) -> float:
+        """How much longer the pilots took than expected: other programs, and threads that wait."""
+        pilots = (self.small, self.large)
+        expected = sum(timed.spent.expected(timed.n_rows, self.n_jobs) for timed in pilots)
+        return sum(timed.spent.wall for timed in pilots) / expected
 
     def _stage(self, name: str, n_rows: int) -> float:
         sampled = name in ("codebooks", "select") or (name == "space" and self.mapping == "sparse")
@@ -144,8 +150,10 @@ class AddTimes(NamedTuple):
 
     def seconds_at(self, n_rows: int) -> float:
         """Seconds on the wall to add so many documents in one call."""
-        each = self.spent.processor / self.n_rows * self.spent.stretch(self.n_rows, self.n_jobs)
-        return self.commit + n_rows * each * _on_the_wall(n_rows, self.spent.serial(self.n_rows), self.n_jobs)
+        perfect = self.spent.expected(self.n_rows, self.n_jobs)
+        shared = _on_the_wall(n_rows, self.spent.serial(self.n_rows), self.n_jobs)
+        each = self.spent.processor / self.n_rows * shared
+        return self.commit + n_rows * each * self.spent.wall / perfect
 
 
 def _on_the_wall(n_rows: int, serial: float, n_jobs: int) -> float:
