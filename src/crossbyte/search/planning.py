@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +15,7 @@ from crossbyte.model.parameters import MAX_BITS, check_parameters
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.search import pilot, sizing
 from crossbyte.search.batch import Payloads, check_payloads
+from crossbyte.search.costs import Plan, Width
 from crossbyte.search.ids import check_ids
 from crossbyte.search.sizing import Contents, Sizes
 from crossbyte.validation import check_choice, check_integer, check_number, check_pairs
@@ -36,100 +36,6 @@ class CurvePoint(Protocol):
 
     def recall_at(self, n_items: int) -> float:
         """Recall@10 to expect in an index of so many items."""
-
-
-@dataclass(frozen=True)
-class Width:
-    """What one code length costs.
-
-    Attributes
-    ----------
-    n_bits : int
-        Per item and side.
-    disk, memory : dict of str to int
-        Bytes by part, and their ``total``.
-    recall : float or None
-        Recall@10 to expect; None where it was not measured.
-    """
-
-    n_bits: int
-    disk: dict[str, int]
-    memory: dict[str, int]
-    recall: float | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What was planned, and what it will cost.
-
-    Attributes
-    ----------
-    items, train : int
-        Documents to index, and pairs to fit on.
-    sides : {"both", "image", "text"}
-    chosen : Width
-        Also among ``widths``.
-    fit_seconds, add_seconds : float
-        To fit, and to add all documents in one call.
-    widths : list of Width
-        Every code length that was looked at.
-    """
-
-    items: int
-    train: int
-    sides: str
-    chosen: Width
-    fit_seconds: float
-    add_seconds: float
-    widths: list[Width]
-
-    @property
-    def n_bits(self) -> int:
-        """Bits per item and side."""
-        return self.chosen.n_bits
-
-    @property
-    def disk(self) -> dict[str, int]:
-        """Bytes of the file by part, and their ``total``."""
-        return self.chosen.disk
-
-    @property
-    def memory(self) -> dict[str, int]:
-        """Bytes in memory of an opened index by part, and their ``total``."""
-        return self.chosen.memory
-
-    @property
-    def recall(self) -> float | None:
-        """Recall@10 to expect, where it was measured."""
-        return self.chosen.recall
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings and lists."""
-        shown = asdict(self) | asdict(self.chosen)
-        del shown["chosen"]
-        return shown
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.items:,} documents ({'images and texts' if self.sides == 'both' else self.sides + 's'}) "
-            f"of {self.n_bits} bits a side, from a model of {self.train:,} pairs:",
-            f"  on disk    {_bytes(self.disk['total'])}  ({_parts(self.disk)})",
-            f"  in memory  {_bytes(self.memory['total'])}  ({_parts(self.memory)})",
-            f"  to fit     about {_time(self.fit_seconds)}",
-            f"  to add     about {_time(self.add_seconds)}",
-        ]
-        if self.recall is not None:
-            lines.append(f"  recall@10  about {self.recall:.2f}")
-        return "\n".join([*lines, "", *self._table()])
-
-    def _table(self) -> list[str]:
-        lines = [f"  {'bits':>6}  {'on disk':>10}  {'in memory':>10}  {'recall@10':>9}"]
-        for width in self.widths:
-            recall = "–" if width.recall is None else f"{width.recall:.2f}"
-            sizes = f"{_bytes(width.disk['total']):>10}  {_bytes(width.memory['total']):>10}"
-            mark = "*" if width.n_bits == self.n_bits else " "
-            lines.append(f"{mark} {width.n_bits:>6}  {sizes}  {recall:>9}")
-        return lines
 
 
 class _Wish(NamedTuple):
@@ -358,24 +264,3 @@ def _over_budget(least: Width, wish: _Wish) -> str:
 
 def _needs(width: Width) -> str:
     return f"{width.disk['total']:,} bytes on disk and {width.memory['total']:,} in memory"
-
-
-def _parts(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{name} {_bytes(size)}" for name, size in sizes.items() if size and name != "total")
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB" if size < 1000 else f"{size:,.0f} GB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return "a second"
-    for limit, unit, name in ((100, 1, "seconds"), (6000, 60, "minutes")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 3600:.1f} hours"
