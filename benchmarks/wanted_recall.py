@@ -5,8 +5,8 @@
 Flickr8k. A model of the training pairs is calibrated: its curve says, from held-out training pairs, which
 recall@10 (mean of both directions) 2, 4, 8 and 16 bytes should have among as many items as there are test
 pairs. Then a model of each length is fitted on all training pairs and measured on the test pairs. For every
-wanted recall on a fine grid, the fewest bytes that the curve promises it for are chosen, as ``plan`` does; the
-shortfall is what they then lack.
+wanted recall on a fine grid, the fewest bytes that the curve promises it for are chosen, as ``plan`` does;
+the shortfall is what they then lack.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from crossbyte import CMCQ
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.model import duplicates
-from crossbyte.model.audit import audit_pairs
-from crossbyte.model.audit_table import write_table
+from crossbyte.model.audit import duplicates
+from crossbyte.model.audit.audit import audit_pairs
+from crossbyte.model.audit.table import write_table
 
 N, WRONG = 800, 16
 
@@ -92,7 +92,7 @@ def test_rows_of_one_group_are_no_strangers_and_no_duplicates():
 
 def test_many_pairs_are_compared_in_cells(monkeypatch):
     images, texts, wrong = spoiled()
-    monkeypatch.setattr("crossbyte.model.disagreement._CELL_ROWS", 50)
+    monkeypatch.setattr("crossbyte.model.audit.disagreement._CELL_ROWS", 50)
     audit = audit_pairs(model(), images, texts)
     assert audit.n_strangers.max() < 50
     assert np.isin(audit.order[: 2 * WRONG], wrong).sum() >= WRONG / 2

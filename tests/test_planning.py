@@ -12,9 +12,9 @@ from crossbyte import CMCQ, Index
 from crossbyte.blocks import SAMPLE_ROWS
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated
-from crossbyte.search import pilot
-from crossbyte.search.pilot import AddTimes, FitTimes, _Spent, _Timed
-from crossbyte.search.planning import plan
+from crossbyte.search.planning import pilot
+from crossbyte.search.planning.pilot import AddTimes, FitTimes, _Spent, _Timed
+from crossbyte.search.planning.plan import plan
 
 N = 600
 NEARLY = {"rel": 0.02, "abs": 4096}  # a page more or less

@@ -81,15 +81,20 @@ def test_exports_are_pinned() -> None:
         "CMCQ",
         "CrossbyteError",
         "Document",
+        "Explanation",
         "FitInterrupted",
         "Hits",
         "Index",
         "IndexFileError",
         "InvalidInput",
         "ModelFileError",
+        "NotCalibrated",
         "NotFitted",
         "NumericalError",
+        "Report",
         "__version__",
+        "audit_pairs",
+        "plan",
     ]
 
 

@@ -161,7 +161,7 @@ def test_the_nearest_items_are_chosen_with_their_partner() -> None:
     items = NearItems.among(distances, partners, np.arange(7.0))
     assert items.n_items == 400
     for i in range(7):
-        order = sorted(range(400), key=lambda j: (distances[i, j], j))[:256]
+        order = sorted(range(400), key=lambda j: (distances[i, j], j))[:32]
         assert items.distances[i].tolist() == [float(distances[i, j]) for j in order]
         assert items.partner[i].tolist() == [j == partners[i] for j in order]
     some = items.take([4, 2])
@@ -207,20 +207,20 @@ def test_partners_that_are_all_told_apart_leave_the_ratio_finite() -> None:
 
 
 def test_a_feature_that_is_constant_says_nothing() -> None:
-    items = gaussian_items(300, 50, 6, fringe=0.0)
+    items = gaussian_items(300, 30, 6, fringe=0.0)
     found = fit_likelihood(items._replace(levels=np.full(300, 7.5)))
     assert found.level == 0.0
     assert found.distance == pytest.approx(fit_likelihood(items).distance, rel=1e-6)
     rounded = 7.5 + 1e-13 * np.random.default_rng(0).normal(size=300)
     assert fit_likelihood(items._replace(levels=rounded)).level == 0.0
-    flat = fit_likelihood(items._replace(distances=np.full((300, 50), 2.0), levels=np.zeros(300)))
+    flat = fit_likelihood(items._replace(distances=np.full((300, 30), 2.0), levels=np.zeros(300)))
     assert flat[1:] == (0.0, 0.0)
-    assert flat.intercept == pytest.approx(0.0, abs=1e-3)  # one in fifty before looking, and after
+    assert flat.intercept == pytest.approx(0.0, abs=1e-3)  # one in thirty before looking, and after
 
 
 def test_no_partner_in_sight_is_no_error() -> None:
-    items = gaussian_items(20, 50, 7)
-    assert np.isfinite(fit_likelihood(items._replace(partner=np.zeros((20, 50), bool)))).all()
+    items = gaussian_items(20, 30, 7)
+    assert np.isfinite(fit_likelihood(items._replace(partner=np.zeros((20, 30), bool)))).all()
     assert np.isfinite(fit_likelihood(gaussian_items(2, 1, 7))).all()
 
 
@@ -269,7 +269,7 @@ def test_bins_and_error_by_hand() -> None:
 
 def test_reliability_equals_a_plain_computation_where_queries_judge_each_other() -> None:
     items = gaussian_items(122, 300, 8, partner_at=1.8)
-    items.partner[[5, 6, 40]] = False  # their partner is farther than the nearest 256
+    items.partner[[5, 6, 40]] = False  # their partner is farther than the nearest 32
     found = reliability.measure_reliability(items, "text", "image")
     teachers = [fit_likelihood(items.take(slice(1 - parity, None, 2))) for parity in (0, 1)]
     stated, true, best, smallest, matched = [], [], [], [], []
@@ -278,7 +278,7 @@ def test_reliability_equals_a_plain_computation_where_queries_judge_each_other()
         stated += (1 / (1 + 299 * np.exp(-ratios[:10]))).tolist()
         true += items.partner[i, :10].tolist()
         matched.append(i % 4 in (0, 1))
-        there = [j for j in range(256) if matched[-1] or not items.partner[i, j]]
+        there = [j for j in range(32) if matched[-1] or not items.partner[i, j]]
         best.append(ratios[there].max())
         smallest.append(-items.distances[i, there].min())
     order = sorted(range(1220), key=lambda hit: stated[hit])
@@ -434,9 +434,10 @@ def ranks_in_parts(n_dims: int, noise: float) -> tuple[list[np.ndarray], float]:
     return seen, float(np.mean(truth))
 
 
-# Only where about half of the partners are found does the estimate come so near: where nearly all of them
-# come first, its prior makes it too low, by 0.15 at (6, 0.35) and 0.17 at (64, 0.6).
-@pytest.mark.parametrize(("n_dims", "noise"), [(6, 0.9), (6, 1.5), (16, 1.5)])
+EASY_TO_HARD = [(64, 0.6), (16, 0.6), (6, 0.35), (16, 0.9), (6, 0.6), (6, 0.9), (16, 1.5), (6, 1.5)]
+
+
+@pytest.mark.parametrize(("n_dims", "noise"), EASY_TO_HARD)
 def test_recall_in_a_larger_index_meets_what_was_seen_falls_and_is_near_the_truth(
     n_dims: int, noise: float
 ) -> None:
@@ -444,9 +445,15 @@ def test_recall_in_a_larger_index_meets_what_was_seen_falls_and_is_near_the_trut
     sizes = (50, 200, 500, 1000, 2000, 5000, 50_000)
     curve = np.array([[expected_recall(ranks, 500, size) for size in sizes] for ranks in seen])
     np.testing.assert_allclose(curve[:, 2], [(ranks < 10).mean() for ranks in seen])
-    assert (np.diff(curve, axis=1) < 0).all()
-    assert curve[:, 2].mean() - truth > 0.15  # there is something to tell
+    assert (np.diff(curve, axis=1) <= 1e-9).all()
     assert curve[:, 5].mean() == pytest.approx(truth, abs=0.02)
+    if noise >= 0.9 and n_dims == 6:
+        assert curve[:, 2].mean() - truth > 0.15  # there is something to tell
+
+
+def test_partners_that_come_last_are_no_error() -> None:
+    assert expected_recall(np.full(2000, 1999), 2000, 4000) == 0.0
+    assert 0.0 <= expected_recall(np.array([0, *[1999] * 1999]), 2000, 4000) <= 1 / 2000
 
 
 # All together: the report

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
         IndexFileError,
         InvalidInput,
         ModelFileError,
+        NotCalibrated,
         NotFitted,
         NumericalError,
     )
+    from crossbyte.model.audit.audit import audit_pairs
     from crossbyte.model.cmcq import CMCQ
+    from crossbyte.model.report.report import Report
+    from crossbyte.search.explanations.explanation import Explanation
     from crossbyte.search.hits import Document, Hits
     from crossbyte.search.index import Index
+    from crossbyte.search.planning.plan import plan
 
 __version__ = "0.3.0"
 
@@ -28,15 +33,20 @@ __all__ = [
     "CMCQ",
     "CrossbyteError",
     "Document",
+    "Explanation",
     "FitInterrupted",
     "Hits",
     "Index",
     "IndexFileError",
     "InvalidInput",
     "ModelFileError",
+    "NotCalibrated",
     "NotFitted",
     "NumericalError",
+    "Report",
     "__version__",
+    "audit_pairs",
+    "plan",
 ]
 
 # Public name -> the module that defines it.
@@ -44,14 +54,19 @@ _HOMES = {
     "CMCQ": "crossbyte.model.cmcq",
     "CrossbyteError": "crossbyte.errors",
     "Document": "crossbyte.search.hits",
+    "Explanation": "crossbyte.search.explanations.explanation",
     "FitInterrupted": "crossbyte.errors",
     "Hits": "crossbyte.search.hits",
     "Index": "crossbyte.search.index",
     "IndexFileError": "crossbyte.errors",
     "InvalidInput": "crossbyte.errors",
     "ModelFileError": "crossbyte.errors",
+    "NotCalibrated": "crossbyte.errors",
     "NotFitted": "crossbyte.errors",
     "NumericalError": "crossbyte.errors",
+    "Report": "crossbyte.model.report.report",
+    "audit_pairs": "crossbyte.model.audit.audit",
+    "plan": "crossbyte.search.planning.plan",
 }
 
 

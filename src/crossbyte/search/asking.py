@@ -127,7 +127,7 @@ class Request(NamedTuple):
 
 def _judgement(min_probability: Any, prior: Any, match_threshold: Any) -> Judgement:
     return Judgement(
-        0.0 if min_probability is None else check_number(min_probability, "min_probability", 0.0, 1.0),
+        None if min_probability is None else check_number(min_probability, "min_probability", 0.0, 1.0),
         None if prior is None else check_number(prior, "prior", 0.0, 1.0, open_low=True),
         check_number(match_threshold, "match_threshold", 0.0, 1.0),
     )

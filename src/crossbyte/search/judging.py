@@ -28,15 +28,15 @@ class Judgement(NamedTuple):
 
     Attributes
     ----------
-    min_probability : float
-        Less probable hits are left out; 0 for none.
+    min_probability : float or None
+        Less probable hits are left out; None to keep all, also where there are no probabilities.
     prior : float or None
         Probability of any one document before looking; None for one in all.
     threshold : float
         Nothing matches where even the best hit is less probable.
     """
 
-    min_probability: float
+    min_probability: float | None
     prior: float | None
     threshold: float
 
@@ -64,12 +64,14 @@ class Judgement(NamedTuple):
         ]
 
     def _judged(self, ranking: Ranking, probabilities: Float64, silent: bool) -> Ranking:
-        best = probabilities.max(initial=0.0)
-        judged = replace(ranking, probabilities=probabilities, no_match=silent or bool(best < self.threshold))
-        return judged.take(probabilities >= self.min_probability) if self.min_probability else judged
+        matches = not silent and bool((probabilities >= self.threshold).any())
+        judged = replace(ranking, probabilities=probabilities, no_match=not matches)
+        if self.min_probability is None:
+            return judged
+        return judged.take(probabilities >= self.min_probability)
 
     def _require_none(self, model: CMCQ, kind: str, target: str) -> None:
-        if not self.min_probability:
+        if self.min_probability is None:
             return
         if model.calibration_ is None or not model.calibration_.likelihoods:
             raise NotCalibrated(
@@ -87,7 +89,11 @@ def known_calibration(model: CMCQ, snapshot: Snapshot, kind: str, target: str) -
     calibration = model.calibration_
     if calibration is None:
         return None
-    codings = [c for c in snapshot.shelves if target == "document" or target in SIDES[c]]
+    codings = [
+        coding
+        for coding, shelf in snapshot.shelves.items()
+        if shelf.n_live and (target == "document" or target in SIDES[coding])
+    ]
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 

@@ -42,7 +42,7 @@ def audit(
     Example:
       crossbyte audit photos.npz --model model.cbm --csv suspicious.csv
     """
-    from crossbyte.model.audit import audit_pairs
+    from crossbyte.model.audit.audit import audit_pairs
 
     check_free(csv, overwrite=overwrite)
     fitted = model_of(model)

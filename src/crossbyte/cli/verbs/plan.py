@@ -68,7 +68,7 @@ def plan(
       crossbyte plan photos.npz --items 1000000 --max-memory 20MB
       crossbyte plan photos.npz --items 1000000 --min-recall 0.5 --model model.cbm
     """
-    from crossbyte.search.planning import plan as planned
+    from crossbyte.search.planning.plan import plan as planned
 
     asked: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
     asked |= {"train": train, "sides": side.value}

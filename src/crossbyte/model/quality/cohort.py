@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers
+from crossbyte.blocks import Workers, row_blocks
 from crossbyte.kernels import ScanSide
 from crossbyte.quantization.quantizer import Quantizer
 
@@ -23,6 +23,7 @@ __all__ = ["Cohort"]
 
 _SIZE = 2_048
 _NEAREST = 64  # one of so many counts as near
+_QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,10 @@ class Cohort:
 
     def levels(self, points: Float32, target: str) -> NDArray[np.float64]:
         """Mean distance (n,) of query points (n, D) to the nearest of the cohort."""
+        parts = [self._levels(points[rows], target) for rows in row_blocks(len(points), _QUERIES_AT_ONCE)]
+        return np.concatenate([np.empty(0), *parts])
+
+    def _levels(self, points: Float32, target: str) -> NDArray[np.float64]:
         sides = tuple(self.packed) if target == "document" else (target,)
         tables = {side: self.quantizers[side].table(points) for side in sides}
         scans = [

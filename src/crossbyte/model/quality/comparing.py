@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
 from crossbyte.metrics import chance_recall
 from crossbyte.model.quality.bootstrap import Bootstrap
@@ -17,7 +18,7 @@ __all__ = ["chance", "curve_point", "expected_recall", "gains", "score"]
 _DEPTH = 10
 _SMALLEST_SIZE = 0.125  # times the held-out number
 _LARGEST_SIZE = 1_000.0
-_PSEUDO_COUNT = 0.5  # Jeffreys' prior of a share
+_LOG_BETA = (-5.0, 12.0)  # within which both parameters are sought
 
 
 def score(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> System:
@@ -70,28 +71,36 @@ def expected_recall(ranks: NDArray[np.int64], n_seen: int, n_items: int, depth: 
     """Recall expected among another number of items than the ranks were seen in.
 
     Among fewer items, the strangers are a part of those seen: hypergeometric, without assumption. Among more,
-    a query whose partner had r of n - 1 strangers before it has a share of strangers before it that is Beta
-    distributed, and how many of the others come before it is beta-binomial; the whole is scaled so that it
-    meets what was seen at n. Far beyond n this rests on its prior more than on the data.
+    the share of strangers that come before a partner is taken for Beta distributed over the queries. Its
+    parameters are those that make the ranks seen most likely; given a query's own rank, how many of the
+    others come before its partner is beta-binomial. The whole is scaled so that it meets what was seen.
     """
-    from scipy.stats import hypergeom  # half a second to import, and only needed here
+    from scipy.stats import betabinom, hypergeom  # half a second to import, and only needed here
 
     places, counts = np.unique(ranks, return_counts=True)
-    if n_items <= n_seen:
-        found = hypergeom.cdf(depth - 1, n_seen - 1, places, n_items - 1)
-        return float(found @ counts / counts.sum())
     seen = float((ranks < depth).mean())
-    at_seen, there = (_predicted(places, counts, n_seen, size, depth) for size in (n_seen, n_items))
-    return seen * there / at_seen
+    if n_items <= n_seen:
+        return float(hypergeom.cdf(depth - 1, n_seen - 1, places, n_items - 1) @ counts / counts.sum())
+    if not seen:
+        return 0.0
+    a, b = _beta_of_shares(places, counts, n_seen)
+
+    def predicted(size: int) -> float:
+        return float(betabinom.cdf(depth - 1, size - 1, places + a, n_seen - 1 - places + b) @ counts)
+
+    return seen * predicted(n_items) / predicted(n_seen)
 
 
-def _predicted(
-    places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int, size: int, depth: int
-) -> float:
+def _beta_of_shares(places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int) -> tuple[float, float]:
+    """The Beta distribution of the share of strangers before a partner, by maximum likelihood."""
     from scipy.stats import betabinom
 
-    before, behind = places + _PSEUDO_COUNT, n_seen - 1 - places + _PSEUDO_COUNT
-    return float(betabinom.cdf(depth - 1, size - 1, before, behind) @ counts / counts.sum())
+    def loss(logs: NDArray[np.float64]) -> float:
+        return -float(betabinom.logpmf(places, n_seen - 1, *np.exp(logs)) @ counts)
+
+    found = optimize.minimize(loss, np.log([0.5, 5.0]), method="L-BFGS-B", bounds=[_LOG_BETA, _LOG_BETA])
+    a, b = np.exp(found.x)
+    return float(a), float(b)
 
 
 def _sizes(n_held: int) -> list[int]:

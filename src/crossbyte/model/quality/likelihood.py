@@ -18,7 +18,7 @@ from crossbyte.arrays import Float64
 
 __all__ = ["Likelihood", "NearItems", "fit_likelihood"]
 
-_N_NEAREST = 256
+_N_NEAREST = 32  # deeper, the ratio is less linear and matters less
 _PENALTY = (
     1.0  # on standardised slopes: nothing beside hundreds of pairs, but finite where all are told apart
 )

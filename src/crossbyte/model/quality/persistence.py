@@ -59,20 +59,22 @@ def _calibration_from(
     *, offsets: list[list[Any]], n_held_out: int, likelihoods: list[list[Any]] | None = None
 ) -> Calibration:
     _require(type(n_held_out) is int and n_held_out > 0, "a number of held-out pairs that is no number")
-    return Calibration(
-        {key: Line(*values) for key, values in _entries(offsets, "an offset").items()},
-        n_held_out,
-        {key: Likelihood(*values) for key, values in _entries(likelihoods or [], "a likelihood").items()},
-    )
+    found = _entries([] if likelihoods is None else likelihoods, "a likelihood")
+    ratios = {key: Likelihood(*values) for key, values in found.items()}
+    _require(all(each.distance <= 0 for each in ratios.values()), "a likelihood that grows with the distance")
+    lines = {key: Line(*values) for key, values in _entries(offsets, "an offset").items()}
+    return Calibration(lines, n_held_out, ratios)
 
 
 def _entries(rows: list[list[Any]], what: str) -> dict[Key, list[float]]:
     found: dict[Key, list[float]] = {}
+    _require(type(rows) is list, f"{what} outside of a list")
     for query, target, coding, *values in rows:
         _require((query, target, coding) not in found, f"{what} that is there twice")
         _require(
             query in SIDES and target in TARGETS and coding in CODINGS, f"{what} of an unknown combination"
         )
+        _require(target == "document" or coding not in SIDES or coding == target, f"{what} of no item")
         _require(all(type(v) in (int, float) and isfinite(v) for v in values), f"{what} that is no number")
         found[query, target, coding] = values
     return found

@@ -13,11 +13,11 @@ from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import MAX_BITS, check_parameters
 from crossbyte.progress import Progress, ProgressCallback, silent
-from crossbyte.search import pilot, sizing
 from crossbyte.search.batch import Payloads, check_payloads
-from crossbyte.search.costs import Plan, Width
 from crossbyte.search.ids import check_ids
-from crossbyte.search.sizing import Contents, Sizes
+from crossbyte.search.planning import pilot, sizing
+from crossbyte.search.planning.costs import Plan, Width
+from crossbyte.search.planning.sizing import Contents, Sizes
 from crossbyte.validation import check_choice, check_integer, check_number, check_pairs
 
 __all__ = ["CurvePoint", "Plan", "Width", "plan"]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput
-from crossbyte.model import disagreement
-from crossbyte.model.audit_table import write_table
-from crossbyte.model.disagreement import Disagreement
-from crossbyte.model.duplicates import NEAR, Duplicate, find_duplicates
+from crossbyte.model.audit import disagreement
+from crossbyte.model.audit.disagreement import Disagreement
+from crossbyte.model.audit.duplicates import NEAR, Duplicate, find_duplicates
+from crossbyte.model.audit.table import write_table
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import check_parameters, generator

@@ -1,0 +1,1 @@
+"""Which pairs look wrong, and which rows repeat each other."""

@@ -1,0 +1,1 @@
+"""What an index will cost, before it is built."""
