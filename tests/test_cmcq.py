@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte import CMCQ
+from crossbyte import CMCQ, NotCalibrated
 from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(400, 24, 40, random_state=0)
@@ -155,7 +155,10 @@ def test_documented_attributes_exist() -> None:
     section = inspect.getdoc(CMCQ).split("Attributes\n")[1].split("References\n")[0]  # type: ignore[union-attr]
     names = [name for line in re.findall(r"^\w[^\n]*", section, re.M) for name in re.findall(r"\w+_\b", line)]
     assert {"image_codes_", "objective_history_", "selection_", "n_features_in_"} <= set(names)
-    assert all(hasattr(fitted("sparse"), name) for name in names)
+    missing = [name for name in names if not hasattr(fitted("sparse"), name)]
+    assert missing == ["report_"]  # that of calibrate
+    with pytest.raises(NotCalibrated, match="call calibrate"):
+        _ = fitted("sparse").report_
 
 
 def test_shared_codebooks_are_shared() -> None:

@@ -10,7 +10,7 @@
     │   ├── UnknownId                    no document has this id
     │   ├── PayloadTooLarge              a document's payload passes the limit
     │   ├── DataFileError                a file of features or payloads cannot be read, or is refused
-    │   ├── NotCalibrated                a report or a probability was asked of a model without one
+    │   ├── NotCalibrated (AttributeError)   a report or a probability was asked of a model without one
     │   ├── NoPlan                       no setting meets the budget or the wanted recall
     │   └── FilterError                  a filter does not parse
     │       └── UnknownField             a filter names a field that no document has
@@ -117,7 +117,7 @@ class DataFileError(InvalidInput):
     """A file of features or payloads cannot be read, or is refused; the message names it and says why."""
 
 
-class NotCalibrated(InvalidInput):
+class NotCalibrated(InvalidInput, AttributeError):
     """A report or a probability was asked of a model that was never calibrated, or not for this."""
 
 
