@@ -348,6 +348,17 @@ def test_progress_ends_with_the_curve() -> None:
     assert steps[-1][:4] == ("calibrate", "2 bytes", 4, 4)
 
 
+def test_of_many_pairs_a_sample_draws_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossbyte.model.quality.measuring.MAX_PAIRS", 400)
+    groups = np.arange(1000) // 4
+    model = CMCQ(**(SMALL | {"n_bits": 8, "max_iter": 1})).fit(IMAGES, TEXTS)
+    report = model.calibrate(IMAGES, TEXTS, groups, curve=(1, 2)).report_
+    assert (report.n_pairs, report.n_held_out) == (1000, 25)
+    assert report.n_curve_pairs == 370  # 90 groups of four to learn from, and one row each of ten
+    assert [point.n_bytes for point in report.curve] == [1, 2]
+    assert all(10 in dict(point.by_size) for point in report.curve)
+
+
 # The file
 
 

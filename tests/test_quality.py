@@ -413,10 +413,10 @@ def test_recall_among_fewer_items_is_that_of_all_subsets(size: int) -> None:
     for rank in range(8):  # strangers 0 … rank - 1 are nearer
         subsets = list(combinations(range(7), size - 1))
         share = np.mean([sum(stranger < rank for stranger in each) < 3 for each in subsets])
-        assert expected_recall(np.array([rank]), 8, size, depth=3) == pytest.approx(share, abs=1e-12)
+        assert expected_recall(np.array([rank]), 8, [size], depth=3)[0] == pytest.approx(share, abs=1e-12)
     mixed = np.array([0, 0, 5, 7])
-    each = [expected_recall(np.array([rank]), 8, size, depth=3) for rank in mixed]
-    assert expected_recall(mixed, 8, size, depth=3) == pytest.approx(np.mean(each))
+    each = [expected_recall(np.array([rank]), 8, [size], depth=3)[0] for rank in mixed]
+    assert expected_recall(mixed, 8, [size], depth=3)[0] == pytest.approx(np.mean(each))
 
 
 def ranks_in_parts(n_dims: int, noise: float) -> tuple[list[np.ndarray], float]:
@@ -443,7 +443,7 @@ def test_recall_in_a_larger_index_meets_what_was_seen_falls_and_is_near_the_trut
 ) -> None:
     seen, truth = ranks_in_parts(n_dims, noise)
     sizes = (50, 200, 500, 1000, 2000, 5000, 50_000)
-    curve = np.array([[expected_recall(ranks, 500, size) for size in sizes] for ranks in seen])
+    curve = np.array([expected_recall(ranks, 500, sizes) for ranks in seen])
     np.testing.assert_allclose(curve[:, 2], [(ranks < 10).mean() for ranks in seen])
     assert (np.diff(curve, axis=1) <= 1e-9).all()
     assert curve[:, 5].mean() == pytest.approx(truth, abs=0.02)
@@ -452,8 +452,8 @@ def test_recall_in_a_larger_index_meets_what_was_seen_falls_and_is_near_the_trut
 
 
 def test_partners_that_come_last_are_no_error() -> None:
-    assert expected_recall(np.full(2000, 1999), 2000, 4000) == 0.0
-    assert 0.0 <= expected_recall(np.array([0, *[1999] * 1999]), 2000, 4000) <= 1 / 2000
+    assert expected_recall(np.full(2000, 1999), 2000, [4000])[0] == 0.0
+    assert 0.0 <= expected_recall(np.array([0, *[1999] * 1999]), 2000, [4000])[0] <= 1 / 2000
 
 
 # All together: the report
@@ -465,14 +465,14 @@ class Watched:
     def __init__(self, pairs: tuple[np.ndarray, ...], curve: tuple[int, ...], **changes: Any) -> None:
         self.samples: list[tuple[Any, ...]] = []
         self.model = CMCQ(**settings(**changes)).fit(*pairs)
-        original = Sample.of
+        original = Sample.one_sided
 
         def spy(*args: Any) -> Any:
             self.samples.append(args)
             return original(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sample, "of", spy)
+            patch.setattr(Sample, "one_sided", spy)
             self.model.calibrate(*pairs, curve=curve)
 
     def sibling(self, place: int = 0) -> CMCQ:
@@ -481,7 +481,7 @@ class Watched:
         return sibling
 
     def held(self, place: int = 0) -> tuple[Any, Any]:
-        return self.samples[place][2:4]
+        return self.samples[place][1:3]
 
 
 def ranks_of(distances: np.ndarray) -> list[int]:

@@ -84,6 +84,13 @@ def test_groups_of_very_different_size_do_not_break_the_limit(seed: int) -> None
     assert 20 <= len(split.train) + len(split.held_out) <= 200
 
 
+def test_where_all_groups_are_large_the_smallest_are_taken() -> None:
+    groups = np.concatenate([np.full(30 + number, number) for number in range(25)])
+    split = split_groups(groups, np.random.default_rng(0), max_pairs=100)
+    assert set(groups[split.train]) | set(groups[split.held_out]) == set(range(20))
+    assert len(set(groups[split.held_out])) == 2
+
+
 def test_too_few_groups_are_refused() -> None:
     assert len(split_groups(np.arange(20), np.random.default_rng(0)).held_out) == 2
     with pytest.raises(InvalidInput, match="at least 20 groups, got 19"):

@@ -96,8 +96,11 @@ def split_groups(
 
 
 def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
-    """Groups from the front of the order with at most ``max_pairs`` rows together."""
-    order = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
+    """Groups from the front of the order with at most ``max_pairs`` rows together, or the smallest few."""
+    small = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
+    if len(small) < MIN_GROUPS:
+        return order[np.argsort(sizes[order], kind="stable")[:MIN_GROUPS]]
+    order = small
     fitting = int(np.searchsorted(np.cumsum(sizes[order]), max_pairs, side="right"))
     return order[: max(MIN_GROUPS, fitting)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,15 +60,21 @@ def curve_point(n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Boot
         for name, each in ranks.items()
         if name != "uncompressed"
     }
-    own = ranks["crossbyte"]
-    n_held = len(own.image_to_text)
+    return CurvePoint(n_bytes, recall, _by_size(ranks["crossbyte"]))
+
+
+def _by_size(ranks: PartnerRanks) -> list[tuple[int, float]]:
+    """Recall@10 expected at growing sizes, mean of both directions."""
+    n_held = len(ranks.image_to_text)
     sizes = _sizes(n_held)
-    by_size = [(size, float(np.mean([expected_recall(r, n_held, size) for r in own]))) for size in sizes]
-    return CurvePoint(n_bytes, recall, by_size)
+    both = np.mean([expected_recall(each, n_held, sizes) for each in ranks], axis=0)
+    return list(zip(sizes, both.tolist(), strict=True))
 
 
-def expected_recall(ranks: NDArray[np.int64], n_seen: int, n_items: int, depth: int = _DEPTH) -> float:
-    """Recall expected among another number of items than the ranks were seen in.
+def expected_recall(
+    ranks: NDArray[np.int64], n_seen: int, sizes: Sequence[int], depth: int = _DEPTH
+) -> NDArray[np.float64]:
+    """Recall expected among other numbers of items than the ranks were seen in: one per size.
 
     Among fewer items, the strangers are a part of those seen: hypergeometric, without assumption. Among more,
     the share of strangers that come before a partner is taken for Beta distributed over the queries. Its
@@ -78,17 +84,17 @@ def expected_recall(ranks: NDArray[np.int64], n_seen: int, n_items: int, depth: 
     from scipy.stats import betabinom, hypergeom  # half a second to import, and only needed here
 
     places, counts = np.unique(ranks, return_counts=True)
-    seen = float((ranks < depth).mean())
-    if n_items <= n_seen:
-        return float(hypergeom.cdf(depth - 1, n_seen - 1, places, n_items - 1) @ counts / counts.sum())
-    if not seen:
-        return 0.0
     a, b = _beta_of_shares(places, counts, n_seen)
 
-    def predicted(size: int) -> float:
+    def more(size: int) -> float:
         return float(betabinom.cdf(depth - 1, size - 1, places + a, n_seen - 1 - places + b) @ counts)
 
-    return seen * predicted(n_items) / predicted(n_seen)
+    def fewer(size: int) -> float:
+        return float(hypergeom.cdf(depth - 1, n_seen - 1, places, size - 1) @ counts / counts.sum())
+
+    seen = float((ranks < depth).mean())
+    scale = seen / more(n_seen) if seen else 0.0
+    return np.array([fewer(size) if size <= n_seen else scale * more(size) for size in sizes])
 
 
 def _beta_of_shares(places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int) -> tuple[float, float]:

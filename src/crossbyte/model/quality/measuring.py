@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.quality import comparing
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.quality.calibration import Calibration, Key
-from crossbyte.model.quality.cohort import Cohort
 from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
 from crossbyte.model.quality.offsets import coding_offsets
 from crossbyte.model.quality.peers import Peers
@@ -52,12 +51,19 @@ class _Context(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A sibling's view of the held-out pairs, with all it takes to compare."""
+    """What is held out, and what simpler systems and resamples make of it: the same for every code length."""
 
     rows: Rows
-    sample: Sample
     peers: Peers
     bootstrap: Bootstrap
+
+    @classmethod
+    def of(cls, context: _Context, broadest: Settings, pairs: Pairs, rows: Rows) -> _Seen:
+        """Learn the peers' space, with as many dimensions as the longest code has."""
+        images, texts, _ = pairs
+        train, held = (images[rows.train], texts[rows.train]), (images[rows.held], texts[rows.held])
+        peers = Peers.of(broadest, train, held, context.rng, context.workers)
+        return cls(rows, peers, Bootstrap(len(rows.held), context.rng))
 
 
 def measure(
@@ -71,62 +77,51 @@ def measure(
 ) -> tuple[Calibration, Report]:
     """Measure the model of ``n_bytes`` and the curve; pairs are checked, and groups numbered from 0."""
     context = _Context(rng, report, workers)
-    n_steps = 2 + len(_widths(curve, n_bytes))
-    rows = hold_out(pairs[2], rng)
-    broadest = settings_at(max([n_bytes, *curve]))
-    seen = _look(context, settings_at(n_bytes), pairs, rows, _peers(context, broadest, pairs, rows))
-    report(Progress("calibrate", "held-out pairs", 1, n_steps))
-    offsets = coding_offsets(seen.sample, workers)
-    likelihoods, reliability = _probabilities(seen, pairs, workers)
-    ranks = _ranks(seen, n_bytes, context, uncompressed=True)
-    report(Progress("calibrate", "probabilities", 2, n_steps))
-    points, n_curve_pairs = _curve(context, settings_at, n_bytes, pairs, curve, seen, ranks)
+    widths = sorted({*curve, n_bytes}) if curve else []
+    seen = _Seen.of(context, settings_at(max([n_bytes, *widths])), pairs, hold_out(pairs[2], rng))
+    sibling = context.fit(settings_at(n_bytes), pairs, seen.rows.train)
+    sample = Sample.of(sibling, seen.rows.known, *_held(pairs, seen.rows), workers)
+    report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
+    likelihoods, reliability = _probabilities(sample, seen.rows, pairs, workers)
+    calibration = Calibration(coding_offsets(sample, workers), len(sample), likelihoods)
+    ranks = _ranks(sample, seen.peers, n_bytes, context) | _uncompressed(sample, workers)
+    report(Progress("calibrate", "probabilities", 2, 2 + len(widths)))
+    points, n_curve_pairs = _curve(context, settings_at, pairs, widths, seen, {n_bytes: ranks})
     found = Report(
         n_pairs=pairs[0].shape[0],
-        n_held_out=len(seen.sample),
+        n_held_out=len(sample),
         n_bytes=n_bytes,
-        mapping=seen.sample.sibling.settings.mapping,
-        n_components=seen.sample.sibling.settings.n_components,
-        systems=_systems(seen, n_bytes, ranks),
+        mapping=sibling.settings.mapping,
+        n_components=sibling.settings.n_components,
+        systems=_systems(ranks, n_bytes, sibling.settings.n_components, seen.bootstrap),
         gains=comparing.gains(ranks, seen.bootstrap),
-        curve=tuple(points),
+        curve=points,
         n_curve_pairs=n_curve_pairs,
-        reliability=tuple(reliability),
+        reliability=reliability,
     )
-    return Calibration(offsets, len(seen.sample), likelihoods), found
+    return calibration, found
 
 
-def _look(context: _Context, settings: Settings, pairs: Pairs, rows: Rows, peers: Peers) -> _Seen:
-    images, texts, _ = pairs
-    sibling = context.fit(settings, pairs, rows.train)
-    sample = Sample.of(sibling, rows.known, images[rows.held], texts[rows.held], context.workers)
-    return _Seen(rows, sample, peers, Bootstrap(len(rows.held), context.rng))
-
-
-def _peers(context: _Context, broadest: Settings, pairs: Pairs, rows: Rows) -> Peers:
-    images, texts, _ = pairs
-    train, held = (images[rows.train], texts[rows.train]), (images[rows.held], texts[rows.held])
-    return Peers.of(broadest, train, held, context.rng, context.workers)
+def _held(pairs: Pairs, rows: Rows) -> tuple[Any, Any]:
+    return pairs[0][rows.held], pairs[1][rows.held]
 
 
 # Ranks
 
 
-def _ranks(
-    seen: _Seen, n_bytes: int, context: _Context, uncompressed: bool = False
-) -> dict[str, PartnerRanks]:
+def _ranks(sample: Sample, peers: Peers, n_bytes: int, context: _Context) -> dict[str, PartnerRanks]:
     """Ranks of the held-out partners by every system, at this number of bytes."""
-    sample, n_dims = seen.sample, seen.sample.sibling.settings.n_components
-    ranks = {"crossbyte": _own_ranks(sample)}
-    if uncompressed:
-        points, groups = sample.points, np.arange(len(sample))
-        ranks["uncompressed"] = PartnerRanks(
-            point_ranks(points["image"], points["text"], groups, context.workers),
-            point_ranks(points["text"], points["image"], groups, context.workers),
-        )
-    for name in ("cca_pq", "cca_rq"):
-        ranks[name] = seen.peers.ranks(name, n_bytes, n_dims, context.rng, context.workers)
-    return ranks
+    n_dims = sample.sibling.settings.n_components
+    return {"crossbyte": _own_ranks(sample)} | {
+        name: peers.ranks(name, n_bytes, n_dims, context.rng, context.workers)
+        for name in ("cca_pq", "cca_rq")
+    }
+
+
+def _uncompressed(sample: Sample, workers: Workers) -> dict[str, PartnerRanks]:
+    images, texts, groups = sample.points["image"], sample.points["text"], np.arange(len(sample))
+    ranks = point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
+    return {"uncompressed": PartnerRanks(*ranks)}
 
 
 def _own_ranks(sample: Sample) -> PartnerRanks:
@@ -143,52 +138,46 @@ def _other(side: str) -> str:
     return "text" if side == "image" else "image"
 
 
-def _systems(seen: _Seen, n_bytes: int, ranks: dict[str, PartnerRanks]) -> tuple[System, ...]:
-    floats = _FLOAT_BYTES * seen.sample.sibling.settings.n_components
-    systems = [
-        comparing.score(name, floats if name == "uncompressed" else n_bytes, found, seen.bootstrap)
-        for name, found in ranks.items()
-    ]
-    return (*systems, comparing.chance(len(seen.sample)))
+def _systems(
+    ranks: Mapping[str, PartnerRanks], n_bytes: int, n_dims: int, bootstrap: Bootstrap
+) -> tuple[System, ...]:
+    sizes = dict.fromkeys(ranks, n_bytes) | {"uncompressed": _FLOAT_BYTES * n_dims}
+    order = ("crossbyte", "uncompressed", "cca_pq", "cca_rq")
+    systems = [comparing.score(name, sizes[name], ranks[name], bootstrap) for name in order]
+    return (*systems, comparing.chance(len(ranks["crossbyte"].image_to_text)))
 
 
 def _curve(
     context: _Context,
     settings_at: Callable[[int], Settings],
-    n_bytes: int,
     pairs: Pairs,
-    curve: Sequence[int],
+    widths: Sequence[int],
     seen: _Seen,
-    ranks: dict[str, PartnerRanks],
-) -> tuple[list[CurvePoint], int]:
+    known: dict[int, dict[str, PartnerRanks]],
+) -> tuple[tuple[CurvePoint, ...], int]:
     """Quality at each number of bytes; of many pairs a sample is used, at every one of them."""
-    widths = _widths(curve, n_bytes)
-    rows, peers, known = seen.rows, seen.peers, {n_bytes: ranks}
     if widths and pairs[0].shape[0] > MAX_PAIRS:
         rows, known = hold_out(pairs[2], context.rng, MAX_PAIRS), {}
-        peers = _peers(context, settings_at(widths[-1]), pairs, rows)
+        seen = _Seen.of(context, settings_at(widths[-1]), pairs, rows)
     points = []
     for done, width in enumerate(widths, start=3):
         if width not in known:
-            there = _look(context, settings_at(width), pairs, rows, peers)
-            known[width] = _ranks(there, width, context)
+            sibling = context.fit(settings_at(width), pairs, seen.rows.train)
+            sample = Sample.one_sided(sibling, *_held(pairs, seen.rows), context.workers)
+            known[width] = _ranks(sample, seen.peers, width, context)
         points.append(comparing.curve_point(width, known[width], seen.bootstrap))
         context.report(Progress("calibrate", f"{width} bytes", done, 2 + len(widths)))
-    return points, len(rows.train) + len(rows.held)
-
-
-def _widths(curve: Sequence[int], n_bytes: int) -> list[int]:
-    return sorted({*curve, n_bytes}) if curve else []
+    return tuple(points), len(seen.rows.train) + len(seen.rows.held)
 
 
 # Probabilities
 
 
 def _probabilities(
-    seen: _Seen, pairs: Pairs, workers: Workers
-) -> tuple[dict[Key, Likelihood], list[Reliability]]:
+    sample: Sample, rows: Rows, pairs: Pairs, workers: Workers
+) -> tuple[dict[Key, Likelihood], tuple[Reliability, ...]]:
     """Likelihoods wherever a partner can be seen without looking at itself, and how true they are."""
-    sample, cohort = seen.sample, seen.sample.sibling.cohort
+    cohort = sample.sibling.cohort
     likelihoods: dict[Key, Likelihood] = {}
     reliability = []
     for query in SIDES:
@@ -197,16 +186,15 @@ def _probabilities(
         items = NearItems.among(_one_sided(sample, query), np.arange(len(sample)), levels)
         likelihoods[query, target, target] = fit_likelihood(items)
         reliability.append(measure_reliability(items, query, target))
-    return likelihoods | _by_other_rows(seen, pairs, cohort, workers), reliability
+    return likelihoods | _by_other_rows(sample, rows, pairs, workers), tuple(reliability)
 
 
-def _by_other_rows(seen: _Seen, pairs: Pairs, cohort: Cohort, workers: Workers) -> dict[Key, Likelihood]:
+def _by_other_rows(sample: Sample, rows: Rows, pairs: Pairs, workers: Workers) -> dict[Key, Likelihood]:
     """Where groups have several rows, one of them asks for what was made of another.
 
     Only there can a partner be seen in codes of pairs, or on the query's own side: a pair asked for by its
     own half would find itself.
     """
-    rows, sample = seen.rows, seen.sample
     with_other = rows.again != rows.held
     if with_other.sum() < _MIN_OTHER_ROWS:
         return {}
@@ -216,13 +204,14 @@ def _by_other_rows(seen: _Seen, pairs: Pairs, cohort: Cohort, workers: Workers) 
         # Five captions of one picture: another text, but the same picture again.
         asking = np.flatnonzero(with_other & (sample.points[query] != others.points[query]).any(axis=1))
         if len(asking) >= _MIN_OTHER_ROWS:
-            found |= _likelihoods_of(query, sample.points[query][asking], asking, others, cohort)
+            found |= _likelihoods_of(query, sample.points[query][asking], asking, others)
     return found
 
 
 def _likelihoods_of(
-    query: str, points: Any, partners: NDArray[np.intp], others: Sample, cohort: Cohort
+    query: str, points: Any, partners: NDArray[np.intp], others: Sample
 ) -> dict[Key, Likelihood]:
+    cohort = others.sibling.cohort
     tables = {side: quantizer.table(points) for side, quantizer in others.quantizers.items()}
     wanted = {("image", "pair"), ("text", "pair"), ("document", "pair"), (query, query)}
     return {

@@ -75,26 +75,33 @@ class Sample:
         return self.sibling.quantizers
 
     @classmethod
-    def of(
-        cls, sibling: Learned, known: NDArray[np.intp], images: Any, texts: Any, workers: Workers
-    ) -> Sample:
-        """Place and code held-out pairs; ``known`` are training documents by their place."""
+    def one_sided(cls, sibling: Learned, images: Any, texts: Any, workers: Workers) -> Sample:
+        """Place held-out pairs and code each half on its own."""
         points = {
             "image": sibling.transform_images(images, workers),
             "text": sibling.transform_texts(texts, workers),
         }
+        codes = {(side, side): sibling.quantizers[side].encode(points[side], workers) for side in SIDES}
+        return cls(sibling, points, _scans(sibling, codes, workers))
+
+    @classmethod
+    def of(
+        cls, sibling: Learned, known: NDArray[np.intp], images: Any, texts: Any, workers: Workers
+    ) -> Sample:
+        """Code held-out pairs in every way; ``known`` are training documents by their place."""
+        alone = cls.one_sided(sibling, images, texts, workers)
         pairs = sibling.encode_pairs(images, texts, workers)
         codes: dict[By, Codes] = {
             ("image", "training"): sibling.image_codes[known],
             ("text", "training"): sibling.text_codes[known],
             ("image", "pair"): pairs[0],
             ("text", "pair"): pairs[1],
-            ("image", "image"): sibling.image_quantizer.encode(points["image"], workers),
-            ("text", "text"): sibling.text_quantizer.encode(points["text"], workers),
         }
-        sample = cls(sibling, points, {})
-        scans = {by: sample.quantizers[by[0]].scan_codes(each, workers) for by, each in codes.items()}
-        return cls(sibling, points, scans)
+        return cls(sibling, alone.points, _scans(sibling, codes, workers) | dict(alone.scans))
+
+
+def _scans(sibling: Learned, codes: Mapping[By, Codes], workers: Workers) -> dict[By, Codes]:
+    return {by: sibling.quantizers[by[0]].scan_codes(each, workers) for by, each in codes.items()}
 
 
 def hold_out(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None = None) -> Rows:

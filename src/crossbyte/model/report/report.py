@@ -94,12 +94,15 @@ class CurvePoint(NamedTuple):
     recall: dict[str, dict[str, Estimate]]
     by_size: list[tuple[int, float]]
 
-    def recall_at(self, n_items: int) -> float:
+    def recall_at(self, n_items: int) -> float | None:
         """Expected recall@10 of crossbyte in an index of that many items, mean of both directions.
 
-        Between the sizes it is taken from the straight line over the logarithm of the size.
+        Between the sizes it is taken from the straight line over the logarithm of the size; below them it is
+        that of the smallest, and beyond them None: nothing that was seen says anything of such an index.
         """
-        size = min(max(n_items, self.by_size[0][0]), self.by_size[-1][0])
+        size = max(n_items, self.by_size[0][0])
+        if size > self.by_size[-1][0]:
+            return None
         for (low, first), (high, last) in pairwise(self.by_size):
             if low <= size <= high:
                 return first + (last - first) * log(size / low) / log(high / low)
