@@ -197,7 +197,6 @@ def layout(images: np.ndarray, texts: sparse.csr_matrix) -> dict[str, np.ndarray
         **parts("text_train", texts),
         "image_query": images[:2],
         "text_query": texts[:2].toarray(),
-        "id_train": np.array([7, 7, 8, 9, 10, 11]),  # not unique, so the names serve
         "name_train": np.array([f"p{i}.jpg" for i in range(n_rows)]),
         "group_train": np.array([0, 0, 1, 1, 2, 2]),
         "class_train": np.arange(n_rows, dtype=np.int16),
@@ -211,7 +210,7 @@ def layout(images: np.ndarray, texts: sparse.csr_matrix) -> dict[str, np.ndarray
     }
 
 
-FIRST = {"id": 7, "class": 0, "score": 0.5, "good": True, "captions": ["a dog", "a cat"]}
+FIRST = {"class": 0, "score": 0.5, "good": True, "captions": ["a dog", "a cat"]}
 
 
 def test_dataset_of_the_shared_layout(tmp_path: Path, images: np.ndarray, texts: sparse.csr_matrix) -> None:
@@ -224,6 +223,38 @@ def test_dataset_of_the_shared_layout(tmp_path: Path, images: np.ndarray, texts:
     query = read_dataset(tmp_path / "a.npz", split="query")
     assert len(query) == 2 and query.ids == ["x", "y"] and query.payloads is None and query.groups is None
     assert isinstance(query.texts, np.ndarray) and query.vocabulary == data.vocabulary
+
+
+def test_names_that_repeat_are_payloads(tmp_path: Path, images: np.ndarray) -> None:
+    np.savez(tmp_path / "a.npz", image_train=images, name_train=np.array(list("aabcde")))
+    data = read_dataset(tmp_path / "a.npz")
+    assert data.ids is None and data.payloads is not None and data.payloads[1] == {"name": "a"}
+
+
+@pytest.mark.parametrize("name", ["id_train", "group_train"])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([0, 1, 2, np.nan, 4, 5]), "got nothing in row 3; fill it in"),
+        (np.array(["a", "", "c", "d", "e", "f"]), "got nothing in row 1; fill it in"),
+        (np.array([0.5, 1, 2, 3, 4, 5]), "got 0.5 in row 0"),
+        (np.arange(5), r"each of the 6 rows, got \w+ int64 \(5,\); mend the column"),
+    ],
+)
+def test_ids_and_groups_that_cannot_serve_are_refused(
+    tmp_path: Path, images: np.ndarray, name: str, values: np.ndarray, message: str
+) -> None:
+    """Groups left out in silence would leak held-out pairs; ids would become row numbers."""
+    np.savez(tmp_path / "a.npz", image_train=images, **{name: values})
+    with pytest.raises(DataFileError, match=rf"a\.npz: {name}: expected a string or whole number.*{message}"):
+        read_dataset(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["ids", "id"])
+def test_ids_that_repeat_are_refused(tmp_path: Path, images: np.ndarray, name: str) -> None:
+    np.savez(tmp_path / "a.npz", images=images, **{name: np.array([7, 8, 9, 8, 7, 3])})
+    with pytest.raises(DataFileError, match=f"{name}: expected different ids, got 8 in rows 1 and 3; make"):
+        read_dataset(tmp_path / "a.npz")
 
 
 def test_dataset_from_matlab(tmp_path: Path, images: np.ndarray, texts: sparse.csr_matrix) -> None:

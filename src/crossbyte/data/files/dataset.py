@@ -71,6 +71,7 @@ class _Layout(NamedTuple):
     images: tuple[str, ...]
     texts: tuple[str, ...]
     ids: tuple[str, ...]
+    names: tuple[str, ...]
     groups: tuple[str, ...]
     suffix: str
 
@@ -79,7 +80,7 @@ class _Layout(NamedTuple):
         return name.removesuffix(self.suffix) if name.endswith(self.suffix) else None
 
 
-_PLAIN = _Layout(("images", "image"), ("texts", "text"), ("ids", "id", "name"), ("groups", "group"), "")
+_PLAIN = _Layout(("images", "image"), ("texts", "text"), ("ids", "id"), ("name",), ("groups", "group"), "")
 
 
 def dataset_of(contents: Contents, split: str | None) -> Dataset:
@@ -98,7 +99,7 @@ def dataset_of(contents: Contents, split: str | None) -> Dataset:
     Raises
     ------
     DataFileError
-        Neither side is there, or rows do not agree.
+        Neither side is there, rows do not agree, or ids or groups are there that cannot serve.
     """
     layout = _layout(contents, split)
     image_name, text_name = _find_side(contents, layout.images), _find_side(contents, layout.texts)
@@ -107,8 +108,8 @@ def dataset_of(contents: Contents, split: str | None) -> Dataset:
     images, texts = _read_side(contents, image_name), _read_side(contents, text_name)
     found = Dataset(images, texts)
     used = {"vocabulary"} | _names_of(image_name) | _names_of(text_name)
-    found.groups, group_name = _labels(contents, layout.groups, len(found), unique=False)
-    found.ids, id_name = _labels(contents, layout.ids, len(found), unique=True)
+    found.groups, group_name = _groups(contents, layout, len(found))
+    found.ids, id_name = _ids(contents, layout, len(found))
     used |= {group_name, id_name}
     found.payloads = _payloads(contents, layout, used, len(found))
     found.vocabulary = _vocabulary(contents, texts)
@@ -126,7 +127,12 @@ def _layout(contents: Contents, split: str | None) -> _Layout:
         return _PLAIN
     ending = f"_{'train' if split is None else split}"
     return _Layout(
-        (f"image{ending}",), (f"text{ending}",), (f"id{ending}", f"name{ending}"), (f"group{ending}",), ending
+        (f"image{ending}",),
+        (f"text{ending}",),
+        (f"id{ending}",),
+        (f"name{ending}",),
+        (f"group{ending}",),
+        ending,
     )
 
 
@@ -148,25 +154,70 @@ def _names_of(side: str | None) -> set[str | None]:
     return set() if side is None else {side, *(f"{side}_{part}" for part in CSR_PARTS)}
 
 
-def _labels(
-    contents: Contents, names: tuple[str, ...], n_rows: int, *, unique: bool
-) -> tuple[list[Any] | None, str | None]:
-    """Return the first of the named columns that can serve as ids or groups, and its name."""
-    for name in names:
-        values = _column(contents, name, n_rows)
-        labels = None if values is None else [_label(value) for value in values]
-        if labels is None or None in labels:
-            continue
-        if not unique or len(set(labels)) == n_rows:
-            return labels, name
-    return None, None
+def _groups(contents: Contents, layout: _Layout, n_rows: int) -> tuple[list[Any] | None, str | None]:
+    name = _first_there(contents, layout.groups)
+    return (None if name is None else _labels(contents, name, n_rows)), name
+
+
+def _ids(contents: Contents, layout: _Layout, n_rows: int) -> tuple[list[Any] | None, str | None]:
+    """Return ids and the name of their column; names serve where they can, and else are payloads."""
+    name = _first_there(contents, layout.ids)
+    if name is not None:
+        labels = _labels(contents, name, n_rows)
+        _check_different(labels, name)
+        return labels, name
+    name = _first_there(contents, layout.names)
+    values = None if name is None else _column(contents, name, n_rows)
+    found = [_label(value) for value in values or []]
+    serves = bool(found) and None not in found and len(set(found)) == n_rows
+    return (found, name) if serves else (None, None)
+
+
+def _first_there(contents: Contents, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in contents.entries), None)
+
+
+def _labels(contents: Contents, name: str, n_rows: int) -> list[Any]:
+    """Return a column of strings or whole numbers; one that is left out would go unnoticed.
+
+    Without its groups, a held-out half of the rows has repeats in the other; without its ids, documents are
+    called by their row numbers.
+    """
+    values = _column(contents, name, n_rows)
+    if values is None:
+        raise DataFileError(
+            f"{name}: expected a string or whole number for each of the {n_rows} rows, got "
+            f"{contents.entries[name]}; mend the column, or give it another name"
+        )
+    labels = [_label(value) for value in values]
+    if None in labels:
+        row = labels.index(None)
+        raise DataFileError(
+            f"{name}: expected a string or whole number in every row, got {_shown(values[row])} in row "
+            f"{row}; fill it in, or give the column another name"
+        )
+    return labels
+
+
+def _check_different(labels: list[Any], name: str) -> None:
+    first: dict[Any, int] = {}
+    for row, label in enumerate(labels):
+        if first.setdefault(label, row) != row:
+            raise DataFileError(
+                f"{name}: expected different ids, got {label!r} in rows {first[label]} and {row}; make them "
+                "different, or give the column another name"
+            )
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None or value == "" else repr(value)[:60]
 
 
 def _label(value: Any) -> str | int | None:
-    """Return what can name a document; MATLAB's whole numbers are floats."""
+    """Return what can name a document or a group; MATLAB's whole numbers are floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if type(value) in (str, int) else None
+    return value if type(value) in (str, int) and value != "" else None
 
 
 def _column(contents: Contents, name: str, n_rows: int) -> list[Any] | None:

@@ -19,13 +19,13 @@ class Limits(NamedTuple):
     archive_ratio : int
         Those bytes over the size of the file, once they pass 16 MiB.
     archive_members : int
-        Arrays in one ``.npz``, variables or columns in one ``.mat`` or Parquet file.
+        Arrays in one ``.npz``, variables in one ``.mat`` file.
     text_bytes : int
         Size of a CSV or JSON-lines file.
     rows : int
         Rows of a CSV, JSON-lines or Parquet file.
     columns : int
-        Columns of a CSV file.
+        Columns of a CSV or Parquet file.
     field_chars : int
         Characters of one CSV field. The standard library's own limit is the default, and binds too.
     line_bytes : int
