@@ -223,6 +223,36 @@ def test_groups_are_numbered_by_first_appearance() -> None:
     assert check_groups(None, 3).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ["a", "b", None, "b"],
+        ["a", "b", np.nan, "b"],
+        ["a", "b", "", "b"],
+        [1, 2, None, 2],
+        [1.0, 2.0, np.nan, 2.0],
+        np.array([1.0, 2.0, np.nan, 2.0]),
+        np.array(["a", "b", "", "b"]),
+        np.array(["a", "b", None, "b"], dtype=object),
+        np.ma.masked_array([1, 2, 3, 2], mask=[0, 0, 1, 0]),
+    ],
+)
+def test_a_row_without_a_group_is_named(groups: Any) -> None:
+    with pytest.raises(InvalidInput, match="groups: expected a label in every row, got none in row 2; fill"):
+        check_groups(groups, 4)
+
+
+def test_groups_of_several_kinds_are_refused() -> None:
+    """NumPy would take 1 and "1" for the same, or know no order."""
+    with pytest.raises(InvalidInput, match="got numbers and in row 1 a string; make"):
+        check_groups([1, "1", 2], 3)
+    with pytest.raises(InvalidInput, match="got strings and in row 2 a number"):
+        check_groups(np.array(["a", "b", 2], dtype=object), 3)
+    with pytest.raises(InvalidInput, match="no order"):
+        check_groups(np.array([{}, {}], dtype=object), 2)
+    assert check_groups([2, 1.0, np.int8(2)], 3).tolist() == [0, 1, 0]
+
+
 def test_numbers_and_choices() -> None:
     assert check_number(np.float32(0.5), "x", 0.0) == 0.5
     assert check_number(0, "x", 0.0) == 0.0

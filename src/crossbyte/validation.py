@@ -92,10 +92,17 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
     """Number the groups 0, 1, … in the order of their first row; None: every row its own group."""
     if groups is None:
         return np.arange(n_rows)
-    labels = np.asarray(groups)
+    labels = as_array(groups, "groups")
     if labels.ndim != 1 or len(labels) != n_rows:
         raise InvalidInput(f"groups: expected one label per row ({n_rows}), got shape {labels.shape}")
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    # As an array, a list of strings has text for None, NaN and numbers.
+    _check_labels(groups if labels.dtype.kind in "US" else labels)
+    try:
+        _, first, inverse = np.unique(np.asarray(labels), return_index=True, return_inverse=True)
+    except TypeError as error:
+        raise InvalidInput(
+            f"groups: expected strings or numbers, got what has no order ({error}); name groups by strings"
+        ) from error
     return np.argsort(np.argsort(first))[inverse]
 
 
@@ -134,6 +141,42 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
         return np.asanyarray(values)
     except ValueError as error:
         raise InvalidInput(f"{name}: expected rows of one length, got a ragged sequence ({error})") from error
+
+
+def _check_labels(labels: Any) -> None:
+    """Refuse a row without a group, and labels of several kinds: 1 and "1" may be one group or two."""
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iub" and not np.ma.isMaskedArray(labels):
+        return
+    kind = None
+    for row, label in enumerate(labels):
+        if _is_missing(label):
+            raise InvalidInput(
+                f"groups: expected a label in every row, got none in row {row}; fill it in, with a label "
+                "of its own if the row belongs to no other"
+            )
+        kind = kind or _label_kind(label)
+        if _label_kind(label) != kind:
+            raise InvalidInput(
+                f"groups: expected labels of one kind, got {kind}s and in row {row} a {_label_kind(label)}; "
+                "make all of them strings"
+            )
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or label is np.ma.masked or label in ("", b"") or bool(label != label)
+    except (TypeError, ValueError):
+        return True  # pandas' NA is neither equal to itself nor not
+
+
+def _label_kind(label: Any) -> str:
+    return (
+        "number"
+        if isinstance(label, Real | np.bool_)
+        else "string"
+        if isinstance(label, str)
+        else type(label).__name__
+    )
 
 
 def _as_array(values: Any, name: str) -> NDArray[Any]:
