@@ -100,9 +100,8 @@ class Request(NamedTuple):
                 found = zip(asked.places, rankings, strict=True)
                 rankings = [self._refined(details, place, ranking, payloads) for place, ranking in found]
             elif rankings and not asked.by_example:
-                rankings = self.judgement.of(
-                    rankings, self.model, details.snapshot, asked.kind, asked.target, asked.points
-                )
+                snapshot, rest = details.snapshot, (asked.kind, asked.target, asked.points, n_threads)
+                rankings = self.judgement.of(rankings, self.model, snapshot, *rest)
             if rankings:
                 hits |= dict(zip(asked.places, answers(details, rankings, payloads), strict=True))
         return [hits[place] for place in sorted(hits)]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.errors import NotCalibrated
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.model.quality.calibration import Calibration
+from crossbyte.model.quality.calibration import Calibration, level_targets
+from crossbyte.model.quality.cohort import Cohort
 from crossbyte.model.quality.reliability import posterior
 from crossbyte.search.ranking import Ranking
 from crossbyte.search.segment import CODINGS, SIDES
@@ -48,6 +48,7 @@ class Judgement(NamedTuple):
         kind: str,
         target: str,
         points: Float32,
+        n_threads: int,
     ) -> list[Ranking]:
         """Judge the rankings of queries of one kind at these points, each whole."""
         silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
@@ -56,7 +57,8 @@ class Judgement(NamedTuple):
             self._require_none(model, kind, target)
             return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
         n_items = len(snapshot)
-        ratios = _log_ratios(calibration, model, kind, target, points, rankings, n_items)
+        levels = _Levels(model._current().cohort, points, n_threads)
+        ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [
             self._judged(ranking, posterior(0.0 * own if says_nothing else own, prior), says_nothing)
@@ -97,12 +99,22 @@ def known_calibration(model: CMCQ, snapshot: Snapshot, kind: str, target: str) -
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 
+class _Levels(NamedTuple):
+    """What strangers reach of some queries."""
+
+    cohort: Cohort
+    points: Float32
+    n_threads: int
+
+    def of(self, targets: Iterable[str]) -> dict[str, Float64]:
+        return {each: self.cohort.levels(self.points, each, self.n_threads) for each in targets}
+
+
 def _log_ratios(
     calibration: Calibration,
-    model: CMCQ,
     kind: str,
     target: str,
-    points: Float32,
+    levels: _Levels,
     rankings: Sequence[Ranking],
     n_items: int,
 ) -> list[Float64]:
@@ -111,16 +123,10 @@ def _log_ratios(
     counts = [len(ranking.rows) for ranking in rankings]
     queries = np.repeat(np.arange(len(rankings)), counts)
     present = {place: CODINGS[place] for place in np.unique(whole.codings).tolist()}
-    levels = _levels(model, points, calibration.level_targets(target, present.values()))
+    reached = levels.of(level_targets(target, present.values()))
     ratios = np.empty(len(whole.rows))
     for place, coding in present.items():
         mine = whole.codings == place
-        own = {each: level[queries[mine]] for each, level in levels.items()}
-        key = (kind, target, coding)
-        ratios[mine] = calibration.log_ratios(key, whole.distances[mine], own, n_items)
+        own = {each: level[queries[mine]] for each, level in reached.items()}
+        ratios[mine] = calibration.log_ratios((kind, target, coding), whole.distances[mine], own, n_items)
     return np.split(ratios, np.cumsum(counts)[:-1])
-
-
-def _levels(model: CMCQ, points: Float32, targets: set[str]) -> Mapping[str, NDArray[np.float64]]:
-    cohort = model._current().cohort
-    return {target: cohort.levels(points, target) for target in sorted(targets)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from crossbyte.model.quality.likelihood import Likelihood
 from crossbyte.model.quality.offsets import Line
 from crossbyte.model.quality.sample import SIDES
 
-__all__ = ["Calibration", "Key"]
+__all__ = ["Calibration", "Key", "level_targets"]
 
 _FARTHEST = 100.0  # times the held-out number: beyond, the line is no longer followed
 
@@ -97,10 +97,6 @@ class Calibration:
         raw = np.asarray(distances) - self.offset(query, target, judge.coding, n_items)
         return judge.likelihood.log_ratios(raw, levels[_own_target(target, coding)])
 
-    def level_targets(self, target: str, codings: Any) -> set[str]:
-        """Targets whose levels are needed to judge hits of these codings."""
-        return {_own_target(target, coding) for coding in codings}
-
     def _judge(self, query: str, target: str, coding: str) -> _Judge | None:
         """The coding's own likelihood, or that of the nearest coding whose partners could be seen.
 
@@ -113,6 +109,11 @@ class Calibration:
             if found is not None:
                 return _Judge(found, like)
         return None
+
+
+def level_targets(target: str, codings: Iterable[str]) -> list[str]:
+    """Targets whose levels it takes to judge hits of these codings."""
+    return sorted({_own_target(target, coding) for coding in codings})
 
 
 def _own_target(target: str, coding: str) -> str:

@@ -54,12 +54,13 @@ class Cohort:
             }
         return cls(quantizers, packed, len(rows))
 
-    def levels(self, points: Float32, target: str) -> NDArray[np.float64]:
+    def levels(self, points: Float32, target: str, n_threads: int = 1) -> NDArray[np.float64]:
         """Mean distance (n,) of query points (n, D) to the nearest of the cohort."""
-        parts = [self._levels(points[rows], target) for rows in row_blocks(len(points), _QUERIES_AT_ONCE)]
-        return np.concatenate([np.empty(0), *parts])
+        blocks = row_blocks(len(points), _QUERIES_AT_ONCE)
+        parts = [self._levels(points[rows], target, n_threads) for rows in blocks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
-    def _levels(self, points: Float32, target: str) -> NDArray[np.float64]:
+    def _levels(self, points: Float32, target: str, n_threads: int) -> NDArray[np.float64]:
         sides = tuple(self.packed) if target == "document" else (target,)
         tables = {side: self.quantizers[side].table(points) for side in sides}
         scans = [
@@ -67,5 +68,5 @@ class Cohort:
             for side, table in tables.items()
         ]
         near = max(1, self.n_items // _NEAREST)
-        found = kernels.scan(scans, self.n_items, near)
+        found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
         return found.distances.reshape(len(points), near).mean(axis=1, dtype=np.float64)

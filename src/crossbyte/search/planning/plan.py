@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import MAX_BITS, check_parameters
+from crossbyte.model.report.report import CurvePoint
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.search.batch import Payloads, check_payloads
 from crossbyte.search.ids import check_ids
@@ -20,22 +21,11 @@ from crossbyte.search.planning.costs import Plan, Width
 from crossbyte.search.planning.sizing import Contents, Sizes
 from crossbyte.validation import check_choice, check_integer, check_number, check_pairs
 
-__all__ = ["CurvePoint", "Plan", "Width", "plan"]
+__all__ = ["Plan", "Width", "plan"]
 
 WIDTHS = (16, 32, 64, 128)
 _SIDES = {"both": ("image", "text"), "image": ("image",), "text": ("text",)}
 _PAIRS_AT_LEAST = 20
-
-
-class CurvePoint(Protocol):
-    """Measured quality at one code length, as a calibrated model's ``report_.curve`` has it."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Per item and side."""
-
-    def recall_at(self, n_items: int) -> float:
-        """Recall@10 to expect in an index of so many items."""
 
 
 class _Wish(NamedTuple):
@@ -131,7 +121,7 @@ def plan(
         place = Path(folder)
         widths = _widths(pilots, given, (images, texts), wish, contents, points, names, rows, place)
         report(Progress("plan", "sizes", 1, 4))
-        chosen = _choose(widths, wish, contents.items)
+        chosen = _choose(widths, wish, contents.items, points)
         fits, fitted = pilot.time_fits(pilots.set_params(n_bits=chosen.n_bits), images, texts, report)
         features = {"image": ("images", images), "text": ("texts", texts)}
         adding = pilot.time_adding(fitted, dict(features[side] for side in _SIDES[sides]), rows, place)
@@ -224,31 +214,59 @@ def _widths(
     return [width(n_bits) for n_bits in sorted({*WIDTHS, *points, *asked})]
 
 
-def _choose(widths: Sequence[Width], wish: _Wish, items: int) -> Width:
+def _choose(widths: Sequence[Width], wish: _Wish, items: int, points: Mapping[int, CurvePoint]) -> Width:
     """The fewest bits that reach the recall, or else the most that the budgets hold."""
     candidates = [width for width in widths if wish.n_bits in (None, width.n_bits)]
     if wish.min_recall is not None:
-        candidates = _good_enough(candidates, wish.min_recall, items)
+        candidates = _good_enough(candidates, wish.min_recall, items, points)
     possible = [width for width in candidates if wish.fits(width)]
     if not possible:
         raise NoPlan(_over_budget(candidates[0], wish))
     return possible[0] if wish.min_recall is not None else possible[-1]
 
 
-def _good_enough(widths: Sequence[Width], wanted: float, items: int) -> list[Width]:
+def _good_enough(
+    widths: Sequence[Width], wanted: float, items: int, points: Mapping[int, CurvePoint]
+) -> list[Width]:
     measured = [(width.recall, width) for width in widths if width.recall is not None]
     if not measured:
-        lengths = ", ".join(str(width.n_bits) for width in widths)
-        raise NoPlan(f"no recall was measured with {lengths} bits; leave n_bits out, or min_recall")
+        raise NoPlan(_unknown_recall(widths, items, points))
     enough = [width for recall, width in measured if recall >= wanted]
     if not enough:
         best, width = max(measured, key=lambda one: one[0])
         raise NoPlan(
             f"no code length reaches recall@10 {wanted:g} among {items:,} items; the nearest is "
             f"{width.n_bits} bits with {best:.3f}, which needs {_needs(width)}; ask for "
-            f"min_recall={best:.2f} or less, or try another mapping"
+            f"min_recall={_rounded_down(best):.2f} or less, or try another mapping"
         )
     return enough
+
+
+def _unknown_recall(widths: Sequence[Width], items: int, points: Mapping[int, CurvePoint]) -> str:
+    """Why nothing is known of the recall of these code lengths, and what would tell."""
+    here = [points[width.n_bits] for width in widths if width.n_bits in points]
+    if here:
+        sizes = [size for point in here for size, _ in point.by_size]
+        return (
+            f"the measured curve reaches from {min(sizes):,} to {max(sizes):,} items, so no recall is known "
+            f"among {items:,}; calibrate with more pairs, plan for at most {max(sizes):,} items, or leave "
+            "min_recall out"
+        )
+    if points:
+        lengths = ", ".join(str(n_bits) for n_bits in sorted(points))
+        return (
+            f"no recall was measured with {widths[0].n_bits} bits, only with {lengths}; leave n_bits out, or "
+            "min_recall, or calibrate with a curve that has these bits"
+        )
+    return (
+        "the quality report has no curve of recall by bytes; calibrate with a curve, or leave min_recall out"
+    )
+
+
+def _rounded_down(recall: float) -> float:
+    """Two figures that the recall reaches."""
+    near = round(recall, 2)
+    return near if near <= recall else near - 0.01
 
 
 def _over_budget(least: Width, wish: _Wish) -> str:
