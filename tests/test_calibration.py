@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 
 from crossbyte import CMCQ, FitInterrupted, InvalidInput, NotFitted
@@ -346,6 +347,15 @@ def test_progress_ends_with_the_curve() -> None:
     model.callback = steps.append
     model.calibrate(IMAGES[:100], TEXTS[:100], curve=(1, 2))
     assert steps[-1][:4] == ("calibrate", "2 bytes", 4, 4)
+
+
+def test_texts_too_wide_for_canonical_correlation_are_reduced_for_the_peers() -> None:
+    rng = np.random.default_rng(0)
+    texts = sparse.random(60, 9000, 0.01, format="csr", random_state=0, dtype=np.float32)
+    images = rng.normal(size=(60, 20))
+    model = CMCQ(n_bits=8, n_atoms=16, max_iter=1, random_state=0).fit(images, texts)
+    report = model.calibrate(images, texts, curve=()).report_
+    assert [system.name for system in report.systems][2:4] == ["cca_pq", "cca_rq"]
 
 
 def test_of_many_pairs_a_sample_draws_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:

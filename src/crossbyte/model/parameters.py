@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput
 from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.model.learned import Settings
@@ -15,12 +16,13 @@ from crossbyte.validation import check_choice, check_integer, check_number
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
 
-__all__ = ["MAPPINGS", "check_parameters", "generator"]
+__all__ = ["MAPPINGS", "canonical_settings", "check_parameters", "generator"]
 
 MAPPINGS = ("sparse", "cca", "contrastive", "auto")
 MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
 IMAGE_COMPONENTS = 256
+_FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
 DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
 SHRINKAGE = 1.0  # of the words, where generalisation to unseen items counts; the paper has none
 
@@ -61,6 +63,16 @@ def check_parameters(model: CMCQ) -> Settings:
         query_map=check_choice(model.query_map, "query_map", ("paper", "ridge")),
         max_iter=check_integer(model.max_iter, "max_iter", 1),
         tol=check_number(model.tol, "tol", 0.0),
+    )
+
+
+def canonical_settings(settings: Settings, text_width: int) -> Settings:
+    """The same with plain canonical correlation, prepared so that it can be fitted to any data."""
+    too_wide = text_width > MAX_GRAM_DIMS
+    return settings._replace(
+        mapping="cca",
+        image_components=max(settings.image_components or 0, IMAGE_COMPONENTS),
+        text_components=settings.text_components or (_FEWER_TEXT_COMPONENTS if too_wide else None),
     )
 
 

@@ -18,7 +18,7 @@ from crossbyte.blocks import Workers, sample_rows
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import DEFAULT_RIDGE, IMAGE_COMPONENTS
+from crossbyte.model.parameters import canonical_settings
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.quantization.codebooks import residual_codebooks
 from crossbyte.quantization.kmeans import kmeans, nearest
@@ -47,8 +47,7 @@ class Peers:
         cls, settings: Settings, train: tuple[Any, Any], held: tuple[Any, Any], rng: Any, workers: Workers
     ) -> Peers:
         """Learn the space from raw training pairs, with as many dimensions as the settings have."""
-        if settings.mapping == "sparse":
-            settings = settings._replace(image_components=IMAGE_COMPONENTS, ridge=DEFAULT_RIDGE)
+        settings = canonical_settings(settings, train[1].shape[1])
         preparations, rows = prepare(settings, *train, workers)
         space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
         chosen = sample_rows(rows[0].shape[0], rng)
