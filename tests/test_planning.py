@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -23,9 +24,10 @@ NEARLY = {"rel": 0.02, "abs": 4096}  # a page more or less
 class Point(NamedTuple):
     n_bytes: int
     recall: float
+    by_size: list = [(100, 0.0), (100_000, 0.0)]
 
     def recall_at(self, n_items):
-        return self.recall - n_items / 1e6
+        return self.recall - n_items / 1e6 if n_items <= self.by_size[-1][0] else None
 
 
 CURVE = [Point(2, 0.3), Point(4, 0.5), Point(8, 0.6), Point(16, 0.62)]
@@ -168,12 +170,31 @@ def test_impossible_wishes_name_the_nearest():
         planned(max_disk=1000)
     with pytest.raises(NoPlan, match=r"nearest is 64 bits.*max_memory by [\d,]+ bytes"):
         planned(n_bits=64, max_memory=widths[32].memory["total"])
-    with pytest.raises(NoPlan, match=r"nearest is 128 bits with 0\.619.*min_recall=0\.62"):
+    with pytest.raises(NoPlan, match=r"nearest is 128 bits with 0\.619.*min_recall=0\.61 or less"):
         planned(min_recall=0.9, curve=CURVE)
     with pytest.raises(NoPlan, match=r"recall@10 0\.55 fits.*nearest is 64 bits"):
         planned(min_recall=0.55, curve=CURVE, max_disk=widths[32].disk["total"])
-    with pytest.raises(NoPlan, match="no recall was measured with 24 bits"):
+    with pytest.raises(NoPlan, match="measured with 24 bits, only with 16, 32, 64, 128; leave n_bits out"):
         planned(n_bits=24, min_recall=0.1, curve=CURVE)
+    with pytest.raises(NoPlan, match="no curve of recall by bytes; calibrate with a curve, or leave min_rec"):
+        planned(min_recall=0.1, curve=[])
+
+
+def test_advice_can_be_followed():
+    """What is named as the nearest is reached, whichever way it would be rounded."""
+    for recall in (0.6194, 0.29):
+        curve = [Point(2, recall + N / 1e6)]
+        with pytest.raises(NoPlan) as caught:
+            planned(min_recall=0.99, curve=curve)
+        advised = float(re.search(r"min_recall=([\d.]+) or less", str(caught.value))[1])
+        assert recall - 0.01 < advised and planned(min_recall=advised, curve=curve).n_bits == 16
+
+
+def test_no_recall_is_promised_beyond_the_measured_sizes():
+    found = planned(items=100_001, curve=CURVE)
+    assert found.recall is None and {width.recall for width in found.widths} == {None} and "–" in str(found)
+    with pytest.raises(NoPlan, match="from 100 to 100,000 items.*among 100,001; calibrate with more pairs"):
+        planned(items=100_001, min_recall=0.1, curve=CURVE)
 
 
 @pytest.mark.parametrize("given", [None, model()])
