@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Progress", "ProgressCallback", "silent"]
+__all__ = ["Progress", "ProgressCallback", "Watch", "silent"]
 
 
 class Progress(NamedTuple):
@@ -35,3 +35,21 @@ ProgressCallback = Callable[[Progress], object]
 
 def silent(_: Progress) -> None:
     """Do nothing with it."""
+
+
+class Watch:
+    """Passes progress on, and remembers how far it was for the message of an interruption."""
+
+    def __init__(self, callback: ProgressCallback) -> None:
+        self.callback = callback
+        self.last: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one step; a callback itself."""
+        self.last = progress
+        self.callback(progress)
+
+    def __str__(self) -> str:
+        return (
+            "before its first step" if self.last is None else f"after {self.last.stage}: {self.last.detail}"
+        )

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.blocks import Workers
-from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotFitted
+from crossbyte.errors import FitInterrupted, InvalidInput, NotFitted
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model import auto, fitting, scoring
-from crossbyte.model.attributes import LearnedAttributes
-from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.parameters import MAX_BITS, check_parameters, generator
-from crossbyte.model.persistence import contents_of, learned_from
 from crossbyte.model.quality import measuring
-from crossbyte.model.quality.persistence import calibration_from, quality_document, report_from
+from crossbyte.model.saving import Saved
 from crossbyte.model.selection import Trial
-from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.progress import ProgressCallback, Watch, silent
 from crossbyte.validation import (
     check_codes,
     check_features,
@@ -38,10 +33,7 @@ from crossbyte.validation import (
 __all__ = ["CMCQ"]
 
 
-_NOT_IN_FILE = ("n_jobs", "callback")
-
-
-class CMCQ(LearnedAttributes, BaseEstimator):
+class CMCQ(Saved):
     """Collaborative quantization for cross-modal search.
 
     From pairs of image and text features (of any two encoders) it learns a common space and two additive
@@ -192,7 +184,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         settings = check_parameters(self)
         raw = check_pairs(images, texts)
         labels = check_groups(groups, raw[0].shape[0])
-        watch = _Watch(self.callback or silent)
+        watch = Watch(self.callback or silent)
         rng = generator(self.random_state)
         trials: list[Trial] = []
         try:
@@ -234,7 +226,7 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         """
         pairs = self._check_new_pairs(images, texts, groups)
         widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
-        watch, rng = _Watch(self.callback or silent), generator(self.random_state)
+        watch, rng = Watch(self.callback or silent), generator(self.random_state)
         try:
             with Workers(self.n_jobs) as workers:
                 found = measuring.measure(
@@ -361,54 +353,6 @@ class CMCQ(LearnedAttributes, BaseEstimator):
             raise InvalidInput("score requires y to be passed, but the target y is None: expected the texts")
         return self.partner_ranks(images, texts, groups).recall(10)
 
-    # Files
-
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the model to one safetensors file, all or nothing; returns its identity digest."""
-        return write_model_file(path, *self._contents())
-
-    def to_bytes(self) -> bytes:
-        """Give the bytes that :meth:`save` would write."""
-        return model_bytes(*self._contents())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model written by :meth:`save`; every byte is verified."""
-        contents = read_model_file(path)
-        return cls._from_contents(contents.arrays, contents.document, os.fspath(path))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, name: str = "model") -> Self:
-        """Read a model from the bytes of :meth:`to_bytes`."""
-        contents = parse_model_bytes(data, name)
-        return cls._from_contents(contents.arrays, contents.document, name)
-
-    def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays, document = contents_of(self._current())
-        params = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in self.get_params().items()
-            if name not in _NOT_IN_FILE
-        }
-        if not isinstance(params["random_state"], int):
-            params["random_state"] = None  # a generator has moved on since; its state would say nothing
-        selection = [list(trial) for trial in self._trials]
-        document |= {"parameters": params, "selection": selection}
-        return arrays, document | quality_document(self._calibration, self._report)
-
-    @classmethod
-    def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
-        learned = learned_from(arrays, document, name)
-        try:
-            model = cls(**document["parameters"])
-            trials = [Trial(*trial) for trial in document["selection"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
-        model._learned, model._trials = learned, trials
-        model._calibration, model._report = calibration_from(document, name), report_from(document, name)
-        model.n_features_in_ = learned.image_preparation.n_features
-        return model
-
     # What was learned
 
     def _current(self) -> Learned:
@@ -440,20 +384,3 @@ class CMCQ(LearnedAttributes, BaseEstimator):
         codes = check_codes(codes, self._n_codebooks)
         with Workers(self.n_jobs) as workers:
             return np.asarray(getattr(self._current(), f"{side}_quantizer").decode(codes, workers))
-
-
-class _Watch:
-    """Passes progress on, and remembers how far it was for the message of an interruption."""
-
-    def __init__(self, callback: ProgressCallback) -> None:
-        self.callback = callback
-        self.last: Progress | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        self.last = progress
-        self.callback(progress)
-
-    def __str__(self) -> str:
-        return (
-            "before its first step" if self.last is None else f"after {self.last.stage}: {self.last.detail}"
-        )
