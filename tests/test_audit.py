@@ -8,10 +8,11 @@ import pytest
 import scipy.sparse as sp
 
 from crossbyte import CMCQ
+from crossbyte.blocks import Workers
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.model.audit import duplicates
-from crossbyte.model.audit.audit import audit_pairs
+from crossbyte.model.audit import disagreement, duplicates
+from crossbyte.model.audit.audit import _audit, audit_pairs
 from crossbyte.model.audit.table import write_table
 
 N, WRONG = 800, 16
@@ -159,6 +160,50 @@ def test_empty_texts_say_nothing():
     assert audit.to_dict()["rows"][-1]["surprise"] is None
 
 
+def test_empty_halves_are_nobodys_strangers():
+    """They lie at the origin, nearer to everything than strangers are that point elsewhere."""
+    images, texts = planted()
+    empty = np.arange(0, N, 3)
+    texts[empty] = 0
+    audit = audit_pairs(model(), images, texts)
+    assert audit.empty.tolist() == empty.tolist()
+    assert not np.isin(audit.best_text, empty).any()
+    assert audit.n_strangers.sum() < 0.75 * N * N / 5 and np.isfinite(audit.typical_by_chance)
+
+
+def test_an_empty_text_changes_no_other_pair_much():
+    points = np.eye(6, 4, dtype=np.float32)[[0, 1, 2, 3, 0, 1]]
+    texts = points.copy()
+    texts[5] = 0
+    with Workers(1) as workers:
+        found = disagreement._compare(points, texts, np.arange(6), np.random.default_rng(0), workers)
+        alone = disagreement._compare(points[:5], texts[:5], np.arange(5), np.random.default_rng(0), workers)
+    assert found.n_strangers.tolist() == [4, 4, 4, 4, 4, 5] and 5 not in found.best_text[:5]
+    assert found.nearer_texts[:5].tolist() == alone.nearer_texts.tolist()
+    drawn = (np.arange(6) + np.random.default_rng(0).integers(1, 6, size=6)) % 6
+    assert 5 in drawn and (np.isnan(found.by_chance) == (drawn == 5)).all()
+
+
+def test_pairs_without_any_stranger_have_no_surprise():
+    points = np.eye(3, dtype=np.float32)
+    texts = np.where(np.arange(3)[:, None] == 0, points, 0).astype(np.float32)
+    with Workers(1) as workers:
+        found = disagreement._compare(points, texts, np.arange(3), np.random.default_rng(0), workers)
+    assert found.n_strangers.tolist() == [0, 1, 1] and np.isnan(found.usual[0])
+    shown = _audit(found, [], np.array([False, True, True]))
+    assert np.isnan(shown.surprise).all() and shown.to_dict()["rows"][0]["best_text"] is None
+
+
+def test_blocks_of_cosines_are_bounded(monkeypatch):
+    """Whatever the number of rows: each thread holds one block."""
+    sizes = []
+    whole = duplicates.row_blocks
+    monkeypatch.setattr(duplicates, "row_blocks", lambda n, *size: sizes.extend(size) or whole(n, *size))
+    images, texts = planted()
+    audit_pairs(model(), images, texts)
+    assert sizes and max(size for size in sizes if size <= duplicates._BUCKET_ROWS) <= 2048
+
+
 # What is shown and written
 
 
@@ -196,11 +241,17 @@ def test_formulas_are_escaped(tmp_path, text):
     assert cells[1:] == ["'" + text] * 2 and names[-1] == "payload." + text
 
 
+@pytest.mark.parametrize("ids", [np.array([532, 7]), np.array(["532", "7"]), np.array([532.0, 7])])
+def test_numpys_ids_are_written_plainly(tmp_path, ids):
+    write_table(tmp_path / "a.csv", [{"row": 0}], 2, ids, [{"x": np.int8(3)}, None], overwrite=False)
+    assert (tmp_path / "a.csv").read_text().splitlines() == ["row,id,payload.x", "0,532,3"]
+
+
 def test_a_file_is_replaced_only_when_asked(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("mine")
     entries = [{"row": 0, "surprise": None}]
-    with pytest.raises(InvalidInput, match="a file is there"):
+    with pytest.raises(InvalidInput, match="something is there already"):
         write_table(path, entries, 1, None, None, overwrite=False)
     assert path.read_text() == "mine"
     write_table(path, entries, 1, None, None, overwrite=True)

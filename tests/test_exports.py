@@ -229,7 +229,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
         taken = tmp_path / (name + companion)
         taken.write_text("mine")
         write: Any = export_faiss if name == "a.faiss" else export_vectors
-        with pytest.raises(InvalidInput, match="there is a file already"):
+        with pytest.raises(InvalidInput, match="something is there already"):
             write(index, tmp_path / name, target="image")
         assert taken.read_text() == "mine" and (taken.name == name or not (tmp_path / name).exists())
         write(index, tmp_path / name, target="image", overwrite=True)

@@ -1,4 +1,4 @@
-"""Reading a file once and replacing a file in one step: what the model file asks of the file system."""
+"""Reading a file once, replacing one in one step, free names: what model files ask of the file system."""
 
 from __future__ import annotations
 
@@ -11,10 +11,40 @@ from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
 
-__all__ = ["flush_folder", "read_regular_file", "replace_file"]
+__all__ = ["check_free", "flush_folder", "read_regular_file", "replace_file"]
 
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits for a writer for ever
+
+
+def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Refuse a name that nothing can be written to, before any long work.
+
+    Parameters
+    ----------
+    path : path-like
+    overwrite : bool
+        Whether a regular file may be there.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder is not there.
+    InvalidInput
+        The folder may not be written to, or something is there.
+    """
+    name = os.fspath(path)
+    folder = os.path.dirname(os.path.realpath(name))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to; make it first", name)
+    if not os.access(folder, os.W_OK):
+        raise InvalidInput(f"{name}: expected a folder that may be written to; change its permissions")
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise InvalidInput(f"{name}: expected a regular file or a free name, got a directory or device")
+    if os.path.lexists(name) and not overwrite:
+        raise InvalidInput(
+            f"{name}: expected a free name, but something is there already; choose another, or overwrite=True"
+        )
 
 
 def read_regular_file(path: str, max_bytes: int) -> bytes:

@@ -14,6 +14,8 @@ from crossbyte.cli.progress import shown
 
 __all__ = ["audit"]
 
+_FIGURES = ("surprise", "distance", "usual")
+
 
 def audit(
     model: Annotated[
@@ -57,9 +59,10 @@ def audit(
 
 
 def _named(entry: dict[str, Any], ids: list[Any] | None) -> dict[str, Any]:
-    return (
-        entry if ids is None else {"id": ids[entry["row"]], **entry, "best_text_id": ids[entry["best_text"]]}
-    )
+    if ids is None:
+        return entry
+    better = entry["best_text"]
+    return {"id": ids[entry["row"]], **entry, "best_text_id": None if better is None else ids[better]}
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -67,7 +70,6 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:
-    surprise = "" if entry["surprise"] is None else f"{entry['surprise']:.3f}"
-    figures = [surprise, f"{entry['distance']:.3f}", f"{entry['usual']:.3f}"]
+    figures = ["" if entry[name] is None else f"{entry[name]:.3f}" for name in _FIGURES]
     better = entry.get("best_text_id", entry["best_text"])
-    return [str(entry["row"]), str(entry.get("id", "")), *figures, str(better)]
+    return [str(entry["row"]), str(entry.get("id", "")), *figures, "" if better is None else str(better)]

@@ -41,14 +41,15 @@ class Audit:
     ----------
     surprise : (N,) float64
         ``distance - usual``: how much farther apart the two halves are than their nearest strangers. It can
-        be compared between rows; NaN for rows one of whose halves is empty, which say nothing.
+        be compared between rows; NaN for rows one of whose halves is empty, which say nothing, and where all
+        others are.
     order : (N,) int64
         Rows, the most surprising first, those without a surprise last.
     distance : (N,) float64
         Squared distance of the two halves in a space that has not seen the pair, from 0 to 4.
     usual : (N,) float64
         Mean of the distances of the image to its ten nearest strange texts, and of the text to its ten
-        nearest strange images.
+        nearest strange images; empty ones are left out.
     nearer_texts, nearer_images : (N,) int64
         How many of the strangers are nearer to the image than its text, and to the text than its image.
     n_strangers : (N,) int64
@@ -151,11 +152,11 @@ class Audit:
             "row": row,
             "surprise": None if np.isnan(surprise) else surprise,
             "distance": float(self.distance[row]),
-            "usual": float(self.usual[row]),
+            "usual": None if np.isnan(self.usual[row]) else float(self.usual[row]),
             "nearer_texts": int(self.nearer_texts[row]),
             "nearer_images": int(self.nearer_images[row]),
             "n_strangers": int(self.n_strangers[row]),
-            "best_text": int(self.best_text[row]),
+            "best_text": int(self.best_text[row]) if self.n_strangers[row] else None,
         }
 
     def _repeats(self) -> dict[int, dict[str, int]]:
@@ -277,9 +278,15 @@ def _audit(found: Disagreement, duplicates: list[Duplicate], empty: NDArray[np.b
         found.nearer_images,
         found.n_strangers,
         found.best_text,
-        float(np.nanmedian(found.by_chance)),
+        _median(found.by_chance),
         duplicates,
     )
+
+
+def _median(values: Float64) -> float:
+    """Median of those that are there; infinity without any, which nothing is above."""
+    there = values[np.isfinite(values)]
+    return float(np.median(there)) if len(there) else float("inf")
 
 
 def _listed(values: Any) -> str:

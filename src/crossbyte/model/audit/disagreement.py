@@ -6,7 +6,8 @@ whatever the model's mapping is: it finds partners of unseen items better than t
 wrong pairs better than its contrastive refinement, which learns the wrong ones by heart (docs/planning.md).
 
 An image that is near to every text, or a text that is near to every image, would look right with any partner;
-so a distance is compared with that of the pair's own nearest strangers, in both directions.
+so a distance is compared with that of the pair's own nearest strangers, in both directions. Empty halves,
+which stay at the origin, are no strangers: they would be nearer to everything than most of the others.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _NEAREST = 10
 _CELL_ROWS = 4096  # strangers of a pair: as many in a million pairs as in ten thousand
 _CELL_GROUPS = 4
 _QUERIES_AT_ONCE = 256
+_FULL = 0.5  # squared length of a point: one, or none if there was nothing to place
 
 
 class Disagreement(NamedTuple):
@@ -45,15 +47,16 @@ class Disagreement(NamedTuple):
     distance : (N,) float64
         Between the pair's own halves.
     usual : (N,) float64
-        Mean distance to the nearest strangers, of the image's and of the text's together.
+        Mean distance to the nearest strangers, of the image's and of the text's together; NaN without any.
     nearer_texts, nearer_images : (N,) int64
         How many strangers' texts are nearer to the image than its own text, and the other way round.
     best_text : (N,) int64
-        Row of the stranger whose text is the nearest to the image.
+        Row of the stranger whose text is the nearest to the image; any row where there are no strangers.
     n_strangers : (N,) int64
-        How many strangers the pair was compared with.
+        How many strangers' texts the image was compared with.
     by_chance : (N,) float64
-        Surprise of the image with a text drawn at random; NaN where the draw gave no stranger.
+        Surprise of the image with a text drawn at random; NaN where the draw gave no stranger, or one of the
+        two is empty.
     """
 
     distance: Float64
@@ -153,7 +156,8 @@ def _compare(
     by_text = _beside_strangers(texts, images, groups, own, workers)
     drawn = (np.arange(len(own)) + rng.integers(1, len(own), size=len(own))) % len(own)
     by_chance = _between(images, texts[drawn]) - (by_image.usual + by_text.usual[drawn]) / 2
-    by_chance[groups == groups[drawn]] = np.nan
+    full = (_squares(images) > _FULL) & (_squares(texts) > _FULL)[drawn]
+    by_chance[(groups == groups[drawn]) | ~full] = np.nan
     usual = (by_image.usual + by_text.usual) / 2
     return Disagreement(
         own, usual, by_image.nearer, by_text.nearer, by_image.best, by_image.n_strangers, by_chance
@@ -166,16 +170,21 @@ def _between(left: Float32, right: Float32) -> Float64:
     return np.einsum("nd,nd->n", gaps, gaps)
 
 
+def _squares(points: Float32) -> Float64:
+    squares: Float64 = np.einsum("nd,nd->n", points, points, dtype=np.float64)
+    return squares
+
+
 def _beside_strangers(
     queries: Float32, items: Float32, groups: Numbers, own: Float64, workers: Workers
 ) -> _Beside:
     """Look at all items from each query; item i is query i's own, and those of its group are no strangers."""
-    squares = np.einsum("nd,nd->n", items, items, dtype=np.float64)
+    squares = _squares(items)
 
     def look(rows: slice) -> _Beside:
         some = queries[rows]
         distances = squares - 2 * (some @ items.T) + np.einsum("nd,nd->n", some, some)[:, None]
-        strangers = groups[rows, None] != groups
+        strangers = (groups[rows, None] != groups) & (squares > _FULL)
         distances[~strangers] = np.inf
         nearer = (distances < own[rows, None]).sum(axis=1)
         counts = strangers.sum(axis=1)
@@ -186,7 +195,8 @@ def _beside_strangers(
 
 
 def _mean_of_nearest(distances: Float64, counts: NDArray[np.int64]) -> Float64:
-    """Mean of each row's smallest distances; of fewer where there are fewer strangers."""
+    """Mean of each row's smallest distances; of fewer where there are fewer strangers, NaN without any."""
     depth = min(_NEAREST, distances.shape[1])
     nearest = np.partition(distances, depth - 1, axis=1)[:, :depth]
-    return np.where(np.isfinite(nearest), nearest, 0.0).sum(axis=1) / np.minimum(counts, depth)
+    sums = np.where(np.isfinite(nearest), nearest, 0.0).sum(axis=1)
+    return np.where(counts > 0, sums / np.clip(counts, 1, depth), np.nan)

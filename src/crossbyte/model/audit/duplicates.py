@@ -32,6 +32,7 @@ Link = tuple[int, int]
 _MOST = 5  # near rows listed of one row
 _ALL_AGAINST_ALL = 50_000
 _BUCKET_ROWS = 8192
+_BLOCK_ROWS = 2048  # compared with as many at a time, by every thread: 16 MB of cosines
 _TRIES = 4
 _BLOCK_VALUES = 2**22  # of rows written out at a time
 
@@ -99,7 +100,7 @@ def _near_links(
 ) -> set[Link]:
     """Links of the chosen rows with later ones whose cosine is at least ``near``."""
     links: set[Link] = set()
-    size = max(1, min(_BUCKET_ROWS, _BLOCK_VALUES // rows.shape[1]))
+    size = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // rows.shape[1]))
     for bucket in _buckets(rows, chosen, rng):
         blocks = row_blocks(len(bucket), size)
         search = _search_in(rows, bucket, groups, near, blocks)

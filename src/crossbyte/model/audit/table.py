@@ -9,8 +9,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from crossbyte.errors import InvalidInput
-from crossbyte.model.storage import replace_file
+from crossbyte.model.storage import check_free, replace_file
 
 __all__ = ["write_table"]
 
@@ -31,8 +33,7 @@ def write_table(
 ) -> None:
     """Write entries, all with the same keys and a ``row``, with ids and payload fields of their rows."""
     name = os.fspath(path)
-    if not overwrite and os.path.lexists(name):
-        raise InvalidInput(f"{name}: expected a free name, but a file is there; choose another or overwrite")
+    check_free(name, overwrite=overwrite)
     if ids is not None:
         entries = [_with_ids(entry, _one_per_row(ids, n_rows, "ids")) for entry in entries]
     columns = list(entries[0])
@@ -80,6 +81,8 @@ def _csv_bytes(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> bytes:
 
 def _cell(value: Any) -> Any:
     """A cell that is shown and never run: numbers as they are, text with formulas escaped."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None:
         return ""
     if isinstance(value, float):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from crossbyte.errors import InvalidInput
-from crossbyte.model.storage import flush_folder
+from crossbyte.model.storage import check_free, flush_folder
 
 __all__ = ["Path", "staged"]
 
@@ -38,7 +36,7 @@ def staged(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]]:
         The system refused, for example FileNotFoundError for a folder that is not there.
     """
     targets = [os.path.realpath(os.fspath(path)) for path in paths]  # so that a link stays a link
-    _check_free(targets, overwrite)
+    _check_all_free(targets, overwrite)
     names = [
         os.path.join(os.path.dirname(path), f".crossbyte-{secrets.token_hex(8)}.tmp") for path in targets
     ]
@@ -46,7 +44,7 @@ def staged(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]]:
         yield names
         for name in names:
             _flush(name)
-        _check_free(targets, overwrite)
+        _check_all_free(targets, overwrite)
         _put_in_place(names, targets)
     finally:
         for name in names:
@@ -54,14 +52,9 @@ def staged(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]]:
                 os.unlink(name)
 
 
-def _check_free(targets: Sequence[str], overwrite: bool) -> None:
+def _check_all_free(targets: Sequence[str], overwrite: bool) -> None:
     for path in targets:
-        if not os.path.isdir(os.path.dirname(path)):
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", path)
-        if os.path.lexists(path) and not os.path.isfile(path):
-            raise InvalidInput(f"{path}: expected a regular file or a free name, got a directory or device")
-        if os.path.lexists(path) and not overwrite:
-            raise InvalidInput(f"{path}: there is a file already; choose another name, or overwrite=True")
+        check_free(path, overwrite=overwrite)
 
 
 def _put_in_place(names: Sequence[str], targets: Sequence[str]) -> None:
