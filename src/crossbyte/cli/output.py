@@ -9,7 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Table", "clean", "counted", "emit", "readable_bytes", "readable_seconds"]
+from crossbyte.model.report.phrases import plural
+from crossbyte.search.planning.costs import readable_bytes, readable_seconds
+
+__all__ = ["Table", "clean", "emit", "plural", "readable_bytes", "readable_seconds"]
 
 
 class Table(NamedTuple):
@@ -47,31 +50,6 @@ def _visible(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":  # a wide or narrow space
         return letter
     return letter.encode("unicode_escape").decode("ascii")
-
-
-def counted(number: int, name: str) -> str:
-    """Give a number with its noun: ``1 document``, ``2,000 documents``."""
-    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
-
-
-def readable_bytes(n_bytes: float) -> str:
-    """Give a size with three figures: ``1.23 MB`` (powers of 1000)."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 999.5:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} TB"
-
-
-def readable_seconds(seconds: float) -> str:
-    """Give a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    hours, minutes_rest = divmod(minutes, 60)
-    return f"{hours} h {minutes_rest:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def _plain(value: Any) -> Any:

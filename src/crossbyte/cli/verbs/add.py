@@ -12,7 +12,7 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, read_documents
-from crossbyte.cli.output import counted, emit, readable_seconds
+from crossbyte.cli.output import emit, plural, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.errors import InvalidInput
 from crossbyte.progress import Progress, ProgressCallback
@@ -147,6 +147,6 @@ def _text(document: dict[str, Any]) -> list[str]:
     rate = document["added"] / max(document["seconds"], 1e-9)
     took = readable_seconds(document["seconds"])
     skipped = f", {document['skipped']:,} were there already" if document["skipped"] else ""
-    added = counted(document["added"], "document")
+    added = plural(document["added"], "document")
     said = f"{document['index']}: {added} added in {took} ({rate:,.0f} per second)"
     return [f"{said}{skipped}; it has {document['documents']:,} now"]

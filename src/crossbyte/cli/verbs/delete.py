@@ -9,7 +9,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.inputs import read_lines, resolve_ids
-from crossbyte.cli.output import counted, emit
+from crossbyte.cli.output import emit, plural
 from crossbyte.errors import InvalidInput
 
 __all__ = ["delete"]
@@ -43,4 +43,4 @@ def delete(
         n_deleted = index.delete(resolve_ids(index, names), missing_ok=missing_ok)
         left = len(index)
     document = {"index": path, "deleted": n_deleted, "documents": left}
-    emit(document, [f"{path}: {counted(n_deleted, 'document')} deleted; {left:,} left"], as_json=as_json)
+    emit(document, [f"{path}: {plural(n_deleted, 'document')} deleted; {left:,} left"], as_json=as_json)

@@ -10,7 +10,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free
-from crossbyte.cli.output import counted, emit, readable_bytes
+from crossbyte.cli.output import emit, plural, readable_bytes
 from crossbyte.errors import InvalidInput
 
 __all__ = ["export"]
@@ -76,7 +76,7 @@ def export(
             count = export_vectors(index, destination, target=side.value, overwrite=overwrite, **vectors)
     size = destination.stat().st_size
     document = {"index": path, "export": destination, "to": form, "side": side, "items": count, "bytes": size}
-    text = f"{destination}: {counted(count, side.value)} of {path} for {form.value}, {readable_bytes(size)}"
+    text = f"{destination}: {plural(count, side.value)} of {path} for {form.value}, {readable_bytes(size)}"
     emit(document, [text], as_json=as_json)
 
 

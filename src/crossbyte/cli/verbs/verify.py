@@ -9,7 +9,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.inputs import is_index
-from crossbyte.cli.output import counted, emit
+from crossbyte.cli.output import emit, plural
 
 __all__ = ["verify"]
 
@@ -36,4 +36,4 @@ def verify(
         index.verify()
         n_documents = len(index)
     document = {"file": path, "kind": "index", "whole": True, "documents": n_documents}
-    emit(document, [f"{path}: whole; {counted(n_documents, 'document')}"], as_json=as_json)
+    emit(document, [f"{path}: whole; {plural(n_documents, 'document')}"], as_json=as_json)

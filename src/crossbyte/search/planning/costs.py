@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Plan", "Width"]
+__all__ = ["Plan", "Width", "readable_bytes", "readable_seconds"]
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class Plan:
         lines = [
             f"{self.items:,} documents ({'images and texts' if self.sides == 'both' else self.sides + 's'}) "
             f"of {self.n_bits} bits a side, from a model of {self.train:,} pairs:",
-            f"  on disk    {_bytes(self.disk['total'])}  ({_parts(self.disk)})",
-            f"  in memory  {_bytes(self.memory['total'])}  ({_parts(self.memory)})",
-            f"  to fit     about {_time(self.fit_seconds)}",
-            f"  to add     about {_time(self.add_seconds)}",
+            f"  on disk    {readable_bytes(self.disk['total'])}  ({_parts(self.disk)})",
+            f"  in memory  {readable_bytes(self.memory['total'])}  ({_parts(self.memory)})",
+            f"  to fit     about {readable_seconds(self.fit_seconds)}",
+            f"  to add     about {readable_seconds(self.add_seconds)}",
         ]
         if self.recall is not None:
             lines.append(f"  recall@10  about {self.recall:.2f}")
@@ -96,28 +96,33 @@ class Plan:
         lines = [f"  {'bits':>6}  {'on disk':>10}  {'in memory':>10}  {'recall@10':>9}"]
         for width in self.widths:
             recall = "–" if width.recall is None else f"{width.recall:.2f}"
-            sizes = f"{_bytes(width.disk['total']):>10}  {_bytes(width.memory['total']):>10}"
+            sizes = f"{readable_bytes(width.disk['total']):>10}  {readable_bytes(width.memory['total']):>10}"
             mark = "*" if width.n_bits == self.n_bits else " "
             lines.append(f"{mark} {width.n_bits:>6}  {sizes}  {recall:>9}")
         return lines
 
 
 def _parts(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{name} {_bytes(size)}" for name, size in sizes.items() if size and name != "total")
+    return ", ".join(
+        f"{name} {readable_bytes(size)}" for name, size in sizes.items() if size and name != "total"
+    )
 
 
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB" if size < 1000 else f"{size:,.0f} GB"
+def readable_bytes(n_bytes: float) -> str:
+    """Give a size with three figures: ``1.23 MB`` (powers of 1000)."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 999.5:
+            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
 
 
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return "a second"
-    for limit, unit, name in ((100, 1, "seconds"), (6000, 60, "minutes")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 3600:.1f} hours"
+def readable_seconds(seconds: float) -> str:
+    """Give a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    hours, minutes_rest = divmod(minutes, 60)
+    return f"{hours} h {minutes_rest:02d} min" if hours else f"{minutes} min {rest:02d} s"
