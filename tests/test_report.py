@@ -212,6 +212,13 @@ def test_probabilities_are_judged(error: float, auroc: float, raw: float, words:
     assert "the surest hits are given only 10 %" in text
 
 
+def test_probabilities_that_tell_nothing_apart_are_not_praised() -> None:
+    one = Reliability("text", "image", [(0.01, 0.0, 50), (0.03, 0.04, 50)], 0.01, 0.5, 0.5)
+    text = said(replace(sample_report(), reliability=(one,)))
+    assert "probabilities are small throughout and tell little; the surest hits are given only 3 %" in text
+    assert "at their word" not in text
+
+
 def test_shares_that_would_round_away_are_kept() -> None:
     text = said(
         replace(with_recall(0.004, 0.997), systems=(system("crossbyte", 1, 0.004, 0.9971), chance(10**6)))

@@ -26,6 +26,7 @@ _WORTH = 0.03  # three of 100: worth more bytes
 _TRUE, _ROUGH = 0.05, 0.1  # calibration error
 _HINT, _CLEAR = 0.6, 0.8  # AUROC
 _SURE = 0.5  # below, a hit is more likely a stranger than the partner
+_TELLING = 0.1  # below this even for the surest hits, any small constant would be as true
 
 
 class Section(NamedTuple):
@@ -68,7 +69,7 @@ def sections(report: Report) -> list[Section]:
     if report.curve:
         advice, larger = [_advice(report)], [_larger(report)]
         parts.insert(2, Section("bytes", "Quality against bytes", advice, curve_tables(report)))
-        parts.insert(3, Section("sizes", "In larger indexes", larger, [size_table(report)]))
+        parts.insert(3, Section("sizes", "In smaller and larger indexes", larger, [size_table(report)]))
     return parts
 
 
@@ -143,6 +144,11 @@ def _probability_words(each: Reliability) -> str:
 def _truth(each: Reliability) -> str:
     highest = max(stated for stated, _, _ in each.bins)
     surest = f"the surest hits are given {'only ' if highest < _SURE else ''}{of_100(highest)}\u00a0%"
+    if highest < _TELLING:
+        far = percent(each.error)
+        return (
+            f"probabilities are small throughout and tell little; {surest}, {far} points from what came true."
+        )
     if each.error < _TRUE:
         judged = "can be taken at their word"
     else:
