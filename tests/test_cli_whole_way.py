@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from crossbyte import CMCQ, Index
 from crossbyte.cli import app
+from crossbyte.data.files.limits import Limits
 from crossbyte.data.synthetic import make_pairs
 
 N_TRAIN, N_QUERY, N_WORDS = 300, 40, 60
@@ -249,10 +251,23 @@ def test_ids_come_from_stdin_and_bad_text_is_refused(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, latin = copy_of("photos.cb", tmp_path), tmp_path / "latin.txt"
-    monkeypatch.setattr(sys, "stdin", io.StringIO("query-1\nquery-2\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"query-1\nquery-2\n")))
     assert "2 documents deleted; 38 left" in shell("delete", index, "--ids-file", "-")
     latin.write_bytes("café".encode("latin-1"))
-    assert "expected text in UTF-8" in shell.refused("delete", index, "--ids-file", str(latin))
+    assert "line 1: expected UTF-8" in shell.refused("delete", index, "--ids-file", str(latin))
+
+
+def test_lists_of_ids_are_read_within_limits(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "__new__", partial(Limits.__new__, text_bytes=10))
+    names = tmp_path / "ids.txt"
+    names.write_text("query-1\nquery-2\n", encoding="utf-8")
+    asked = ("delete", copy_of("photos.cb", tmp_path), "--ids-file")
+    assert "at most 10 bytes of text, got 16" in shell.refused(*asked, str(names))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(names.read_bytes())))
+    assert "-: expected at most 10 bytes of text, got 11" in shell.refused(*asked, "-")
+    assert "got a directory" in shell.refused(*asked, str(tmp_path))
 
 
 def test_add_upserts_skips_and_takes_one_side(shell: Shell, tmp_path: Path) -> None:
@@ -321,13 +336,39 @@ def test_audit_lists_and_writes_csv(shell: Shell, tmp_path: Path) -> None:
     assert "something is there" in shell.refused(*asked)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--curve", "2,999"), "--curve: expected an integer from 1 to 64, got 999"),
+        (("--min-recall", "7"), "--min-recall: expected a number in [0, 1], got 7"),
+        (("--groups", "few"), "at least 20 groups, got 15"),
+        (("--groups", "some"), "--groups: expected a label in every row, got none in row 3"),
+        (("--groups", "text"), "--groups: expected a label in every row, got none in row 3"),
+        (("--ids", "few", "--index", "new.cb"), "twice"),
+        (("--groups", "half", "--index", "new.cb"), "--groups: an index takes fewer kinds"),
+    ],
+)
+def test_fit_judges_everything_before_the_fit(
+    options: tuple[str, ...], message: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CMCQ, "fit", None)  # must not be called
+    rows = [
+        f"{row % 15},{'' if row == 3 else row},{'' if row == 3 else f't{row}'},{row / 2}"
+        for row in range(N_TRAIN)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["few,some,text,half", *rows]), encoding="utf-8")
+    given = ("--payloads", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "a.cbm"), "--mapping", "cca")
+    assert message in shell.refused("fit", "photos.npz", *given, *options)
+    assert not (tmp_path / "a.cbm").exists()
+
+
 def test_a_seed_gives_the_same_file_and_quality_can_be_asked_for(shell: Shell, tmp_path: Path) -> None:
     again = str(tmp_path / "again.cbm")
     shell("fit", "photos.npz", "-o", again, "--min-recall", "0", *QUICK)
     assert Path(again).read_bytes() == Path("model.cbm").read_bytes()
     assert "something is there" in shell.refused("fit", "photos.npz", "-o", again, *QUICK)
-    said = shell.json("fit", "photos.npz", "-o", again, "--overwrite", "--min-recall", "1.1", *QUICK, code=3)
-    assert said["model"] == again and "not 1.1 as asked" in shell.err
+    said = shell.json("fit", "photos.npz", "-o", again, "--overwrite", "--min-recall", "1", *QUICK, code=3)
+    assert said["model"] == again and "not 1 as asked" in shell.err
 
 
 def test_a_model_that_was_not_measured_says_so(shell: Shell, tmp_path: Path) -> None:
@@ -411,6 +452,18 @@ def interrupt(folder: Path, after: int, arguments: Sequence[str]) -> tuple[int, 
         said = lines.read()
     assert "Traceback" not in said
     return process.wait(timeout=120), "\n".join(said.splitlines()[-2:])
+
+
+def test_ctrl_c_in_calibrate_says_that_the_fit_is_lost(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crossbyte.model.quality.measuring.measure", stopped)
+    said = shell.refused("fit", "photos.npz", "-o", str(tmp_path / "a.cbm"), *QUICK, code=130)
+    assert "calibrate was interrupted" in said and "nothing was saved, not even the fitted model" in said
+    assert "no file was written" in said and list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_in_fit_leaves_nothing(folder: Path, tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ _SPELLINGS = (
     (re.compile(r"^random_state:"), "--seed:"),
     (re.compile(r"^n_jobs:"), "--jobs:"),
     (re.compile(r"^k:"), "-k:"),
+    (re.compile(r"^curve:"), "--curve:"),
+    (re.compile(r"^groups:"), "--groups:"),
     (re.compile(r"\bkey="), "FILE:KEY"),
     (re.compile(r"\bsplit="), "--split"),
     (re.compile(r"\blike=|^like\b"), "--like"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +15,8 @@ from crossbyte.cli.values import parse_file, parse_rows
 from crossbyte.errors import ForeignModelFile, InvalidInput
 
 if TYPE_CHECKING:
+    from crossbyte.data.files.limits import Limits
+    from crossbyte.data.files.opening import Opened
     from crossbyte.data.files.reading import Dataset
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.ids import Id
@@ -121,15 +126,25 @@ def _column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> li
 
 def read_lines(path: Path) -> list[str]:
     """Read a text file with one id or word per line; ``-`` is stdin. Empty lines are left out."""
-    import sys
+    from crossbyte.data.files import lines, opening
+    from crossbyte.data.files.limits import Limits
 
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{path}: expected text in UTF-8, got other bytes ({error}); convert it"
-        ) from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    limits = Limits()
+    with opening.naming(path), _opened(path, limits) as opened:
+        return [line.strip() for line in lines.read_lines(opened, limits) if line.strip()]
+
+
+@contextmanager
+def _opened(path: Path, limits: Limits) -> Iterator[Opened]:
+    """Open a file, or what comes on stdin, of which no more is taken than is allowed, and one byte."""
+    from crossbyte.data.files.opening import Opened, open_regular
+
+    if str(path) != "-":
+        with open_regular(path) as opened:
+            yield opened
+        return
+    data = sys.stdin.buffer.read(limits.text_bytes + 1)
+    yield Opened(BufferedReader(BytesIO(data)), len(data))
 
 
 def read_vocabulary(path: Path | None) -> list[str] | None:
@@ -228,20 +243,9 @@ def model_of(path: Path) -> CMCQ:
 
 
 def check_free(*paths: Path | None, overwrite: bool = False) -> None:
-    """Refuse names that are taken, or in no folder, before any long work."""
+    """Refuse names that are taken, or in no folder, before any long work; None is no name."""
+    from crossbyte.model import storage
+
     for path in paths:
         if path is not None:
-            _check_free(path, overwrite)
-
-
-def _check_free(path: Path, overwrite: bool) -> None:
-    if not path.parent.is_dir():
-        raise InvalidInput(f"{path}: expected a file in a folder that exists; make the folder first")
-    if not os.access(path.parent, os.W_OK):
-        raise InvalidInput(f"{path}: expected a folder that may be written to; change its permissions")
-    if path.exists() and not path.is_file():
-        raise InvalidInput(f"{path}: expected the name of a file, but it is none; give another")
-    if os.path.lexists(path) and not overwrite:
-        raise InvalidInput(
-            f"{path}: expected a free name, but something is there; give another, or --overwrite"
-        )
+            storage.check_free(path, overwrite=overwrite)

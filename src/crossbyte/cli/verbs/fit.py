@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ from crossbyte.cli.inputs import Given, check_free, read_pairs
 from crossbyte.cli.output import emit, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.cli.values import parse_bytes, parse_parameters
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import FitInterrupted, InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
@@ -87,6 +89,7 @@ def fit(
     widths = parse_bytes(curve) if calibrate else None
     parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
     pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
+    _judge(pairs, widths, min_recall, with_index=index is not None)
     began = time.perf_counter()
     with shown("fit", quiet=quiet) as callback:
         model = _fitted(pairs, parameters | {"callback": callback}, widths)
@@ -115,13 +118,67 @@ def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int 
     return given | {"n_bits": bits, "mapping": mapping, "random_state": seed, "n_jobs": jobs}
 
 
+def _judge(pairs: Dataset, curve: list[int] | None, min_recall: float | None, *, with_index: bool) -> None:
+    """Refuse before the fit what would only be refused after it."""
+    from crossbyte.model.parameters import MAX_BITS
+    from crossbyte.validation import check_groups, check_integer, check_number
+
+    if min_recall is not None:
+        check_number(min_recall, "min_recall", 0.0, 1.0)
+    groups = check_groups(pairs.groups, len(pairs))
+    for width in curve or []:
+        check_integer(width, "curve", 1, MAX_BITS // 8)
+    if curve is not None:
+        _check_enough(int(groups.max(initial=-1)) + 1)
+    if with_index:
+        _judge_documents(pairs)
+
+
+def _check_enough(n_groups: int) -> None:
+    from crossbyte.model.selection import MIN_GROUPS
+
+    if n_groups < MIN_GROUPS:
+        raise InvalidInput(
+            f"measuring holds out a tenth of the groups: expected at least {MIN_GROUPS} groups, got "
+            f"{n_groups}; give more pairs, or --no-calibrate"
+        )
+
+
+def _judge_documents(pairs: Dataset) -> None:
+    from crossbyte.search.batch import check_payloads
+    from crossbyte.search.ids import check_id, check_ids
+
+    if pairs.ids is not None:
+        check_ids(pairs.ids)
+    try:
+        for label in pairs.groups or []:
+            check_id(label)
+    except InvalidInput as error:
+        raise InvalidInput(f"groups: an index takes fewer kinds than a fit ({error}); use strings") from error
+    if pairs.payloads is not None:
+        check_payloads(pairs.payloads, len(pairs))
+
+
 def _fitted(pairs: Dataset, parameters: dict[str, Any], curve: list[int] | None) -> CMCQ:
     from crossbyte.model.cmcq import CMCQ
 
     model = CMCQ(**parameters).fit(pairs.images, pairs.texts, groups=pairs.groups)
     if curve is not None:
-        model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=curve)
+        with _saying_what_is_lost():
+            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=curve)
     return model
+
+
+@contextmanager
+def _saying_what_is_lost() -> Iterator[None]:
+    """Own up that a fitted model goes when measuring it is broken off: nothing half done is saved."""
+    lost = "nothing was saved, not even the fitted model"
+    try:
+        yield
+    except FitInterrupted as error:
+        raise FitInterrupted(f"{str(error).partition(';')[0]}; {lost}") from None
+    except MemoryError as error:
+        raise MemoryError(f"measuring the quality did not fit into memory; {lost}") from error
 
 
 def _make_index(path: Path, model: CMCQ, pairs: Dataset, jobs: int | None) -> None:
