@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers, row_blocks
-from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import IMAGE_COMPONENTS
+from crossbyte.model.parameters import canonical_settings
 from crossbyte.progress import Progress, ProgressCallback
 
 __all__ = ["Disagreement", "audit_settings", "measure"]
@@ -31,7 +30,6 @@ __all__ = ["Disagreement", "audit_settings", "measure"]
 Numbers = NDArray[np.intp]
 
 _DIMS = 128  # with 64 or 256, as many wrong captions are found within 0.01
-_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
 _NEAREST = 10
 _CELL_ROWS = 4096  # strangers of a pair: as many in a million pairs as in ten thousand
 _CELL_GROUPS = 4
@@ -79,13 +77,8 @@ class _Beside(NamedTuple):
 
 def audit_settings(settings: Settings, text_width: int) -> Settings:
     """Settings of the spaces that judge pairs, from those of the model."""
-    too_wide = text_width > MAX_GRAM_DIMS
-    return settings._replace(
-        mapping="cca",
-        n_components=max(settings.n_components, _DIMS),
-        image_components=max(settings.image_components or 0, IMAGE_COMPONENTS),
-        text_components=settings.text_components or (_TEXT_COMPONENTS if too_wide else None),
-    )
+    wide = settings._replace(n_components=max(settings.n_components, _DIMS))
+    return canonical_settings(wide, text_width)
 
 
 def measure(
