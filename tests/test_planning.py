@@ -14,7 +14,7 @@ from crossbyte.blocks import SAMPLE_ROWS
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated
 from crossbyte.search.planning import pilot
-from crossbyte.search.planning.pilot import AddTimes, FitTimes, _Spent, _Timed
+from crossbyte.search.planning.pilot import AddTimes, FitTimes, WholeFit, _Spent, _Timed
 from crossbyte.search.planning.plan import plan
 
 N = 600
@@ -262,6 +262,37 @@ def times(mapping="cca", n_jobs=1, **seconds):
     return FitTimes(small, large, mapping, n_jobs)
 
 
+time_fits = pilot.time_fits  # the real one; see no_clock
+
+
+def fitted_sizes(monkeypatch, n, train, **params):
+    """What is timed, and how many rows every fit on the way had."""
+    sizes, fit = [], CMCQ.fit
+    monkeypatch.setattr(CMCQ, "fit", lambda self, *pairs: sizes.append(len(pairs[0])) or fit(self, *pairs))
+    images, texts, _ = make_pairs(n, 6, 8, random_state=0)
+    found, fitted = time_fits(model(8, **params), images, texts, train, lambda _: None)
+    return found, fitted, sizes
+
+
+def test_a_quick_fit_is_run_as_it_is(monkeypatch):
+    found, fitted, sizes = fitted_sizes(monkeypatch, 300, 300, max_iter=7)
+    assert isinstance(found, WholeFit) and sizes == [300] and fitted.max_iter == 7
+    assert found.seconds_at(300, NO_ADD) == found.seconds
+    assert isinstance(fitted_sizes(monkeypatch, 2500, 2400)[0], WholeFit)
+
+
+def test_a_fit_that_takes_long_is_broken_off_and_pilots_have_many_rows(monkeypatch):
+    monkeypatch.setattr(pilot, "_WHOLE_BUDGET", 1e-9)
+    found, fitted, sizes = fitted_sizes(monkeypatch, 3500, 3500)
+    assert isinstance(found, FitTimes) and sizes == [2048, 3500] and len(fitted.image_codes_) == 3500
+    assert fitted_sizes(monkeypatch, 300, 300)[2] == [300, 300, 150]  # broken off, then two pilots
+
+
+def test_more_pairs_than_are_given_are_a_line(monkeypatch):
+    found, _, sizes = fitted_sizes(monkeypatch, 300, 9000)
+    assert isinstance(found, FitTimes) and sizes == [300, 150]
+
+
 NO_ADD = AddTimes(0.0, 1000, _Spent(1.0, 1.0, 0.5), 1)
 
 
@@ -289,6 +320,6 @@ def test_small_fits_that_take_longer_do_not_bend_the_line_down():
 
 def test_the_second_pilot_keeps_to_its_budget():
     assert pilot._second_size(2048, 100_000, 1.0) == 8192
-    assert pilot._second_size(2048, 100_000, 6.0) == 4096
+    assert pilot._second_size(2048, 100_000, 5.0) == 4096
     assert pilot._second_size(2048, 100_000, 60.0) == 1024
-    assert pilot._second_size(1000, 5000, 1.0) == 2500
+    assert pilot._second_size(2048, 5000, 1.0) == 5000

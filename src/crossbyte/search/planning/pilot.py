@@ -1,7 +1,9 @@
 """Seconds of a fit and of an add that have not been run: from short ones on a few of the pairs.
 
-What is measured is time of the processor, stage by stage, which other programs disturb less than time on the
-wall. A stage's time is a line over the rows, through two pilot fits of few rounds; rounds are multiplied.
+A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. Of a longer
+one, what is measured is time of the processor, stage by stage, which other programs disturb less than time on
+the wall. A stage's time is a line over the rows, through two pilot fits of few rounds; rounds are multiplied.
+They have no fewer than 2,048 rows if more are given, several for each of the 256 words of a codebook.
 Initialisations look at 20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows
 hardly gains by a second thread; what the main thread did by itself is not shared.
 """
@@ -24,11 +26,12 @@ from crossbyte.progress import Progress
 from crossbyte.search.batch import Payloads
 from crossbyte.search.index import Index
 
-__all__ = ["AddTimes", "FitTimes", "pilot_model", "time_adding", "time_fits"]
+__all__ = ["AddTimes", "FitTimes", "WholeFit", "pilot_model", "time_adding", "time_fits"]
 
 _ROUNDS = 3
 _SMALL, _LARGE = 2048, 8192
-_BUDGET = 12.0  # seconds for the larger fit
+_BUDGET = 10.0  # seconds for the larger fit
+_WHOLE_BUDGET = 8.0  # seconds for a trial of the real fit
 _SERIAL = 0.4  # share of the main thread, where the pilot has too few rows to show it
 _LEAST_SLOPE = 0.25  # of the mean time per row: small fits can take longer than larger ones
 _FEW = 256
@@ -132,6 +135,26 @@ class FitTimes:
         return max(0.0, many + slope * (n - self.large.n_rows))
 
 
+class WholeFit(NamedTuple):
+    """The real fit, that was run.
+
+    Attributes
+    ----------
+    seconds : float
+        On the wall.
+    """
+
+    seconds: float
+
+    def seconds_at(self, n_rows: int, add: AddTimes) -> float:
+        """Seconds that it took; nobody asks for other rows."""
+        return self.seconds
+
+
+class _TooLong(Exception):
+    """A trial of the real fit is over its budget."""
+
+
 class AddTimes(NamedTuple):
     """Seconds to add documents: of a commit, and what so many took.
 
@@ -172,25 +195,51 @@ def pilot_model(model: CMCQ, n_bits: int, images: Any, texts: Any, rounds: int =
 
 
 def time_fits(
-    model: CMCQ, images: Any, texts: Any, report: Callable[[Progress], object]
-) -> tuple[FitTimes, CMCQ]:
-    """Fit twice on a part of the pairs; also gives the larger pilot's model."""
+    model: CMCQ, images: Any, texts: Any, train: int, report: Callable[[Progress], object]
+) -> tuple[FitTimes | WholeFit, CMCQ]:
+    """Fit ``train`` pairs if that is quick, else a part of them twice; also gives a model of these fits."""
     n = images.shape[0]
-    first = min(_SMALL, max(2, n // 4, min(n // 2, 1000)))
-    timed, fitted = _timed_fit(model, images, texts, first)
-    report(Progress("plan", f"fit of {first} pairs", 2, 4))
-    second = _second_size(first, n, timed.spent.wall)
-    other, larger = _timed_fit(model, images, texts, second)
-    report(Progress("plan", f"fit of {second} pairs", 3, 4))
-    small, large = sorted((timed, other), key=lambda one: one.n_rows)
-    times = FitTimes(small, large, fitted.mapping_, Workers(model.n_jobs).n_jobs)
-    return times, larger if second > first else fitted
+    first = min(_SMALL, n)
+    timed = None if train <= first else _timed_fit(model, images, texts, first)
+    report(Progress("plan", f"fit of {min(first, train)} pairs", 2, 4))
+    # The pilot had few of the rounds, so that the real fit hardly takes less than this.
+    least = 0.0 if timed is None else timed[0].spent.wall * train / first
+    whole = _whole_fit(model, images, texts, train) if train <= n and least < _WHOLE_BUDGET else None
+    found = whole or _two_fits(model, images, texts, timed or _timed_fit(model, images, texts, first))
+    report(Progress("plan", "fit", 3, 4))
+    return found
+
+
+def _whole_fit(model: CMCQ, images: Any, texts: Any, train: int) -> tuple[WholeFit, CMCQ] | None:
+    """The real fit; None if it takes too long."""
+    rows = _sample(images.shape[0], train)
+    some = images[rows], texts[rows]
+    start = time.perf_counter()
+
+    def watch(_: Progress) -> None:
+        if time.perf_counter() - start > _WHOLE_BUDGET:
+            raise _TooLong
+
+    trial: CMCQ = clone(model).set_params(callback=watch)
+    try:
+        trial.fit(*some)
+    except _TooLong:
+        return None
+    return WholeFit(time.perf_counter() - start), trial
+
+
+def _two_fits(model: CMCQ, images: Any, texts: Any, known: tuple[_Timed, CMCQ]) -> tuple[FitTimes, CMCQ]:
+    """The line through the known pilot and another one, and the larger one's model."""
+    first = known[0].n_rows
+    other = _timed_fit(model, images, texts, _second_size(first, images.shape[0], known[0].spent.wall))
+    small, large = sorted((known, other), key=lambda one: one[0].n_rows)
+    return FitTimes(small[0], large[0], large[1].mapping_, Workers(model.n_jobs).n_jobs), large[1]
 
 
 def _second_size(first: int, n_rows: int, seconds: float) -> int:
-    """As many rows as the budget allows, but no more than half; fewer than the first if that was too slow."""
+    """As many rows as there are and the budget allows; fewer than the first if these are hardly more."""
     affordable = int(first * _BUDGET / max(seconds, 1e-3))
-    wanted = min(_LARGE, n_rows // 2 if n_rows >= 2 * first else n_rows, affordable)
+    wanted = min(_LARGE, n_rows, affordable)
     return wanted if wanted >= 1.5 * first else max(2, first // 2)
 
 

@@ -122,7 +122,8 @@ def plan(
         widths = _widths(pilots, given, (images, texts), wish, contents, points, names, rows, place)
         report(Progress("plan", "sizes", 1, 4))
         chosen = _choose(widths, wish, contents.items, points)
-        fits, fitted = pilot.time_fits(pilots.set_params(n_bits=chosen.n_bits), images, texts, report)
+        pilots.set_params(n_bits=chosen.n_bits)
+        fits, fitted = pilot.time_fits(pilots, images, texts, contents.train, report)
         features = {"image": ("images", images), "text": ("texts", texts)}
         adding = pilot.time_adding(fitted, dict(features[side] for side in _SIDES[sides]), rows, place)
         report(Progress("plan", "add", 4, 4))
