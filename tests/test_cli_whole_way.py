@@ -292,6 +292,31 @@ def test_add_upserts_skips_and_takes_one_side(shell: Shell, tmp_path: Path) -> N
     assert shell.json("info", index)["codings"]["pair"] == N_QUERY
 
 
+def test_a_refused_add_leaves_no_index(shell: Shell, tmp_path: Path) -> None:
+    with np.load("photos.npz") as arrays:
+        images = arrays["image_query"][:4]
+    twice, narrow = tmp_path / "twice.txt", str(tmp_path / "narrow.npy")
+    np.save(narrow, images[:, 1:])
+    np.save(tmp_path / "images.npy", images)
+    twice.write_text("a\nb\nb\nc\n", encoding="utf-8")
+    index = tmp_path / "new.cb"
+    asked = ("add", str(index), "--model", "model.cbm", "--quiet", "--images")
+    before = sorted(tmp_path.iterdir())
+    assert "images" in shell.refused(*asked, narrow)
+    assert "'b'" in shell.refused(*asked, str(tmp_path / "images.npy"), "--ids", str(twice))
+    assert sorted(tmp_path.iterdir()) == before
+    shell(*asked, str(tmp_path / "images.npy"))
+    shell.refused(*asked, narrow)
+    assert shell.json("info", str(index))["documents"] == 4  # one that was there stays
+
+
+def test_export_of_a_side_that_is_not_there_is_refused(shell: Shell, tmp_path: Path) -> None:
+    index, out = str(tmp_path / "new.cb"), tmp_path / "vectors.npy"
+    shell("add", index, "photos.npz", "--model", "model.cbm", "--side", "image", "--quiet")
+    assert "no texts to export" in shell.refused("export", index, str(out), "--side", "text")
+    assert not out.exists()
+
+
 def test_documents_come_from_separate_files(shell: Shell, tmp_path: Path) -> None:
     """Features of one side in .npy, payloads in CSV, ids and groups from its columns."""
     with np.load("photos.npz") as arrays:

@@ -220,6 +220,19 @@ def test_vectors_arguments_are_judged(tmp_path: Path, monkeypatch: pytest.Monkey
     assert os.listdir(tmp_path) == ["a.cb"]
 
 
+def test_a_side_that_no_document_has_is_refused(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "a.cb", small_model(16)) as index:
+        index.add(range(3), images=features(3, seed=0)[0])
+        for export, name in (
+            (export_faiss, "a.faiss"),
+            (export_vectors, "a.npy"),
+            (export_vectors, "a.parquet"),
+        ):
+            with pytest.raises(InvalidInput, match="no texts to export, only 3 images"):
+                export(index, tmp_path / name, target="text")
+    assert os.listdir(tmp_path) == ["a.cb"]
+
+
 # Files
 
 

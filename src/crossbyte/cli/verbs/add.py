@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from crossbyte.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
+    from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.index import Index
 
 __all__ = ["add"]
@@ -63,7 +65,7 @@ def add(
         raise InvalidInput("expected --upsert or --skip-existing, got both; give one of them")
     documents = _of_side(read_documents(Given(data, split, images, texts, payloads, ids, groups)), side)
     added = 0
-    with _opened(path, model, jobs) as index, shown("add", quiet=quiet) as callback:
+    with _opened(path, model, documents, jobs) as index, shown("add", quiet=quiet) as callback:
         began, wanted = time.perf_counter(), _wanted(index, documents, skip_existing)
         try:
             for done, block in _blocks(documents, wanted, batch):
@@ -79,16 +81,39 @@ def add(
     return ExitCode.FINE
 
 
-def _opened(path: Path, model: Path | None, jobs: int | None) -> Index:
+@contextmanager
+def _opened(path: Path, model: Path | None, documents: Dataset, jobs: int | None) -> Iterator[Index]:
+    """Open the index, or make it; one that was made and got no documents for an error goes again."""
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.index import Index
 
+    wanted = None if model is None else CMCQ.load(model)
     if path.exists():
-        wanted = None if model is None else CMCQ.load(model)
-        return Index.open(path, "rw", model=wanted, n_jobs=jobs)
-    if model is None:
+        with Index.open(path, "rw", model=wanted, n_jobs=jobs) as index:
+            yield index
+        return
+    if wanted is None:
         raise InvalidInput(f"{path}: there is no such index; give --model FILE to make it")
-    return Index.create(path, CMCQ.load(model), n_jobs=jobs)
+    _judge_widths(wanted, documents)
+    with Index.create(path, wanted, n_jobs=jobs) as index:
+        try:
+            yield index
+        except Exception:
+            if not len(index):
+                index.close()  # before its file goes, which some systems ask for
+                path.unlink(missing_ok=True)
+            raise
+
+
+def _judge_widths(model: CMCQ, documents: Dataset) -> None:
+    """Refuse what is no features of the model before there is an index."""
+    from crossbyte.validation import check_features
+
+    widths = {"images": model.n_features_in_, "texts": model.n_text_features_}
+    for name, width in widths.items():
+        features = getattr(documents, name)
+        if features is not None:
+            check_features(features[:1], name, width)
 
 
 def _of_side(documents: Dataset, side: options.Sides) -> Dataset:

@@ -75,13 +75,13 @@ def export_faiss(
     MissingExtra
         FAISS is not installed.
     InvalidInput
-        A file is there already.
+        A file is there already, or no document has the side.
     """
     faiss = _faiss()
     check_choice(target, "target", _SIDES)
     kind = _SIDES[1 - _SIDES.index(target)] if query is None else check_choice(query, "query", _SIDES)
     snapshot = index._handle.current().snapshot
-    listing, quantizer = Listing.of(snapshot, target), snapshot.quantizers[target]
+    listing, quantizer = Listing.to_export(snapshot, target), snapshot.quantizers[target]
     offsets = _offsets(index.model, listing, kind)
     about = _about(listing, quantizer, kind, offsets) | {"generation": snapshot.generation}
     name = os.fspath(path)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
+from crossbyte.errors import InvalidInput
 from crossbyte.search.ids import Id
 from crossbyte.search.ranking import Ranking, resolve_ids
 from crossbyte.search.segment import CODINGS
@@ -54,6 +55,17 @@ class Listing:
         everything = (np.concatenate([np.empty(0, np.int64), *parts]) for parts in (numbers, codings, rows))
         whole = cls(snapshot, side, *everything)
         return whole._take(np.argsort(whole.numbers))
+
+    @classmethod
+    def to_export(cls, snapshot: Snapshot, side: str) -> Listing:
+        """The same, but refuses a side that no document has where documents have the other one."""
+        found = cls.of(snapshot, side)
+        other = "text" if side == "image" else "image"
+        if not len(found) and (there := len(cls.of(snapshot, other))):
+            raise InvalidInput(
+                f"the index has no {side}s to export, only {there:,} {other}s; export the {other} side"
+            )
+        return found
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -66,13 +66,13 @@ def export_vectors(
     MissingExtra
         Parquet needs pyarrow.
     InvalidInput
-        A file is there already; or a value is too large for float16.
+        A file is there already; no document has the side; or a value is too large for float16.
     """
     check_choice(target, "target", ("image", "text"))
     check_choice(dtype, "dtype", _TYPES)
     chosen = _form_of(path) if form is None else check_choice(form, "form", _FORMS)
     details = index._handle.current()
-    listing = Listing.of(details.snapshot, target)
+    listing = Listing.to_export(details.snapshot, target)
     if chosen == "npy":
         _write_npy(listing, os.fspath(path), np.dtype(_TYPES[dtype]), bool(overwrite))
     else:
