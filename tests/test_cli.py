@@ -107,6 +107,24 @@ def test_the_page_has_every_exit_code_and_no_other() -> None:
 # Failures
 
 
+@pytest.mark.parametrize("module", ["typer", "crossbyte.cli.output", "crossbyte.cli.verbs.search", "numpy"])
+def test_ctrl_c_while_modules_are_imported(module: str) -> None:
+    """As if the key were pressed at the moment when this module is looked for."""
+    program = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from crossbyte.cli.app import main\n"
+        "sys.argv = ['crossbyte', 'fit', 'nothing.npz', '-o', 'nothing.cbm']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2 and done.stderr.startswith("crossbyte: interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

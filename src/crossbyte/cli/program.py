@@ -1,0 +1,52 @@
+"""The program that typer makes of the verbs. Imports nothing heavy: ``--help`` is quick."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import getdoc
+from typing import Annotated
+
+import typer
+
+import crossbyte
+from crossbyte.cli.failures import guarded
+
+__all__ = ["program"]
+
+
+def program(verbs: Sequence[str]) -> typer.Typer:
+    """Make the program of these verbs, each of the module of its name."""
+    # Without rich's markup typer needs no rich for its help, which takes half of the time with it.
+    made = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(_options)
+    for name in verbs:
+        verb = getattr(import_module(f"crossbyte.cli.verbs.{name}"), name)
+        made.command(name, help=_help(verb))(guarded(verb))
+    return made
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=lambda asked: _say_version(asked),
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"crossbyte {crossbyte.__version__}")
+        raise typer.Exit
+
+
+def _help(verb: object) -> str:
+    """Give a verb's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
+    return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(verb) or "")
