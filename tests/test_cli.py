@@ -125,6 +125,17 @@ def test_ctrl_c_while_modules_are_imported(module: str) -> None:
     assert len(done.stderr.splitlines()) == 2 and done.stderr.startswith("crossbyte: interrupted\n")
 
 
+def test_ctrl_c_while_arguments_are_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperCommand.parse_args", stopped)
+    assert app.run(["verify", "nothing.cb"]) == 130
+    assert capsys.readouterr().err.startswith("crossbyte: interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

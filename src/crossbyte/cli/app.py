@@ -43,12 +43,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from crossbyte.cli.program import program
+    from crossbyte.cli.program import execute
 
     _make_streams_forgiving()
-    code = program(VERBS)(list(arguments) or ["--help"], standalone_mode=False, prog_name="crossbyte")
+    code = execute(VERBS, arguments or ["--help"])
     sys.stdout.flush()  # a closed pipe is noticed here, not when the interpreter leaves
-    return int(code or 0)
+    return code
 
 
 def _interrupted_early() -> int:

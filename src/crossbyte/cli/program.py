@@ -13,11 +13,23 @@ import typer
 import crossbyte
 from crossbyte.cli.failures import guarded
 
-__all__ = ["program"]
+__all__ = ["execute"]
 
 
-def program(verbs: Sequence[str]) -> typer.Typer:
-    """Make the program of these verbs, each of the module of its name."""
+def execute(verbs: Sequence[str], arguments: Sequence[str]) -> int:
+    """Run one command line of the program with these verbs, each of the module of its name.
+
+    Not by typer's own ``main``, which makes an exit code of Ctrl-C without a word.
+    """
+    command = typer.main.get_command(_program(verbs))
+    try:
+        with command.make_context("crossbyte", list(arguments)) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as end:
+        return int(end.exit_code)
+
+
+def _program(verbs: Sequence[str]) -> typer.Typer:
     # Without rich's markup typer needs no rich for its help, which takes half of the time with it.
     made = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(_options)
