@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from crossbyte import CMCQ, Index
 from crossbyte.cli import app
@@ -315,6 +316,50 @@ def test_export_of_a_side_that_is_not_there_is_refused(shell: Shell, tmp_path: P
     shell("add", index, "photos.npz", "--model", "model.cbm", "--side", "image", "--quiet")
     assert "no texts to export" in shell.refused("export", index, str(out), "--side", "text")
     assert not out.exists()
+
+
+def test_second_lines_say_what_to_do_here(shell: Shell, tmp_path: Path) -> None:
+    """Cases where the advice once was for somebody else."""
+    np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "three.npy", np.ones((3, 2)))
+    np.save(tmp_path / "four.npy", np.ones((4, 2)))
+    sp.save_npz(tmp_path / "coo.npz", sp.coo_matrix(np.eye(3)))
+    output = ("-o", str(tmp_path / "new.cbm"))
+
+    def advice(*arguments: str) -> str:
+        return shell.refused(*arguments).splitlines()[1]
+
+    def of_images(name: str) -> str:
+        return advice(
+            "fit", "--images", str(tmp_path / name), "--texts", str(tmp_path / "three.npy"), *output
+        )
+
+    taken = shell.refused("fit", "photos.npz", *output, "--index", "photos.cb", "--overwrite")
+    assert "never overwritten" in taken and "--overwrite" not in taken
+    assert "give --model FILE" in advice("plan", "photos.npz", "--items", "9", "--min-recall", "0.5")
+    for asked in (
+        ("search", "photos.cb", "--like", "nobody"),
+        ("explain", "photos.cb", "nobody", "--like", "query-1"),
+    ):
+        assert "check the id" in advice(*asked) and "delete" not in shell.err
+    assert "--missing-ok" in advice("delete", "photos.cb", "nobody")
+    assert "no such file" in shell.refused("add", "photos.cb", "photos.npz", "--ids", "nobody.txt")
+    three = str(tmp_path / "three.npy")
+    assert "--payloads" in advice("add", "photos.cb", "--images", three, "--ids", "nobody")
+    assert "equally many rows" in of_images("four.npy")
+    assert "numpy.save" in of_images("objects.npy") and "CSR and CSC" in of_images("coo.npz")
+    with Index.open("photos.cb", "rw"):
+        locked = shell.refused("delete", "photos.cb", "query-1", code=5)
+    assert "wait until" in locked and "mode" not in locked
+
+
+def test_ctrl_c_in_plan_speaks_of_no_model(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crossbyte.model.fitting.fit_pairs", stopped)
+    said = shell.refused("plan", "photos.npz", "--items", "9", "--quiet", code=130)
+    assert said.startswith("crossbyte: interrupted\n") and "fit" not in said and "model" not in said
 
 
 def test_documents_come_from_separate_files(shell: Shell, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (errors.UnknownField, "`crossbyte info INDEX` lists the fields"),
     (errors.FilterError, "docs/filters.md describes filters"),
     (errors.DuplicateId, "use --upsert to replace documents, or --skip-existing to leave them"),
-    (errors.UnknownId, "check the id; `crossbyte delete --missing-ok` passes over such ids"),
+    (errors.UnknownId, "check the id; a search lists ids"),
     (errors.DataFileError, "docs/files.md describes the files that can be read"),
     (errors.InvalidInput, "change the option or the data, and try again; --help describes them"),
     (errors.IndexExists, "give another name, or remove the file"),
@@ -87,6 +87,29 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (MemoryError, "give less at once, or use a machine with more memory"),
     (errors.FitInterrupted, "no file was written; run the command again when you like"),
     (KeyboardInterrupt, "nothing is half written; run the command again when you like"),
+)
+# What to do for single messages, which say it not at all, or for Python.
+_SPECIAL_ADVICE = (
+    (
+        re.compile(r"no document has the id .*; nothing was changed"),
+        "check the id, or pass over with --missing-ok",
+    ),
+    (
+        re.compile(r"is writing to this index"),
+        "wait until the other writer is done, or end it, and try again",
+    ),
+    (
+        re.compile(r"as many of everything, row by row"),
+        "row i of everything is one document: give equally many rows",
+    ),
+    (
+        re.compile(r"holds Python objects"),
+        "save plain numbers instead: numpy.save(FILE, array.astype('float32'))",
+    ),
+    (
+        re.compile(r"expected a sparse matrix in CSR form"),
+        "CSR and CSC can be read: scipy.sparse.save_npz(FILE, matrix.tocsr())",
+    ),
 )
 _BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
 
@@ -165,6 +188,8 @@ def two_lines(error: BaseException) -> tuple[str, str]:
         return f"unexpected {what}", _BUG_ADVICE
     head, _, tail = what.rpartition("; ")
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+    if special := next((advice for said, advice in _SPECIAL_ADVICE if said.search(what)), None):
+        return head if head and not _STATE.match(tail) else what, special
     if not head or not isinstance(error, errors.CrossbyteError | OSError) or _STATE.match(tail):
         return what, advice
     return head, advice if _CALL.search(tail) else tail

@@ -113,13 +113,17 @@ def _ids(name: str, payloads: list[dict[str, Any]] | None) -> list[Any]:
         return _column(name, payloads, "--ids")
     if os.path.exists(name):
         return read_lines(Path(name))
+    if Path(name).suffix or os.path.dirname(name):
+        raise FileNotFoundError(2, "there is no such file, and no such payload column, for --ids", name)
     return _column(name, payloads, "--ids")
 
 
 def _column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> list[Any]:
     fields = sorted({field for row in payloads or [] for field in row})
     if name not in fields:
-        there = f"the columns are {', '.join(fields)}" if fields else "there are no payloads"
+        there = (
+            f"the columns are {', '.join(fields)}" if fields else "give --payloads FILE with such a column"
+        )
         raise InvalidInput(f"{option}: expected a payload column, got {name!r}; {there}")
     return [(row or {}).get(name) for row in payloads or []]
 

@@ -83,7 +83,7 @@ def fit(
       crossbyte fit photos.npz -o model.cbm --param n_components=64 --min-recall 0.5
     """
     check_free(output, overwrite=overwrite)
-    check_free(index)  # an index holds documents: it is never replaced
+    _check_free_index(index)
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
     widths = parse_bytes(curve) if calibrate else None
@@ -102,6 +102,16 @@ def fit(
     document |= _described(model, report) | {"seconds": round(seconds, 3)}
     emit(document, _text(document, report), as_json=as_json)
     return _judged(report, min_recall)
+
+
+def _check_free_index(path: Path | None) -> None:
+    """An index holds documents: it is never replaced."""
+    if path is not None and path.is_file():
+        raise InvalidInput(
+            f"{path}: expected a free name for the index, which is never overwritten, but a file is there; "
+            "give another name, or remove it first"
+        )
+    check_free(path)
 
 
 def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int | None) -> dict[str, Any]:

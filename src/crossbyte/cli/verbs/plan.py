@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,7 @@ from crossbyte.cli.inputs import Given, model_of, read_pairs
 from crossbyte.cli.output import emit
 from crossbyte.cli.progress import shown
 from crossbyte.cli.values import parse_size
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import FitInterrupted, InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
@@ -70,6 +72,8 @@ def plan(
     """
     from crossbyte.search.planning.plan import plan as planned
 
+    if min_recall is not None and model is None:
+        raise InvalidInput("--min-recall needs the measured quality of a model; give --model FILE")
     asked: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
     asked |= {"train": train, "sides": side.value}
     asked["max_memory"] = parse_size(max_memory, "--max-memory")
@@ -77,9 +81,18 @@ def plan(
     asked["model"] = _settings(model, mapping)
     pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
     asked |= {"payloads": pairs.payloads, "ids": pairs.ids}
-    with shown("plan", quiet=quiet) as callback:
+    with shown("plan", quiet=quiet) as callback, _only_a_pilot():
         found = planned(pairs.images, pairs.texts, callback=callback, **asked)
     emit(found.to_dict(), [str(found)], as_json=as_json)
+
+
+@contextmanager
+def _only_a_pilot() -> Iterator[None]:
+    """Make plain Ctrl-C of an interrupted pilot: it had no model that anybody knows of."""
+    try:
+        yield
+    except FitInterrupted:
+        raise KeyboardInterrupt from None
 
 
 def _settings(path: Path | None, mapping: options.Mapping | None) -> CMCQ:
