@@ -9,8 +9,10 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -330,6 +332,24 @@ def test_progress_is_lines_in_a_log_and_nothing_when_quiet(
     captured = capsys.readouterr()
     assert captured.out == "" and len(captured.err.splitlines()) == 1
     assert captured.err.startswith("crossbyte add: code (pair): 5 of 10 rows")
+
+
+def test_a_log_goes_on_while_a_stage_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([False, False, True])
+    over = SimpleNamespace(wait=lambda _: next(looks))
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    lines = progress._Lines("fit")
+    lines(Progress("prepare", "both sides", 1, 1))
+    lines._repeat(over)  # type: ignore[arg-type]
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("crossbyte fit: prepare (both sides); ") and "1 of 1" not in first
+    assert len(others) == 2 and all("prepare (both sides) done, at work on" in line for line in others)
+    before = threading.active_count()
+    with progress.shown("fit", quiet=False):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

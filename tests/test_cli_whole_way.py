@@ -362,6 +362,27 @@ def test_ctrl_c_in_plan_speaks_of_no_model(shell: Shell, monkeypatch: pytest.Mon
     assert said.startswith("crossbyte: interrupted\n") and "fit" not in said and "model" not in said
 
 
+def test_info_says_what_is_in_use(shell: Shell) -> None:
+    in_use, model = shell.json("info", "model.cbm")["model"]["in_use"], CMCQ.load("model.cbm")
+    names = ("mapping", "n_components", "correlation", "cross_penalty", "cross_term", "ridge")
+    assert in_use == {name: getattr(model, f"{name}_") for name in names}
+
+
+def test_report_says_that_it_wrote_a_page(shell: Shell, tmp_path: Path) -> None:
+    page = str(tmp_path / "report.html")
+    assert f"{page}: the report as a page" in shell("report", "model.cbm", "--html", page)
+    assert shell.json("report", "model.cbm", "--html", page, "--overwrite")["html"] == page
+
+
+def test_top_of_an_audit_is_for_duplicates_too(shell: Shell, tmp_path: Path) -> None:
+    with np.load("photos.npz") as arrays:
+        np.save(tmp_path / "images.npy", np.repeat(arrays["image_query"], 2, axis=0))
+    np.save(tmp_path / "texts.npy", np.random.default_rng(0).random((2 * N_QUERY, N_WORDS)))
+    sides = ("--images", str(tmp_path / "images.npy"), "--texts", str(tmp_path / "texts.npy"))
+    found = shell.json("audit", *sides, "--model", "model.cbm", "--quiet", "--top", "3")
+    assert len(found["rows"]) == len(found["duplicates"]) == 3 and found["n_duplicates"] >= N_QUERY
+
+
 def test_documents_come_from_separate_files(shell: Shell, tmp_path: Path) -> None:
     """Features of one side in .npy, payloads in CSV, ids and groups from its columns."""
     with np.load("photos.npz") as arrays:

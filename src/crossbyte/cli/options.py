@@ -113,7 +113,9 @@ Like = Annotated[
 Row = Annotated[int | None, typer.Option("--row", min=0, help="Ask with this one row of the file (from 0).")]
 Target = Annotated[
     Searched | None,
-    typer.Option("--target", help="What is searched; the other side of the query if not given."),
+    typer.Option(
+        "--target", help="What is searched; if not given, the other side of the query, or that of --like."
+    ),
 ]
 Vocabulary = Annotated[
     Path | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from crossbyte.progress import Progress, ProgressCallback, silent
 __all__ = ["Pace", "shown"]
 
 SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
 # What is counted, where it is not steps.
 _UNITS = {"code": "rows"}
 _LONGEST_DETAIL = 40
@@ -27,7 +29,8 @@ def shown(verb: str, *, quiet: bool) -> Iterator[ProgressCallback]:
         with _bar(verb) as callback:
             yield callback
     else:
-        yield _Lines(verb)
+        with _Lines(verb).repeated() as callback:
+            yield callback
 
 
 class Pace:
@@ -43,6 +46,8 @@ class Pace:
             self._stage, self._began = step.stage, self._last
         self._last = time.monotonic()
         seconds = max(self._last - self._began, 1e-9)
+        if step.total <= 1:  # a stage of one step says it all by its name
+            return ""
         unit = _UNITS.get(step.stage, "steps")
         said = f"{step.done:,} of {step.total:,} {unit}"
         if 0 < step.done < step.total:
@@ -54,20 +59,41 @@ class Pace:
 
 
 class _Lines:
-    """Prints a line every few seconds, for logs."""
+    """Prints a line every few seconds, for logs; also while no step ends."""
 
     def __init__(self, verb: str) -> None:
         self._verb, self._pace = verb, Pace()
         self._began = self._printed = time.monotonic()
+        self._waiting = "at work"
 
     def __call__(self, step: Progress) -> None:
-        said, now = self._pace(step), time.monotonic()
+        said = self._pace(step)
+        detail = f" ({step.detail})" if len(step.detail) <= _LONGEST_DETAIL else ""
+        self._waiting = f"{step.stage}{detail} done, at work on what is next"
+        self._print_if_due(f"{step.stage}{detail}{': ' if said else ''}{said}")
+
+    @contextmanager
+    def repeated(self) -> Iterator[ProgressCallback]:
+        """Give this callback, and say the last step again from time to time while the block runs."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._repeat, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def _repeat(self, over: threading.Event) -> None:
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            self._print_if_due(self._waiting)
+
+    def _print_if_due(self, said: str) -> None:
+        now = time.monotonic()
         if now - self._printed >= SECONDS_BETWEEN_LINES:
             self._printed = now
             since = readable_seconds(now - self._began)
-            detail = f" ({step.detail})" if len(step.detail) <= _LONGEST_DETAIL else ""
-            line = f"crossbyte {self._verb}: {step.stage}{detail}: {said}; {since} so far"
-            print(line, file=sys.stderr, flush=True)
+            print(f"crossbyte {self._verb}: {said}; {since} so far", file=sys.stderr, flush=True)
 
 
 @contextmanager

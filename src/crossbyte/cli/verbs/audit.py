@@ -31,7 +31,7 @@ def audit(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write all pairs, the most suspicious first.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many pairs are shown.")] = 50,
+    top: Annotated[int, typer.Option("--top", min=0, help="How many pairs, and duplicates, are shown.")] = 50,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -55,6 +55,8 @@ def audit(
         found.to_csv(csv, ids=pairs.ids, payloads=pairs.payloads, overwrite=overwrite)
     document = found.to_dict()
     document["rows"] = [_named(entry, pairs.ids) for entry in document["rows"][:top]]
+    document["n_duplicates"] = len(document["duplicates"])
+    document["duplicates"] = document["duplicates"][:top]
     emit(document, [str(found), "", _table(document["rows"])], as_json=as_json)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["info"]
 
+_IN_USE = ("mapping", "n_components", "correlation", "cross_penalty", "cross_term", "ridge")
+
 
 def info(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="An index or a model.")],
@@ -58,6 +60,7 @@ def _described(model: CMCQ) -> dict[str, Any]:
         "training_pairs": len(model.image_codes_),
         "calibrated": model.calibration_ is not None,
         "parameters": {name: value for name, value in model.get_params().items() if name != "callback"},
+        "in_use": {name: getattr(model, f"{name}_") for name in _IN_USE},
     }
 
 

@@ -37,8 +37,11 @@ def report(
         found = model_of(path).report_
     except NotCalibrated as error:
         raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
+    document, text = found.to_dict(), [str(found)]
     if html is not None:
         from crossbyte.model.storage import replace_file
 
         replace_file(str(html), found.to_html().encode())
-    emit(found.to_dict(), [str(found)], as_json=as_json)
+        document["html"] = html
+        text += ["", f"{html}: the report as a page"]
+    emit(document, text, as_json=as_json)
