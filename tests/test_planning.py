@@ -297,11 +297,27 @@ NO_ADD = AddTimes(0.0, 1000, _Spent(1.0, 1.0, 0.5), 1)
 
 
 def test_a_line_goes_on_and_samples_end():
-    found = times(alternate=(2.0, 0.001), codebooks=(1.0, 0.002))
-    assert found.seconds_at(10_000, NO_ADD) == pytest.approx(2 + 10 + 1 + 20)
-    assert found.seconds_at(100_000, NO_ADD) == pytest.approx(2 + 100 + 1 + 0.002 * SAMPLE_ROWS)
-    sparse = times("sparse", space=(1.0, 0.001))
-    assert sparse.seconds_at(100_000, NO_ADD) == pytest.approx(1 + 0.001 * SAMPLE_ROWS + 100)
+    found = times(alternate=(0.0, 0.001), codebooks=(0.0, 0.002))
+    assert found.seconds_at(10_000, NO_ADD) == pytest.approx(10 + 20)
+    assert found.seconds_at(100_000, NO_ADD) == pytest.approx(100 + 0.002 * SAMPLE_ROWS)
+    sparse = times("sparse", space=(0.0, 0.001))
+    assert sparse.seconds_at(100_000, NO_ADD) == pytest.approx(0.001 * SAMPLE_ROWS + 100)
+
+
+def test_time_for_any_number_of_rows_is_between_a_line_and_a_power():
+    found = times(alternate=(2.0, 0.001))
+    few, many = found.small.seconds["alternate"], found.large.seconds["alternate"]
+    exponent = np.log(many / few) / np.log(found.large.n_rows / found.small.n_rows)
+    line, power = 2 + 100, many * (100_000 / found.large.n_rows) ** exponent
+    assert found.seconds_at(100_000, NO_ADD) == pytest.approx(np.sqrt(line * power))
+    assert found.seconds_at(found.large.n_rows, NO_ADD) == pytest.approx(many)
+
+
+def test_rounds_beyond_the_pilot_are_like_its_last():
+    stages = pilot._Stages()
+    stages.steps = {"alternate": [3.0, 1.0, 0.5, 0.5], "codebooks": [2.0]}
+    stages.rounds = {"alternate": 1.0}
+    assert stages.seconds(2, 10) == {"alternate": 5.0 + 8 * 1.0, "codebooks": 2.0}
 
 
 def test_threads_share_blocks_but_not_the_main_threads_part():
@@ -320,6 +336,6 @@ def test_small_fits_that_take_longer_do_not_bend_the_line_down():
 
 def test_the_second_pilot_keeps_to_its_budget():
     assert pilot._second_size(2048, 100_000, 1.0) == 8192
-    assert pilot._second_size(2048, 100_000, 5.0) == 4096
+    assert pilot._second_size(2048, 100_000, 5.0) == 7614
     assert pilot._second_size(2048, 100_000, 60.0) == 1024
     assert pilot._second_size(2048, 5000, 1.0) == 5000

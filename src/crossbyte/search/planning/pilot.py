@@ -2,10 +2,11 @@
 
 A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. Of a longer
 one, what is measured is time of the processor, stage by stage, which other programs disturb less than time on
-the wall. A stage's time is a line over the rows, through two pilot fits of few rounds; rounds are multiplied.
-They have no fewer than 2,048 rows if more are given, several for each of the 256 words of a codebook.
-Initialisations look at 20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows
-hardly gains by a second thread; what the main thread did by itself is not shared.
+the wall. A stage's time lies between a line and a power of the rows through two pilot fits of few rounds:
+their geometric mean is taken. All further rounds are taken to be like the last of these. Pilots have no fewer
+than 2,048 rows if more are given, several for each of the 256 words of a codebook. Initialisations look at 20,000
+rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows hardly gains by a second thread;
+what the main thread did by itself is not shared.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from crossbyte.search.index import Index
 
 __all__ = ["AddTimes", "FitTimes", "WholeFit", "pilot_model", "time_adding", "time_fits"]
 
-_ROUNDS = 3
+_ROUNDS = 5
 _SMALL, _LARGE = 2048, 8192
-_BUDGET = 10.0  # seconds for the larger fit
+_BUDGET = 12.0  # seconds for the larger fit
 _WHOLE_BUDGET = 8.0  # seconds for a trial of the real fit
 _SERIAL = 0.4  # share of the main thread, where the pilot has too few rows to show it
 _LEAST_SLOPE = 0.25  # of the mean time per row: small fits can take longer than larger ones
@@ -45,7 +46,7 @@ class _Stages:
     """A callback that adds up the time of the processor by stage, and counts rounds."""
 
     started: float = field(default_factory=time.process_time)
-    seconds: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, list[float]] = field(default_factory=dict)
     rounds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, progress: Progress) -> None:
@@ -59,8 +60,16 @@ class _Stages:
 
     def _count(self, stage: str) -> None:
         now = time.process_time()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.started
+        self.steps.setdefault(stage, []).append(now - self.started)
         self.started = now
+
+    def seconds(self, rounds: int, wanted: int) -> dict[str, float]:
+        """Seconds by stage, as if with all rounds: later ones are like the last, the first take longer."""
+        return {
+            name: sum(steps)
+            + (wanted - rounds) * (self.rounds.get(name) == 1.0) * sum(steps[-(len(steps) // rounds) :])
+            for name, steps in self.steps.items()
+        }
 
 
 class _Spent(NamedTuple):
@@ -130,9 +139,12 @@ class FitTimes:
         sampled = name in ("codebooks", "select") or (name == "space" and self.mapping == "sparse")
         n = min(n_rows, SAMPLE_ROWS) if sampled else n_rows
         few, many = (timed.seconds.get(name, 0.0) for timed in (self.small, self.large))
+        ratio = n / self.large.n_rows
         slope = (many - few) / (self.large.n_rows - self.small.n_rows)
-        slope = max(slope, _LEAST_SLOPE * many / self.large.n_rows)
-        return max(0.0, many + slope * (n - self.large.n_rows))
+        line = many + max(slope * self.large.n_rows, _LEAST_SLOPE * many) * (ratio - 1)
+        steps = np.log([max(many, 1e-6) / max(few, 1e-6), self.large.n_rows / self.small.n_rows])
+        power = many * ratio ** np.clip(steps[0] / steps[1], _LEAST_SLOPE, 1.0)
+        return float(np.sqrt(max(0.0, line) * power))
 
 
 class WholeFit(NamedTuple):
@@ -238,7 +250,9 @@ def _two_fits(model: CMCQ, images: Any, texts: Any, known: tuple[_Timed, CMCQ]) 
 
 def _second_size(first: int, n_rows: int, seconds: float) -> int:
     """As many rows as there are and the budget allows; fewer than the first if these are hardly more."""
-    affordable = int(first * _BUDGET / max(seconds, 1e-3))
+    affordable = int(
+        first * (_BUDGET / max(seconds, 1e-3)) ** 1.5
+    )  # part of the time is for any number of rows
     wanted = min(_LARGE, n_rows, affordable)
     return wanted if wanted >= 1.5 * first else max(2, first // 2)
 
@@ -252,11 +266,7 @@ def _timed_fit(model: CMCQ, images: Any, texts: Any, n_rows: int) -> tuple[_Time
     pilot.fit(*some)
     stages.finish()
     spent = start.until_now()
-    full = {
-        name: seconds * (model.max_iter / rounds if stages.rounds.get(name) == 1.0 else 1.0)
-        for name, seconds in stages.seconds.items()
-    }
-    return _Timed(n_rows, spent, full), pilot
+    return _Timed(n_rows, spent, stages.seconds(rounds, model.max_iter)), pilot
 
 
 def _sample(n_rows: int, count: int) -> Rows:
