@@ -1,12 +1,12 @@
 """Seconds of a fit and of an add that have not been run: from short ones on a few of the pairs.
 
-A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. Of a longer
-one, what is measured is time of the processor, stage by stage, which other programs disturb less than time on
-the wall. A stage's time lies between a line and a power of the rows through two pilot fits of few rounds:
-their geometric mean is taken. All further rounds are taken to be like the last of these. Pilots have no fewer
-than 2,048 rows if more are given, several for each of the 256 words of a codebook. Initialisations look at
-20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows hardly gains by a second thread;
-what the main thread did by itself is not shared.
+A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. Of a
+longer one, what is measured is time of the processor, stage by stage, which other programs disturb less
+than time on the wall. A stage's time lies between a line and a power of the rows through two pilot fits of
+few rounds: their geometric mean is taken. All further rounds are taken to be like the last of these. Pilots
+have no fewer than 2,048 rows if more are given, several for each of the 256 words of a codebook.
+Initialisations look at 20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows
+hardly gains by a second thread; what the main thread did by itself is not shared.
 """
 
 from __future__ import annotations
