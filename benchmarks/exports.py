@@ -27,7 +27,6 @@ from benchmarks.datasets import Dataset, fashion, flickr8k
 from benchmarks.fold_in import BITS, FLICKR
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, Index
-from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.exports.faiss_index import export_faiss, faiss_distances, faiss_queries
 
 K = 10
@@ -80,7 +79,7 @@ def explained(index: Index, kind: str, target: str, queries: Any, seed: int) -> 
     own = [id for id in index.ids() if isinstance(id, int) or index.get(id).coding in ("pair", target)]
     for _ in range(N_CASES):
         row = queries[rng.integers(queries.shape[0])][None]
-        found = explain(index, own[rng.integers(len(own))], **{f"{kind}s": row}, target=target)
+        found = index.explain(own[rng.integers(len(own))], **{f"{kind}s": row}, target=target)
         total = sum(share.share for share in found.shares) + found.constant
         scale = abs(found.distance)
         yield abs(total - found.distance) / scale, abs(found.constants.rounding) / scale
@@ -95,7 +94,7 @@ def words(index: Index, data: Dataset) -> tuple[float, float]:
         if document is not None and document.coding == "image":
             text = data.query.texts[[row]]
             own = set(text.indices.tolist())
-            found = explain(index, document.id, texts=text).item_words
+            found = index.explain(document.id, texts=text).item_words
             listed.append(float(sum(word.column in own for word in found)))
             usual.append(float(sum(column in own for column in frequent.tolist())))
     return float(np.mean(listed)), float(np.mean(usual))

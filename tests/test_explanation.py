@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from crossbyte import CMCQ, Index
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, UnknownId
-from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
 from index_samples import sample
 from index_twin import Twin, features, small_model
@@ -60,7 +59,7 @@ def explain_random_cases(folder: Path, n_cases: int) -> np.ndarray:
         model = random_model(i % 16 + 1, ("constant", "stored")[i // 16], seed=i, calibrated=i % 3 > 0)
         with random_index(folder / f"{i}.cb", model, seed=i) as index:
             for id, query in random_cases(index, -(-n_cases // 32), seed=i):
-                explanation = explain(index, id, **query)
+                explanation = index.explain(id, **query)
                 check_against_search(index, explanation, query)
                 roundings.append(check_sum(explanation))
     return np.array(roundings)
@@ -101,7 +100,7 @@ def test_shares_are_those_of_the_codewords(small: tuple[Index, Twin]) -> None:
     index, twin = small
     _, texts = features(5, seed=11)
     for text in texts:
-        explanation = explain(index, "p4", texts=text, target="document")
+        explanation = index.explain("p4", texts=text, target="document")
         point = index.model.transform_texts(text[None])[0].astype(float)
         shares = [share for share in explanation.shares if share.codebook is not None]
         assert [share.side for share in shares] == ["image"] * 4 + ["text"] * 4
@@ -116,7 +115,7 @@ def test_shares_are_those_of_the_codewords(small: tuple[Index, Twin]) -> None:
 
 
 def test_a_stored_cross_term_is_one_more_share(small: tuple[Index, Twin]) -> None:
-    explanation = explain(small[0], "i3", texts=features(1, seed=12)[1][0])
+    explanation = small[0].explain("i3", texts=features(1, seed=12)[1][0])
     *_, last = explanation.shares
     assert (last.codebook, last.n_training, last.share) == (None, None, last.entry)
     words = small[0].model.image_codebooks_.astype(float)
@@ -134,7 +133,7 @@ def test_a_stored_cross_term_is_one_more_share(small: tuple[Index, Twin]) -> Non
 
 def test_examples_are_training_pairs_that_share_codewords(small: tuple[Index, Twin]) -> None:
     index, twin = small
-    explanation = explain(index, "p2", texts=features(1, seed=13)[1][0], target="document", n_examples=7)
+    explanation = index.explain("p2", texts=features(1, seed=13)[1][0], target="document", n_examples=7)
     training = {"image": index.model.image_codes_, "text": index.model.text_codes_}
     shared = {side: (training[side] == twin.entries["p2"].code(side)).sum(axis=1) for side in training}
     together = shared["image"] + shared["text"]
@@ -154,7 +153,7 @@ def test_a_swap_does_what_it_says(cross_term: str, tmp_path: Path) -> None:
     model = small_model(32, cross_term)
     index, twin = sample(tmp_path / "a.cb", model)
     text = features(1, seed=14)[1][0]
-    explanation = explain(index, "i5", texts=text)
+    explanation = index.explain("i5", texts=text)
     code = np.array(twin.entries["i5"].image_code, dtype=np.uint8)
     assert len(explanation.to_be_nearer.swaps) == 4
     for swap in explanation.to_be_nearer.swaps:
@@ -202,8 +201,8 @@ def check_features_of(index: Index, id: int, **query: Any) -> None:
         point = model.transform_texts(query["texts"])[0]
     else:
         point = model.transform_images(query["images"][None])[0]
-    product = explain(index, id, **query, n_features=3).query_features
-    everything = explain(index, id, **query, n_features=1000).query_features
+    product = index.explain(id, **query, n_features=3).query_features
+    everything = index.explain(id, **query, n_features=1000).query_features
     shares = [feature.share for feature in everything.features]
     assert everything.others == 0.0 and product.features == everything.features[:3]
     assert sorted(shares, key=abs, reverse=True) == shares
@@ -219,7 +218,7 @@ def test_atoms_explain_the_papers_image_query(tmp_path: Path) -> None:
     images, texts, _ = make_pairs(300, 12, 40, random_state=0)
     model = CMCQ(16, n_atoms=24, image_components=8, max_iter=2, random_state=0, n_jobs=1).fit(images, texts)
     with Index.from_training(tmp_path / "a.cb", model, n_jobs=1) as index:
-        product = explain(index, 3, images=images[0], n_features=100).query_features
+        product = index.explain(3, images=images[0], n_features=100).query_features
     weights = np.zeros(24)
     for feature in product.features:
         assert feature.kind == "atom" and feature.name is None
@@ -241,28 +240,28 @@ def test_words_of_the_query_and_of_the_item_have_names(tmp_path: Path) -> None:
     with Index.from_training(tmp_path / "a.cb", model, n_jobs=1) as index:
         query = sp.csr_matrix(texts[[0]])
         for row in range(20):
-            best = explain(index, row, texts=query, vocabulary=words).item_words[0]
+            best = index.explain(row, texts=query, vocabulary=words).item_words[0]
             assert words.index(str(best.name)) // 4 == kind[row] and best.pull > 0
-        by_list = explain(index, 0, texts=query, vocabulary=words)
+        by_list = index.explain(0, texts=query, vocabulary=words)
         by_column = {word: column for column, word in enumerate(words)}
-        assert explain(index, 0, texts=query, vocabulary=by_column) == by_list
+        assert index.explain(0, texts=query, vocabulary=by_column) == by_list
     names = {feature.name for feature in by_list.query_features.features}
     assert names == {words[column] for column in np.flatnonzero(texts[0])}
     assert str(by_list.item_words[0].name) in str(by_list)
 
 
 def test_an_empty_text_has_no_strong_words(small: tuple[Index, Twin]) -> None:
-    product = explain(small[0], "p1", texts=np.zeros(5)).query_features
+    product = small[0].explain("p1", texts=np.zeros(5)).query_features
     assert (product.total, product.features, product.mean, product.others) == (0.0, (), 0.0, 0.0)
 
 
 def test_a_query_by_example_has_no_features(small: tuple[Index, Twin]) -> None:
-    product = explain(small[0], "p1", like="p2", target="image").query_features
+    product = small[0].explain("p1", like="p2", target="image").query_features
     assert product.features == () and product.others == product.total
 
 
 def test_it_is_json_and_readable(small: tuple[Index, Twin]) -> None:
-    explanation = explain(small[0], "p1", texts=features(1, seed=15)[1][0], target="document")
+    explanation = small[0].explain("p1", texts=features(1, seed=15)[1][0], target="document")
     document = explanation.to_dict()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["shares"][0]["codebook"] == 0 and document["constants"]["coding_offset"] is not None
@@ -275,19 +274,19 @@ def test_what_is_not_understood_is_refused(small: tuple[Index, Twin]) -> None:
     index, _ = small
     images, texts = features(2, seed=16)
     with pytest.raises(UnknownId, match="'nobody'"):
-        explain(index, "nobody", texts=texts[0])
+        index.explain("nobody", texts=texts[0])
     with pytest.raises(UnknownId, match="like"):
-        explain(index, "p1", like="nobody")
+        index.explain("p1", like="nobody")
     with pytest.raises(InvalidInput, match=r"'i1' has only: image; ask for target='image'"):
-        explain(index, "i1", images=images[0])
+        index.explain("i1", images=images[0])
     with pytest.raises(InvalidInput, match="one query at a time: expected 1 row or id, got 2"):
-        explain(index, "p1", texts=texts)
+        index.explain("p1", texts=texts)
     with pytest.raises(InvalidInput, match="got 0"):
-        explain(index, "p1", texts=texts[:0])
+        index.explain("p1", texts=texts[:0])
     with pytest.raises(InvalidInput, match="one kind of query"):
-        explain(index, "p1", texts=texts[0], images=images[0])
+        index.explain("p1", texts=texts[0], images=images[0])
     with pytest.raises(InvalidInput, match="n_features"):
-        explain(index, "p1", texts=texts[0], n_features=-1)
+        index.explain("p1", texts=texts[0], n_features=-1)
     for vocabulary in (["a"], {"a": 5}, "abcde", 3):
         with pytest.raises(InvalidInput, match="vocabulary"):
-            explain(index, "p1", texts=texts[0], vocabulary=vocabulary)
+            index.explain("p1", texts=texts[0], vocabulary=vocabulary)

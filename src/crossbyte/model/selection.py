@@ -26,6 +26,7 @@ __all__ = [
     "PAIR_GRID",
     "Selection",
     "Trial",
+    "check_enough_groups",
     "select_by_labels",
     "select_by_pairs",
     "split_groups",
@@ -81,11 +82,11 @@ def split_groups(
 ) -> Split:
     """Hold out a tenth of the groups; beyond ``max_pairs`` rows, use a sample of the groups."""
     n_groups = int(groups.max()) + 1
-    if n_groups < MIN_GROUPS:
-        raise InvalidInput(
-            f"choosing parameters needs held-out pairs: expected at least {MIN_GROUPS} groups, "
-            f"got {n_groups}; give the parameters yourself, e.g. mapping='cca'"
-        )
+    check_enough_groups(
+        n_groups,
+        "choosing parameters needs held-out pairs",
+        "give the parameters yourself, e.g. mapping='cca'",
+    )
     order = rng.permutation(n_groups)
     if max_pairs is not None and len(groups) > max_pairs:
         order = _sample_of_groups(order, np.bincount(groups), max_pairs)
@@ -93,6 +94,12 @@ def split_groups(
     return Split(
         np.flatnonzero(np.isin(groups, order[n_held:])), np.flatnonzero(np.isin(groups, order[:n_held]))
     )
+
+
+def check_enough_groups(n_groups: int, purpose: str, advice: str) -> None:
+    """Refuse to split too few groups; the message begins with the purpose and ends with the advice."""
+    if n_groups < MIN_GROUPS:
+        raise InvalidInput(f"{purpose}: expected at least {MIN_GROUPS} groups, got {n_groups}; {advice}")
 
 
 def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:

@@ -21,7 +21,7 @@ from crossbyte.search.ranking import Query, Ranking, rank
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
-__all__ = ["Request"]
+__all__ = ["Asked", "Request", "as_rows"]
 
 _CANDIDATES = 10  # for each of k, where distances are refined
 _LARGEST = float(np.finfo(np.float32).max)
@@ -141,15 +141,15 @@ def _asked(
     model: CMCQ, snapshot: Snapshot, images: Any, texts: Any, like: Any, target: str | None
 ) -> list[Asked]:
     if images is not None:
-        points = model.transform_images(_rows(images))
+        points = model.transform_images(as_rows(images))
         return [Asked("image", target or "text", list(range(len(points))), points)]
     if texts is not None:
-        points = model.transform_texts(_rows(texts))
+        points = model.transform_texts(as_rows(texts))
         return [Asked("text", target or "image", list(range(len(points))), points)]
     return _examples(model, snapshot, like, target)
 
 
-def _rows(features: Any) -> Any:
+def as_rows(features: Any) -> Any:
     """One query may come without its second dimension."""
     array: Any = features if sparse.issparse(features) else as_array(features, "queries")
     return array.reshape(1, -1) if array.ndim == 1 else array

@@ -391,18 +391,22 @@ class Index:
         images, texts, like, target
             One query, as in :meth:`search`.
         n_examples : int
-            Training pairs to name for each codeword.
+            How many training pairs are listed, of each codeword and altogether.
         n_features : int
-            Dimensions of the query, and words of the item, to name.
-        vocabulary : sequence of str, optional
-            Names of the text dimensions.
+            How many features of the query, and how many words of the item, are listed.
+        vocabulary : sequence of str, or mapping of str to int, optional
+            The words of the text features: one per column, or the column of each.
 
         Raises
         ------
-        UnknownId, InvalidInput
+        UnknownId
+            No document has this id.
+        InvalidInput
+            The document does not have the target's side; or the query is not one.
         """
         return explain(
-            self,
+            self.model,
+            self._handle.current(),
             id,
             images=images,
             texts=texts,
@@ -411,6 +415,7 @@ class Index:
             n_examples=n_examples,
             n_features=n_features,
             vocabulary=vocabulary,
+            n_threads=self._handle.n_threads,
         )
 
     def stats(self) -> dict[str, Any]:

@@ -131,6 +131,7 @@ def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int 
 def _judge(pairs: Dataset, curve: list[int] | None, min_recall: float | None, *, with_index: bool) -> None:
     """Refuse before the fit what would only be refused after it."""
     from crossbyte.model.parameters import MAX_BITS
+    from crossbyte.model.selection import check_enough_groups
     from crossbyte.validation import check_groups, check_integer, check_number
 
     if min_recall is not None:
@@ -139,19 +140,13 @@ def _judge(pairs: Dataset, curve: list[int] | None, min_recall: float | None, *,
     for width in curve or []:
         check_integer(width, "curve", 1, MAX_BITS // 8)
     if curve is not None:
-        _check_enough(int(groups.max(initial=-1)) + 1)
+        check_enough_groups(
+            int(groups.max(initial=-1)) + 1,
+            "measuring holds out a tenth of the groups",
+            "give more pairs, or --no-calibrate",
+        )
     if with_index:
         _judge_documents(pairs)
-
-
-def _check_enough(n_groups: int) -> None:
-    from crossbyte.model.selection import MIN_GROUPS
-
-    if n_groups < MIN_GROUPS:
-        raise InvalidInput(
-            f"measuring holds out a tenth of the groups: expected at least {MIN_GROUPS} groups, got "
-            f"{n_groups}; give more pairs, or --no-calibrate"
-        )
 
 
 def _judge_documents(pairs: Dataset) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers
-from crossbyte.errors import InvalidInput
 from crossbyte.model.audit import disagreement
 from crossbyte.model.audit.disagreement import Disagreement
 from crossbyte.model.audit.duplicates import NEAR, Duplicate, find_duplicates
@@ -21,7 +20,7 @@ from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import check_parameters, generator
 from crossbyte.model.quality.reliability import auroc
-from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.model.selection import check_enough_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.validation import check_features, check_groups, check_integer, check_number, check_rows_agree
 
@@ -274,11 +273,7 @@ def _checked(
 
 
 def _check_folds(n_folds: int, n_groups: int) -> int:
-    if n_groups < MIN_GROUPS:
-        raise InvalidInput(
-            f"an audit compares pairs with others: expected at least {MIN_GROUPS} groups, got {n_groups}; "
-            "give more pairs"
-        )
+    check_enough_groups(n_groups, "an audit compares pairs with others", "give more pairs")
     return check_integer(n_folds, "n_folds", 2, n_groups // _PER_FOLD)
 
 

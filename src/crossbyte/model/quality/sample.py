@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
-from crossbyte.errors import InvalidInput
 from crossbyte.model.learned import Learned
-from crossbyte.model.selection import MIN_GROUPS, Split, split_groups
+from crossbyte.model.selection import check_enough_groups, split_groups
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer
 
 __all__ = ["CODINGS", "SIDES", "TARGETS", "By", "Rows", "Sample", "distances", "hold_out"]
@@ -109,7 +108,12 @@ def hold_out(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int 
 
     Rows of one group repeat each other: five captions of a picture are one stranger, not five.
     """
-    split = _split(groups, rng, max_pairs)
+    check_enough_groups(
+        int(groups.max()) + 1,
+        "calibrate holds out a tenth of the groups",
+        "give more pairs, or do without calibration",
+    )
+    split = split_groups(groups, rng, max_pairs)
     held = split.held_out[_one_per_group(groups[split.held_out], rng)[:MAX_ROWS]]
     known = _one_per_group(groups[split.train], rng)[: len(held)]
     return Rows(split.train, known, held, _another_row(groups, split.held_out, held))
@@ -124,16 +128,6 @@ def distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Codes]) ->
         if ("image", coding) in sides
     }
     return sides | documents | {("document", side): sides[side, side].copy() for side in SIDES}
-
-
-def _split(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None) -> Split:
-    n_groups = int(groups.max()) + 1
-    if n_groups < MIN_GROUPS:
-        raise InvalidInput(
-            f"calibrate holds out a tenth of the groups: expected at least {MIN_GROUPS} groups, "
-            f"got {n_groups}; give more pairs, or do without calibration"
-        )
-    return split_groups(groups, rng, max_pairs)
 
 
 def _one_per_group(groups: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:

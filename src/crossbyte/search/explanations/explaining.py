@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from crossbyte.arrays import Codes, Float64, Raw
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.asking import Asked, Request
+from crossbyte.search.asking import Asked, Request, as_rows
 from crossbyte.search.details import Details
 from crossbyte.search.explanations.attribution import (
     Names,
@@ -35,53 +34,26 @@ from crossbyte.search.ids import Id, check_id
 from crossbyte.search.offsets import coding_offset
 from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
 from crossbyte.search.snapshot import Place, Snapshot
-from crossbyte.validation import as_array, check_features, check_integer
-
-if TYPE_CHECKING:
-    from crossbyte.search.index import Index
+from crossbyte.validation import check_features, check_integer
 
 __all__ = ["explain"]
 
 
 def explain(
-    index: Index,
+    model: CMCQ,
+    details: Details,
     id: Id,
     *,
-    images: Any = None,
-    texts: Any = None,
-    like: Any = None,
-    target: str | None = None,
-    n_examples: int = 5,
-    n_features: int = 10,
-    vocabulary: Any = None,
+    images: Any,
+    texts: Any,
+    like: Any,
+    target: str | None,
+    n_examples: int,
+    n_features: int,
+    vocabulary: Any,
+    n_threads: int,
 ) -> Explanation:
-    """Say why a document is as near to one query as it is.
-
-    Parameters
-    ----------
-    index : Index
-    id : str or int
-        The document.
-    images : (d_I,) or (1, d_I) features
-    texts : (d_T,) or (1, d_T) features
-    like : id
-        Give one of these three, and ``target``, as for :meth:`crossbyte.Index.search`.
-    target : {"image", "text", "document"}, optional
-    n_examples : int
-        How many training pairs are listed, of each codeword and altogether.
-    n_features : int
-        How many features of the query, and how many words of the item, are listed.
-    vocabulary : sequence of str, or mapping of str to int, optional
-        The words of the text features: one per column, or the column of each.
-
-    Raises
-    ------
-    UnknownId
-        No document has this id.
-    InvalidInput
-        The document does not have the target's side; or the query is not one.
-    """
-    details, model = index._handle.current(), index.model
+    """Say why a document is as near to one query as it is; see :meth:`crossbyte.Index.explain`."""
     examples = check_integer(n_examples, "n_examples", 0)
     features = check_integer(n_features, "n_features", 0)
     names = check_vocabulary(vocabulary, model.n_text_features_)
@@ -90,7 +62,7 @@ def explain(
     row = _feature_row(asked.kind, images if texts is None else texts)
     product = _inner_product(case, row, names, features)
     words = item_words(model._current(), case.towards, names, features)
-    return _explanation(case, _up_to(case, index._handle.n_threads), examples, product, words)
+    return _explanation(case, _up_to(case, n_threads), examples, product, words)
 
 
 class _Item(NamedTuple):
@@ -162,10 +134,7 @@ def _one_query(
 
 def _feature_row(kind: str, features: Any) -> Raw | None:
     """The features (1, d) of the query; None for a query by example."""
-    if features is None:
-        return None
-    array: Any = features if sparse.issparse(features) else as_array(features, f"{kind}s")
-    return check_features(array.reshape(1, -1) if array.ndim == 1 else array, f"{kind}s")
+    return None if features is None else check_features(as_rows(features), f"{kind}s")
 
 
 def _case(model: CMCQ, details: Details, asked: Asked, id: Id) -> _Case:
