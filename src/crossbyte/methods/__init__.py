@@ -1,0 +1,1 @@
+"""The compared systems, one file each, behind one protocol."""
