@@ -92,7 +92,7 @@ class Centring:
         return raw
 
     def _prepared(self, block: Float64) -> Float64:
-        known = block.any(axis=1)
+        known = np.asarray(block.any(axis=1))
         values = block - self.mean
         if self.directions is not None:
             values = steady_product(values, self.directions)
