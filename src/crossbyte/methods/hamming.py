@@ -1,0 +1,130 @@
+"""Bits of codes, Hamming distances, and what all hashing systems have in common.
+
+A bit is the sign of a value; eight bits share a byte. Codes whose length is no multiple of eight end in
+bits that are always 0, so they never count. Ties, which are many between short codes, are left as they are:
+whoever ranks decides about them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32, Raw
+from crossbyte.blocks import Workers, row_blocks
+from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.methods.protocol import Method, Side
+from crossbyte.validation import check_codes, check_features, check_pairs
+
+__all__ = ["Hashing", "SeparateHashing", "hamming_distances", "pack_signs"]
+
+_BLOCK_ENTRIES = 2**18  # distances computed at a time: their words stay in the cache
+
+
+def pack_signs(values: Any) -> Codes:
+    """Pack the signs of (n, c) values into (n, ceil(c / 8)) bytes; a bit is set where a value is above 0."""
+    signs = np.asarray(values)
+    if signs.ndim != 2 or signs.shape[1] == 0:
+        raise InvalidInput(
+            f"values: expected one row of at least one value per item, got shape {signs.shape}"
+        )
+    return np.packbits(signs > 0, axis=1)
+
+
+def hamming_distances(queries: Any, items: Any) -> Float32:
+    """Count the bits in which packed codes differ.
+
+    Parameters
+    ----------
+    queries : (n, B) uint8
+    items : (N, B) uint8
+
+    Returns
+    -------
+    (n, N) float32
+        Whole numbers, exactly.
+    """
+    items = np.asarray(items)
+    items = check_codes(items, items.shape[-1] if items.ndim else 0)
+    left, right = _words(check_codes(queries, items.shape[1])), _words(items)
+    distances = np.empty((len(left), len(right)), dtype=np.float32)
+    size = max(1, _BLOCK_ENTRIES // max(1, len(right)))
+    for rows in row_blocks(len(left), size):
+        distances[rows] = sum(
+            np.bitwise_count(left[rows, None, word] ^ right[None, :, word]).astype(np.uint16)
+            for word in range(left.shape[1])
+        )
+    return distances
+
+
+def _words(codes: Codes) -> NDArray[np.unsignedinteger[Any]]:
+    """View (n, B) bytes as as few words as possible, filled up with zeros: (n, W) of 1, 2, 4 or 8 bytes."""
+    n_bytes = codes.shape[1]
+    size = next((size for size in (1, 2, 4) if n_bytes <= size), 8)
+    filled = np.zeros((len(codes), -(-n_bytes // size) * size), dtype=np.uint8)
+    filled[:, :n_bytes] = codes
+    return filled.view(f"u{size}")
+
+
+@dataclass(kw_only=True)
+class Hashing(Method):
+    """A system whose queries and items are packed bits, compared by the number of bits that differ."""
+
+    def distances(self, side: Side, queries: Any, items: Any) -> Float32:
+        """Hamming distances (n, N) between packed queries and packed items; ties stay ties."""
+        return hamming_distances(queries, items)
+
+
+@dataclass(kw_only=True)
+class SeparateHashing(Hashing):
+    """A hashing system in which each half of a document has a code of its own, made from it alone.
+
+    A subclass learns (:meth:`_learn`) and gives the values whose signs are the bits (:meth:`_signs`);
+    queries, items and the codes of the training documents follow. Both are called with validated features
+    and with BLAS held to one thread.
+    """
+
+    _training_codes: dict[Side, Codes] = field(init=False, repr=False, default_factory=dict)
+    _widths: dict[Side, int] = field(init=False, repr=False, default_factory=dict)
+
+    def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
+        """Learn from pairs (and labels, where asked to), and keep the packed codes of both halves."""
+        images, texts = check_pairs(images, texts)
+        with Workers(self.n_jobs):
+            self._learn(images, texts, labels)
+            codes = pack_signs(self._signs("image", images)), pack_signs(self._signs("text", texts))
+        self._training_codes = {"image": codes[0], "text": codes[1]}
+        self._widths = {"image": images.shape[1], "text": texts.shape[1]}
+        return self
+
+    def queries(self, side: Side, rows: Any) -> Codes:
+        """Packed codes (n, B) of features of one side."""
+        self._check_fitted()
+        raw = check_features(rows, f"{side}s", self._widths[side])
+        with Workers(self.n_jobs):
+            return pack_signs(self._signs(side, raw))
+
+    def training_items(self, side: Side) -> Codes:
+        """Packed codes (N, B) of one side of the training documents."""
+        self._check_fitted()
+        return self._training_codes[side]
+
+    def side_items(self, side: Side, rows: Any) -> Codes:
+        """Packed codes (n, B) of documents of which only the searched side is known: those of queries."""
+        return self.queries(side, rows)
+
+    @abstractmethod
+    def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
+        """Learn from validated pairs; labels come as the caller gave them."""
+
+    @abstractmethod
+    def _signs(self, side: Side, rows: Raw) -> NDArray[np.floating[Any]]:
+        """Values (n, n_bits) of which the signs are the bits, row by row."""
+
+    def _check_fitted(self) -> None:
+        if not self._widths:
+            raise NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
