@@ -49,6 +49,8 @@ class About:
         Whether the paper compares with it.
     reconstructed : str
         What is ours where the source leaves a gap; empty where it leaves none.
+    bit_step : int
+        Lengths of code that it has: multiples of this. 8 where a code is made of whole bytes.
     """
 
     key: str
@@ -61,6 +63,7 @@ class About:
     similarities: tuple[str, ...] = ("pairs",)
     in_paper: bool = True
     reconstructed: str = ""
+    bit_step: int = 1
 
 
 @dataclass(kw_only=True)
@@ -90,6 +93,10 @@ class Method(ABC):
         """Refuse what the system cannot do, before any work."""
         if self.n_bits < 1:
             raise InvalidInput(f"n_bits must be at least 1; got {self.n_bits}")
+        if self.n_bits % self.about.bit_step:
+            raise InvalidInput(
+                f"n_bits of {self.about.name} must be a multiple of {self.about.bit_step}; got {self.n_bits}"
+            )
         known = self.about.similarities
         self.similarity = known[0] if self.similarity is None else self.similarity
         if self.similarity not in known:

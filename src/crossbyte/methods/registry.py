@@ -1,0 +1,148 @@
+"""The compared systems by name.
+
+Names, groups and homes are known without importing any system, so that a command line can offer them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.methods.protocol import About, Method
+
+__all__ = ["GROUPS", "METHODS", "about", "all_keys", "keys_of", "make"]
+
+# Key -> the module of this folder and the class that it defines; in the order of tables.
+_HOMES = {
+    "random": ("random_codes", "RandomCodes"),
+    "cmssh": ("cmssh", "CMSSH"),
+    "cvh": ("cvh", "CVH"),
+    "mlbe": ("mlbe", "MLBE"),
+    "qch": ("qch", "QCH"),
+    "lssh": ("lssh", "LSSH"),
+    "cmfh": ("cmfh", "CMFH"),
+    "ccq": ("ccq", "CCQ"),
+    "seph": ("seph", "SePH"),
+    "cq": ("cq", "CQ"),
+    "cca": ("cca", "CCA"),
+    "cca-itq": ("cca_itq", "CCAITQ"),
+    "cca-pq": ("cca_quantized", "CCAPQ"),
+    "cca-opq": ("cca_quantized", "CCAOPQ"),
+    "cca-rq": ("cca_quantized", "CCARQ"),
+    "cca-lsq": ("cca_quantized", "CCALSQ"),
+    "cmcq": ("cmcq", "PaperCMCQ"),
+    "cmcq-cca": ("cmcq", "CanonicalCMCQ"),
+    "cmcq-auto": ("cmcq", "AutoCMCQ"),
+}
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "table2": ("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "cmcq"),
+    "table3": ("seph", "cmcq"),
+    "quantizers": ("cca-pq", "cca-opq", "cca-rq", "cca-lsq"),
+    "all": tuple(_HOMES),
+}
+"""Names for several systems: the rows of the paper's Tables 2 and 3, standard quantizers, everything."""
+
+
+class _Methods(Mapping[str, "type[Method]"]):
+    """Classes by key, each imported when it is asked for."""
+
+    def __getitem__(self, key: str) -> type[Method]:
+        module, name = _HOMES[key]
+        found: type[Method] = getattr(import_module(f"crossbyte.methods.{module}"), name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+METHODS: Mapping[str, type[Method]] = _Methods()
+"""Every system's class by its key; looking one up imports its module and no other."""
+
+
+def all_keys() -> tuple[str, ...]:
+    """Keys of all systems, in the order of tables; nothing is imported."""
+    return tuple(_HOMES)
+
+
+def keys_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Resolve keys and names of groups to keys, each once, in the order of their first mention.
+
+    Raises
+    ------
+    InvalidInput
+        For a name that is neither.
+    """
+    return tuple(dict.fromkeys(key for name in names for key in GROUPS.get(name) or (_known(name),)))
+
+
+def about(key: str) -> About:
+    """What the system with this key declares of itself."""
+    return METHODS[_known(key)].about
+
+
+def make(
+    key: str,
+    n_bits: int,
+    *,
+    seed: int = 0,
+    similarity: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    n_jobs: int | None = 1,
+) -> Method:
+    """Make a system that has learned nothing yet.
+
+    Parameters
+    ----------
+    key : str
+        One of :func:`all_keys`.
+    n_bits : int
+        Length of a code.
+    seed : int
+        The same seed, the same codes.
+    similarity : str or None
+        What it is taught with; None for its own default.
+    parameters : mapping, optional
+        Fields of its class to change from their defaults.
+    n_jobs : int or None
+        Threads; the result does not depend on it.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown key or parameter, or a length or similarity that the system cannot do.
+    MissingExtra
+        If it needs a library that is not installed.
+    """
+    method = METHODS[_known(key)]
+    chosen = dict(parameters or {})
+    _check_parameters(method, chosen)
+    common = {"n_bits": n_bits, "random_state": seed, "similarity": similarity, "n_jobs": n_jobs}
+    return method(**(common | chosen))
+
+
+def _known(key: str) -> str:
+    if key not in _HOMES:
+        raise InvalidInput(
+            f"expected the key of a system ({', '.join(_HOMES)}) "
+            f"or of a group ({', '.join(GROUPS)}); got {key!r}"
+        )
+    return key
+
+
+def _check_parameters(method: type[Method], chosen: Mapping[str, Any]) -> None:
+    given_apart = {"n_bits", "random_state", "n_jobs"}
+    known = [name for name, part in method.__dataclass_fields__.items() if part.init]
+    known = [name for name in known if name not in given_apart]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise InvalidInput(
+            f"{method.about.name} has the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}"
+        )
