@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
 
-__all__ = ["Pairs", "make_pairs", "nus_wide_like"]
+__all__ = ["LabelledPairs", "Pairs", "make_labelled_pairs", "make_pairs", "nus_wide_like"]
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
@@ -41,6 +41,25 @@ class Pairs(NamedTuple):
     images: NDArray[np.float32]
     texts: Any  # csr_array or ndarray; the stubs of scipy cannot say so for all versions
     labels: Integers
+
+
+class LabelledPairs(NamedTuple):
+    """Pairs with several labels and two texts; row i of each array belongs to pair i.
+
+    Attributes
+    ----------
+    images : (n_pairs, image_dim) float32
+    texts, other_texts : (n_pairs, text_dim) float32
+        Two texts about the same pair, drawn apart from the same mixture; ``csr_array`` of zeros and ones, or
+        dense.
+    labels : (n_pairs, n_labels) uint8
+        Zeros and ones, at least one 1 in a row.
+    """
+
+    images: NDArray[np.float32]
+    texts: Any
+    other_texts: Any
+    labels: NDArray[np.uint8]
 
 
 def make_pairs(
@@ -119,6 +138,96 @@ def nus_wide_like(n_pairs: int = 182_577, random_state: int | None = 0) -> Pairs
     return Pairs(images, _bags(mixtures, 1000, 7.5, rng), labels)
 
 
+def make_labelled_pairs(
+    n_pairs: int,
+    image_dim: int,
+    text_dim: int,
+    *,
+    n_labels: int,
+    labels_per_pair: float = 1.0,
+    image_words: float | None = None,
+    text_words: float | None = None,
+    n_topics: int = 40,
+    noise: float = 0.5,
+    random_state: int | None = None,
+) -> LabelledPairs:
+    """Draw pairs whose labels follow from their mixture of topics, with a second text for each.
+
+    A label stands for a share of the topics. The pairs in which that share is largest have the label, as many
+    as the label is frequent; frequencies fall like those of real concepts, one over the rank. A pair that
+    would have none has the one that it came nearest to. Classes are equally frequent.
+
+    Parameters
+    ----------
+    n_pairs, image_dim, text_dim : int
+        Number of pairs, image features, and text features.
+    n_labels : int
+        Number of labels.
+    labels_per_pair : float, default 1
+        About how many labels a pair has; 1 makes classes: each pair has exactly the nearest one.
+    image_words : float, optional
+        About how many visual words an image has: counts. None: dense features.
+    text_words : float, optional
+        Mean number of words drawn for a text; a binary bag. None: the dense shares of ``text_dim`` topics, as
+        a topic model gives them, with a sum of 1.
+    n_topics : int, default 40
+        Size of the latent mixture; ``text_dim`` where texts are shares of topics.
+    noise : float, default 0.5
+        Of dense images, relative to their signal.
+    random_state : int, optional
+        The same seed gives the same pairs.
+
+    Returns
+    -------
+    LabelledPairs
+    """
+    _check_sizes(
+        n_pairs=n_pairs, image_dim=image_dim, text_dim=text_dim, n_labels=n_labels, n_topics=n_topics
+    )
+    rng = np.random.default_rng(random_state)
+    _, mixtures = _mixtures(n_pairs, n_labels, text_dim if text_words is None else n_topics, rng)
+    labels = _topic_labels(mixtures, n_labels, labels_per_pair, rng)
+    if image_words is None:
+        images = _dense(mixtures, image_dim, noise, rng)
+    else:
+        images = _histograms(mixtures, image_dim, image_words, rng)
+    texts, other_texts = _two_texts(mixtures, text_dim, text_words, rng)
+    return LabelledPairs(images, texts, other_texts, labels)
+
+
+def _two_texts(
+    mixtures: Floats, text_dim: int, text_words: float | None, rng: np.random.Generator
+) -> tuple[Any, Any]:
+    if text_words is None:
+        return _topic_shares(mixtures, rng), _topic_shares(mixtures, rng)
+    topics = _word_topics(mixtures.shape[1], text_dim, rng)
+    return _drawn_bags(mixtures, topics, text_words, rng), _drawn_bags(mixtures, topics, text_words, rng)
+
+
+def _topic_shares(mixtures: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Shares (n, n_topics) that a topic model would find: the mixture, known from about 100 words."""
+    found = rng.standard_gamma(100.0 * mixtures + 0.1)
+    return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _topic_labels(
+    mixtures: Floats, n_labels: int, labels_per_pair: float, rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Labels (n, n_labels) of mixtures; how, is said in `make_labelled_pairs`."""
+    n_pairs, n_topics = mixtures.shape
+    meaning = rng.dirichlet(np.full(n_topics, 0.1), size=n_labels)
+    shares = mixtures @ meaning.T
+    frequencies = 1.0 / (np.arange(n_labels) + 2.0) if labels_per_pair > 1 else np.ones(n_labels)
+    frequencies *= labels_per_pair / frequencies.sum()
+    wanted = np.clip(np.rint(n_pairs * frequencies), 1, n_pairs).astype(np.int64)
+    ranked = np.sort(shares, axis=0)
+    nearness = shares / (ranked[n_pairs - wanted, np.arange(n_labels)] + 1e-12)
+    labels = (nearness >= 1.0).astype(np.uint8) if labels_per_pair > 1 else np.zeros(shares.shape, np.uint8)
+    alone = ~labels.any(axis=1)
+    labels[alone, nearness[alone].argmax(axis=1)] = 1
+    return labels
+
+
 def _mixtures(
     n_pairs: int, n_classes: int, n_topics: int, rng: np.random.Generator
 ) -> tuple[Integers, Floats]:
@@ -162,10 +271,20 @@ def _histograms(mixtures: Floats, dim: int, total: float, rng: np.random.Generat
 
 def _bags(mixtures: Floats, vocabulary: int, words_per_text: float, rng: np.random.Generator) -> Any:
     """Binary bags of words, csr_array (n, vocabulary) float32; every text has at least one word."""
-    n_pairs, n_topics = mixtures.shape
+    topics = _word_topics(mixtures.shape[1], vocabulary, rng)
+    return _drawn_bags(mixtures, topics, words_per_text, rng)
+
+
+def _word_topics(n_topics: int, vocabulary: int, rng: np.random.Generator) -> Floats:
+    """How much each topic likes each word, (n_topics, vocabulary)."""
     # Zipf, with a flattened head: no word is in nearly every text
     frequencies = 1.0 / (np.arange(vocabulary) + 5.0)
-    topics = frequencies * (rng.standard_gamma(0.1, size=(n_topics, vocabulary)) + 1e-6)
+    return frequencies * (rng.standard_gamma(0.1, size=(n_topics, vocabulary)) + 1e-6)
+
+
+def _drawn_bags(mixtures: Floats, topics: Floats, words_per_text: float, rng: np.random.Generator) -> Any:
+    """Draw each word's topic from the mixture, and the word from the topic."""
+    n_pairs, vocabulary = len(mixtures), topics.shape[1]
     lengths = 1 + rng.poisson(words_per_text - 1.0, size=n_pairs)
     texts = np.repeat(np.arange(n_pairs), lengths)
     words = _draw(topics, _draw(mixtures, texts, rng), rng)

@@ -1,0 +1,238 @@
+"""Pairs in one file: a user's own, or those of ``shared/data`` (Wiki, Flickr8k, fashion).
+
+The arrays are named as `crossbyte.data.files.reading.read_dataset` wants them; labels, captions and catalogue
+attributes are used where they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.data.collections.arrays import opened_contents
+from crossbyte.data.collections.collection import Collection, Part, described, make_part
+from crossbyte.data.collections.labels import label_columns
+from crossbyte.data.collections.splitting import query_mask
+from crossbyte.data.collections.words import bag_of_words, captions_behind
+from crossbyte.data.files.contents import Contents
+from crossbyte.data.files.dataset import Dataset, dataset_of
+from crossbyte.errors import DataFileError
+
+__all__ = ["read_own"]
+
+_LABELS = ("label", "labels", "class", "classes")
+_LABEL_NAMES = ("label_names", "class_names")
+_CAPTIONS = ("captions", "caption", "title")
+_ATTRIBUTES = ("gender", "baseColour", "class", "season", "usage")
+_CHECKED_ROWS = 2000  # captions looked at to find out what the text features were made of
+
+_NOTES = {
+    ("wiki", 2173, 693): "Wikipedia articles with SIFT words and topics, the paper's own features and split",
+    ("flickr8k", 7000, 1000): (
+        "photographs with CNN features, the words of captions 0 and 1, and labels derived from the words of "
+        "captions 2 to 4, not given by people; captions 2, 3 and 4 are the other texts"
+    ),
+    ("fashion", 40269, 2000): (
+        "product photographs with CNN features, the words of titles, and the kind of article as label; the "
+        "words of the catalogue's attributes are the other text"
+    ),
+}
+
+
+class _Read(NamedTuple):
+    """One part as the file has it."""
+
+    data: Dataset
+    labels: Any
+    captions: NDArray[np.str_] | None
+    attributes: NDArray[np.str_] | None
+
+
+def read_own(path: Path, *, name: str | None, seed: int, held_out: float) -> Collection:
+    """Read pairs from one file; without a query part, whole groups are held out.
+
+    Parameters
+    ----------
+    path : Path of a ``.npz``, ``.mat`` or ``.parquet`` file
+    name : str, optional
+        By default the stem of the file.
+    seed : int
+        Of the rows that are held out, where the file has no query part.
+    held_out : float
+        Share of the groups.
+
+    Returns
+    -------
+    Collection
+
+    Raises
+    ------
+    DataFileError, InvalidInput, MissingExtra, FileNotFoundError, PermissionError
+    """
+    name = path.stem if name is None else name
+    with opened_contents(path) as contents:
+        splits = _splits(contents)
+        parts = [_read_part(contents, split) for split in splits]
+        collection = _collection(name, parts, contents)
+    if len(splits) == 1:
+        groups = parts[0].data.groups
+        collection = _held_out(collection, groups, seed, held_out)
+    note = _NOTES.get((name, len(collection.train), len(collection.query)), "")
+    return replace(collection, about=described(name, collection.train, collection.query, note))
+
+
+def _splits(contents: Contents) -> list[str | None]:
+    """Return the endings of the parts: train and query (or test), or one part alone."""
+
+    def has(split: str) -> bool:
+        names = (f"image_{split}", f"text_{split}")
+        return any(name in contents.entries or contents.has_sparse(name) for name in names)
+
+    second = next((split for split in ("query", "test") if has(split)), None)
+    if not has("train"):
+        if second is not None:
+            raise DataFileError(
+                f"expected image_train and text_train beside image_{second}; there are: {contents.listing()}"
+            )
+        return [None]
+    return ["train"] if second is None else ["train", second]
+
+
+def _read_part(contents: Contents, split: str | None) -> _Read:
+    data = dataset_of(contents, split)
+    if data.images is None or data.texts is None:
+        missing = "images" if data.images is None else "texts"
+        raise DataFileError(
+            f"expected both sides of the pairs, there are no {missing}{f' for {split}' if split else ''}; "
+            f"there are: {contents.listing()}"
+        )
+    ending = f"_{split}" if split else ""
+    key = _first(contents, [f"{label}{ending}" for label in _LABELS])
+    return _Read(
+        data,
+        None if key is None else _label_values(contents, key, len(data)),
+        _strings(contents, [f"{caption}{ending}" for caption in _CAPTIONS], len(data)),
+        _attributes(contents, ending, len(data)),
+    )
+
+
+def _first(contents: Contents, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in contents.entries), None)
+
+
+def _label_values(contents: Contents, key: str, n_rows: int) -> Any:
+    shape = contents.entries[key].shape
+    is_table = shape is not None and len(shape) == 2 and min(shape) > 1
+    values: Any = contents.array(key) if is_table else contents.values(key)
+    if not is_table and len(values) == 1 != n_rows:
+        values = values[0]  # MATLAB's row vector
+    elif not is_table:
+        values = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in values]
+    if not isinstance(values, list | np.ndarray) or len(values) != n_rows:
+        raise DataFileError(
+            f"{key}: expected labels for each of the {n_rows} rows, got {contents.entries[key]}; mend it, or "
+            "give it another name"
+        )
+    return values
+
+
+def _strings(contents: Contents, names: Sequence[str], n_rows: int) -> NDArray[np.str_] | None:
+    """Return (n_rows, k) texts by the first of the names that has them."""
+    for name in names:
+        entry = contents.entries.get(name)
+        if entry is not None and entry.dtype == "text" and entry.shape and entry.shape[0] == n_rows:
+            values = contents.load(name)
+            if isinstance(values, np.ndarray):
+                return values.reshape(n_rows, -1)
+    return None
+
+
+def _attributes(contents: Contents, ending: str, n_rows: int) -> NDArray[np.str_] | None:
+    """Return (n_rows, 5) attributes of a catalogue, the class by its name, or None if one is missing."""
+    columns = []
+    for attribute in _ATTRIBUTES:
+        if attribute == "class":
+            column = _class_words(contents, f"class{ending}", n_rows)
+        else:
+            column = _strings(contents, [f"{attribute}{ending}"], n_rows)
+        if column is None or column.shape[1] != 1:
+            return None
+        columns.append(column)
+    return np.hstack(columns)
+
+
+def _class_words(contents: Contents, key: str, n_rows: int) -> NDArray[np.str_] | None:
+    if key not in contents.entries or "class_names" not in contents.entries:
+        return None
+    numbers, names = contents.array(key), contents.array("class_names")
+    usable = numbers.shape == (n_rows,) and numbers.dtype.kind in "iu" and names.dtype.kind == "U"
+    if not usable or names.ndim != 1 or (n_rows and not 0 <= numbers.min() <= numbers.max() < len(names)):
+        return None  # said by the labels
+    return names[numbers][:, None]
+
+
+def _collection(name: str, parts: list[_Read], contents: Contents) -> Collection:
+    """Return the collection; of a file with one part, that is both train and query for now."""
+    labels, label_names = _labels(parts, contents)
+    words = parts[0].data.vocabulary or []
+    made = [
+        replace(_sides(read), labels=part_labels, captions=read.captions)
+        for read, part_labels in zip(parts, labels, strict=True)
+    ]
+    made, pattern = _with_other_texts(made, parts, words)
+    return Collection(name, made[0], made[-1], label_names, "", tuple(words), pattern)
+
+
+def _sides(read: _Read) -> Part:
+    assert read.data.images is not None and read.data.texts is not None
+    return make_part(read.data.images, read.data.texts, None)
+
+
+def _labels(
+    parts: list[_Read], contents: Contents
+) -> tuple[list[NDArray[np.uint8]] | list[None], tuple[str, ...]]:
+    given = [read.labels is not None for read in parts]
+    if not any(given):
+        return [None] * len(parts), ()
+    if not all(given):
+        raise DataFileError("expected labels in the training and the query part, one of them has none")
+    names_key = _first(contents, _LABEL_NAMES)
+    names = [] if names_key is None else [str(name) for name in contents.array(names_key).reshape(-1)]
+    return label_columns([read.labels for read in parts], "labels", names)
+
+
+def _with_other_texts(made: list[Part], parts: list[_Read], words: list[str]) -> tuple[list[Part], str]:
+    """Add the texts that the features were not made of, as bags of the same words."""
+    captions = made[-1].captions
+    if captions is None or not words or "" in words or len(set(words)) != len(words):
+        return made, ""
+    rows = slice(0, _CHECKED_ROWS)
+    found = captions_behind(made[-1].texts[rows], captions[rows], words)
+    if found is None:
+        return made, ""
+    n_used, pattern = found
+    return [
+        replace(part, other_texts=_other_texts(part, read.attributes, words, n_used, pattern))
+        for part, read in zip(made, parts, strict=True)
+    ], pattern
+
+
+def _other_texts(
+    part: Part, attributes: NDArray[np.str_] | None, words: list[str], n_used: int, pattern: str
+) -> tuple[Any, ...]:
+    assert part.captions is not None
+    further = range(n_used, part.captions.shape[1])
+    bags = [bag_of_words(part.captions, words, [column], pattern) for column in further]
+    if attributes is not None:
+        bags.append(bag_of_words(attributes, words, range(attributes.shape[1]), pattern))
+    return tuple(bags)
+
+
+def _held_out(collection: Collection, groups: list[Any] | None, seed: int, held_out: float) -> Collection:
+    asked = query_mask(len(collection.train), seed=seed, held_out=held_out, groups=groups)
+    return replace(collection, train=collection.train.take(~asked), query=collection.query.take(asked))
