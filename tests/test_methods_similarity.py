@@ -1,0 +1,278 @@
+"""SePH_km and MLBE, and what they are made of: anchors, logistic regression, the objectives of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from crossbyte.blocks import Workers
+from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.methods.anchors import AnchorFeatures, gaussian_kernel, mean_squared_distance
+from crossbyte.methods.label_rows import check_labels, shared_label, unit_labels
+from crossbyte.methods.logistic import LogisticBits, loss_and_gradient
+from crossbyte.methods.seph import SePH, divergence, learn_codes
+
+
+def by_differences(function, at, step=1e-6):
+    """Gradient of a function of one array, by central differences."""
+    gradient = np.empty_like(at)
+    for place in np.ndindex(at.shape):
+        moved = np.zeros_like(at)
+        moved[place] = step
+        gradient[place] = (function(at + moved) - function(at - moved)) / (2 * step)
+    return gradient
+
+
+def known_pairs(n=60, n_classes=3, seed=0, image_dim=8, text_dim=12):
+    """Pairs of classes far apart: images around a centre, texts with the words of their class."""
+    rng = np.random.default_rng(seed)
+    classes = np.arange(n) % n_classes
+    images = (4.0 * np.eye(image_dim))[classes] + 0.2 * rng.standard_normal((n, image_dim))
+    words = np.arange(text_dim) % n_classes == classes[:, None]
+    texts = words & (rng.random((n, text_dim)) < 0.8)
+    labels = np.eye(n_classes, dtype=np.uint8)[classes]
+    return images.astype(np.float32), sparse.csr_array(texts.astype(np.float32)), labels
+
+
+def finds_the_class(model, images, texts, labels):
+    """Share of right labels among the ten nearest training documents of every query, both tasks."""
+    hits = []
+    for asked, rows, searched in (("image", images, "text"), ("text", texts, "image")):
+        distances = model.distances(searched, model.queries(asked, rows), model.training_items(searched))
+        nearest = np.argsort(distances, axis=1, kind="stable")[:, :10]
+        hits.append(np.einsum("nl,nkl->nk", labels, labels[nearest]).mean())
+    return hits
+
+
+# Anchors
+
+
+def test_the_kernel_is_the_exponential_of_the_distance():
+    rng = np.random.default_rng(0)
+    rows, anchors = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
+    expected = [[np.exp(-((row - anchor) ** 2).sum() / 2.5) for anchor in anchors] for row in rows]
+    np.testing.assert_allclose(gaussian_kernel(rows, anchors, 2.5), expected)
+
+
+def test_the_width_is_the_mean_over_all_pairs_of_rows():
+    rows = np.random.default_rng(1).standard_normal((7, 3)) + 100
+    expected = np.mean([[((left - right) ** 2).sum() for left in rows] for right in rows])
+    assert mean_squared_distance(rows) == pytest.approx(expected)
+
+
+def test_anchors_are_the_same_for_sparse_rows_and_do_not_look_at_neighbours():
+    _, texts, _ = known_pairs()
+    dense, narrow = (
+        AnchorFeatures.fit(rows, 5, np.random.default_rng(0), Workers(1), unit=False, name="texts")
+        for rows in (texts.toarray(), texts)
+    )
+    np.testing.assert_array_equal(dense.anchors, narrow.anchors)
+    np.testing.assert_array_equal(narrow.apply(texts)[7:8], narrow.apply(texts[7:8]))
+
+
+def test_more_anchors_than_rows_are_cut_and_their_kernel_has_a_unit_diagonal():
+    images, _, _ = known_pairs(n=6)
+    features = AnchorFeatures.fit(images, 50, np.random.default_rng(0), Workers(1), unit=True, name="images")
+    assert features.apply(images).shape == (6, 6)
+    np.testing.assert_allclose(np.diag(features.gram()), 1.0, atol=1e-9)
+
+
+# Logistic regression
+
+
+def regression_problem(n=40, k=6, c=3, seed=0):
+    rng = np.random.default_rng(seed)
+    rows, anchors = rng.standard_normal((n, 2)), rng.standard_normal((k, 2))
+    features, gram = gaussian_kernel(rows, anchors, 2.0), gaussian_kernel(anchors, anchors, 2.0)
+    return features, gram, np.sign(rng.standard_normal((n, c)) + rows[:, :1])
+
+
+def penalised_loss(features, gram, signs, weights, intercepts, penalty):
+    margins = signs * (features @ weights + intercepts)
+    return np.log1p(np.exp(-margins)).sum() + penalty * np.einsum("kc,kl,lc->", weights, gram, weights)
+
+
+def test_the_gradient_of_the_logistic_loss_is_that_of_differences():
+    rng = np.random.default_rng(0)
+    inputs, signs = rng.standard_normal((9, 4)), np.sign(rng.standard_normal((9, 3)))
+    solution, penalties = 3 * rng.standard_normal((4, 3)), np.array([0.3, 1.0, 0.1, 0.0])
+    gradient = loss_and_gradient(solution, inputs, signs, penalties)[1]
+    numeric = by_differences(lambda z: loss_and_gradient(z, inputs, signs, penalties)[0], solution)
+    np.testing.assert_allclose(gradient, numeric, atol=1e-6)
+
+
+def test_the_loss_does_not_overflow():
+    loss, gradient = loss_and_gradient(
+        np.array([[1e4]]), np.array([[1.0], [-1.0]]), np.ones((2, 1)), np.zeros(1)
+    )
+    assert loss == pytest.approx(1e4)
+    np.testing.assert_allclose(gradient, [[1.0]])
+
+
+def test_the_regression_reaches_the_minimum_of_the_stated_objective():
+    features, gram, signs = regression_problem()
+    found = LogisticBits.fit(features, gram, signs, Workers(1), penalty=0.1)
+
+    def loss(weights, intercepts):
+        return penalised_loss(features, gram, signs, weights, intercepts, 0.1)
+
+    slope = by_differences(lambda weights: loss(weights, found.intercepts), found.weights)
+    assert np.abs(slope).max() < 0.01
+    assert np.abs(by_differences(lambda b: loss(found.weights, b), found.intercepts)).max() < 0.01
+
+
+def test_a_bit_is_learned_alike_alone_and_beside_many():
+    features, gram, signs = regression_problem(c=20)
+    together = LogisticBits.fit(features, gram, signs, Workers(2), penalty=0.1).log_odds(features)
+    alone = LogisticBits.fit(features, gram, signs[:, 4:5], Workers(1), penalty=0.1).log_odds(features)
+    np.testing.assert_allclose(together[:, 4:5], alone, atol=0.01)
+
+
+def test_a_bit_of_one_class_stays_finite_and_predicts_that_class():
+    features, gram, signs = regression_problem()
+    signs[:, 0], signs[:, 1] = 1.0, -1.0
+    odds = LogisticBits.fit(features, gram, signs, Workers(1)).log_odds(features)
+    np.testing.assert_allclose(odds[:, 0], np.log(41.0))
+    np.testing.assert_allclose(odds[:, 1], -np.log(41.0))
+    assert np.isfinite(odds).all()
+
+
+# Labels
+
+
+def test_labels_are_judged():
+    with pytest.raises(InvalidInput, match="got none"):
+        check_labels(None, 3, "SePH_km")
+    with pytest.raises(InvalidInput, match="one row per document"):
+        check_labels(np.eye(2), 3, "SePH_km")
+    with pytest.raises(InvalidInput, match="0 and 1"):
+        check_labels(2 * np.eye(3), 3, "SePH_km")
+    assert check_labels(sparse.csr_array(np.eye(3)), 3, "SePH_km").dtype == bool
+
+
+def test_cosines_and_shared_labels():
+    labels = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
+    np.testing.assert_allclose(
+        unit_labels(labels) @ unit_labels(labels).T, [[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 0]]
+    )
+    np.testing.assert_array_equal(shared_label(labels, labels), [[1, 1, 0], [1, 1, 0], [0, 0, 0]])
+
+
+# SePH_km
+
+
+def divergence_ref(H, labels, weight):
+    """KL(P || Q) and the penalty, by loops over pairs."""
+    pairs = [(i, j) for i in range(len(H)) for j in range(len(H)) if i != j]
+    P = np.array([labels[i] @ labels[j] for i, j in pairs])
+    Q = np.array([1 / (1 + ((H[i] - H[j]) ** 2).sum() / 4) for i, j in pairs])
+    P, Q = P / P.sum(), Q / Q.sum()
+    return -(P * np.log(Q)).sum() + weight / H.size * ((abs(H) - 1) ** 2).sum()
+
+
+def divergence_problem(n=9, c=4, scale=0.8):
+    rng = np.random.default_rng(3)
+    labels = rng.random((n, 5)) < 0.4
+    labels[0] = False  # a document without any label
+    return scale * rng.standard_normal((n, c)), unit_labels(labels)
+
+
+def test_the_divergence_is_that_of_loops():
+    H, labels = divergence_problem()
+    value = divergence(H, labels, Workers(1), binary_weight=0.7).value
+    assert value == pytest.approx(divergence_ref(H, labels, 0.7))
+
+
+def test_the_gradient_of_the_divergence_is_that_of_differences():
+    H, labels = divergence_problem()
+    gradient = divergence(H, labels, Workers(1), binary_weight=0.7).gradient
+    numeric = by_differences(lambda h: divergence(h, labels, Workers(1), binary_weight=0.7).value, H)
+    np.testing.assert_allclose(gradient, numeric, atol=1e-7)
+
+
+def test_the_divergence_does_not_depend_on_blocks_or_threads():
+    H, labels = divergence_problem(n=300)
+    with Workers(3) as many:
+        threaded = divergence(H, labels, many, binary_weight=0.1)
+    plain = divergence(H, labels, Workers(1), binary_weight=0.1)
+    assert threaded.value == plain.value == pytest.approx(divergence_ref(H, labels, 0.1))
+    np.testing.assert_array_equal(threaded.gradient, plain.gradient)
+
+
+def test_learned_codes_are_never_worse_than_the_start_and_more_steps_never_hurt():
+    start, labels = divergence_problem(n=40, scale=1e-4)
+    settings = {"binary_weight": 0.01, "learning_rate": 5.0}
+    values = [
+        divergence(
+            learn_codes(labels, start, Workers(1), n_iter=n, **settings),
+            labels,
+            Workers(1),
+            binary_weight=0.01,
+        )
+        for n in (1, 5, 20, 60)
+    ]
+    falls = np.diff([found.value for found in values])
+    assert (falls <= 1e-6).all() and falls.sum() < -0.05
+
+
+def test_labels_that_no_two_documents_share_teach_nothing():
+    images, texts, _ = known_pairs(n=4)
+    with pytest.raises(InvalidInput, match="in common"):
+        SePH(n_bits=4).fit(images, texts, np.eye(4))
+
+
+def test_seph_gives_the_documents_of_one_class_one_code():
+    images, texts, labels = known_pairs()
+    model = SePH(n_bits=8, n_anchors=10).fit(images, texts, labels)
+    codes = model.training_items("text")
+    assert len(np.unique(np.column_stack([codes, labels]), axis=0)) == 3 == len(np.unique(codes, axis=0))
+    assert min(finds_the_class(model, *known_pairs(seed=1))) == 1.0
+    np.testing.assert_array_equal(model.pair_items("text", images, texts), codes)
+
+
+def test_seph_learns_codes_from_a_part_and_predicts_the_rest():
+    images, texts, labels = known_pairs(n=90)
+    model = SePH(n_bits=8, n_anchors=10, max_documents=45).fit(images, texts, labels)
+    assert model.details == {"n_learned_from": 45}
+    assert model.training_items("image").shape == (90, 1)
+    assert min(finds_the_class(model, images, texts, labels)) > 0.95
+
+
+def test_the_unified_rule_weighs_both_sides_and_the_prior():
+    images, texts, labels = known_pairs()
+    model = SePH(n_bits=6, n_anchors=5).fit(images, texts, labels)
+    odds = [model._views[side].log_odds(rows) for side, rows in (("image", images), ("text", texts))]
+    plus, minus = (1 / (1 + np.exp(-sign * np.stack(odds))) for sign in (1, -1))
+    prior = 1 / (1 + np.exp(-model._prior))
+    expected = plus.prod(axis=0) / prior > minus.prod(axis=0) / (1 - prior)
+    np.testing.assert_array_equal(model.pair_items("image", images, texts), np.packbits(expected, axis=1))
+
+
+@pytest.mark.parametrize("n_bits", [1, 40])
+def test_seph_with_one_bit_and_with_more_bits_than_features(n_bits):
+    images, texts, labels = known_pairs()
+    model = SePH(n_bits=n_bits, n_anchors=10).fit(images, texts, labels)
+    assert model.training_items("image").shape == (60, -(-n_bits // 8))
+    assert min(finds_the_class(model, images, texts, labels)) > 0.6
+
+
+def test_seph_is_a_function_of_data_and_seed_and_writes_to_nothing():
+    images, texts, labels = known_pairs()
+    before = images.copy(), texts.toarray(), labels.copy()
+    first, again = (SePH(n_bits=12, n_anchors=10, n_jobs=n).fit(images, texts, labels) for n in (1, 2))
+    np.testing.assert_array_equal(first.training_items("text"), again.training_items("text"))
+    np.testing.assert_array_equal(first.queries("image", images), again.queries("image", images))
+    np.testing.assert_array_equal(first.queries("text", texts)[3:4], first.queries("text", texts[3:4]))
+    for kept, now in zip(before, (images, texts.toarray(), labels), strict=True):
+        np.testing.assert_array_equal(kept, now)
+
+
+def test_seph_says_what_it_needs():
+    images, texts, _ = known_pairs()
+    with pytest.raises(InvalidInput, match="labels"):
+        SePH().fit(images, texts)
+    with pytest.raises(InvalidInput, match="learns from labels"):
+        SePH(similarity="pairs")
+    with pytest.raises(NotFitted):
+        SePH().queries("image", images)
