@@ -297,6 +297,17 @@ def test_auto_chooses_the_dimension_only_where_it_is_free(chosen: CMCQ) -> None:
     assert free.n_components_ in dimensions
 
 
+def test_a_given_ridge_is_used_and_auto_tries_no_other(chosen: CMCQ) -> None:
+    assert len({trial.params["ridge"] for trial in chosen.selection_}) > 1
+    given = CMCQ(**SMALL, mapping="auto", ridge=0.2).fit(PAIRS.images, PAIRS.texts)
+    assert {trial.params["ridge"] for trial in given.selection_} == {0.2} == {given.ridge_}
+    spaces = [
+        CMCQ(**SMALL, mapping="cca", ridge=ridge).fit(PAIRS.images, PAIRS.texts) for ridge in (None, 1.0, 0.2)
+    ]
+    placed = [space.transform_texts(PAIRS.texts) for space in spaces]
+    assert np.array_equal(placed[0], placed[1]) and not np.allclose(placed[0], placed[2])
+
+
 def test_auto_makes_at_most_eight_fits_besides_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     original = fitting.fit_prepared

@@ -33,6 +33,7 @@ BAD_PARAMETERS = [
     *((name, value)
       for name in ("sparsity", "text_weight", "alignment", "correlation", "cross_penalty", "tol")
       for value in (-0.1, np.nan, np.inf, "0.3", None, True, [0.3], 1j)),
+    *(("ridge", value) for value in (-0.1, np.nan, np.inf, "0.3", True, [0.3])),
     ("sparsity_mode", "relative"),
     ("query_map", "lasso"),
     ("cross_term", "dropped"),

@@ -5,6 +5,7 @@ First the spaces are compared uncompressed, which is cheap; then at most eight w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
 from crossbyte.model.selection import Split, Trial, split_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
 
-__all__ = ["choose"]
+__all__ = ["Free", "choose"]
 
 Groups = NDArray[np.intp]
 
@@ -30,6 +31,13 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
 _N_SPACES = 3
 _N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
+
+
+class Free(NamedTuple):
+    """What the user has left open beside the mapping itself."""
+
+    dims: bool
+    ridge: bool
 
 
 class _Data(NamedTuple):
@@ -66,9 +74,9 @@ def choose(
     rng: np.random.Generator,
     report: ProgressCallback,
     workers: Workers,
-    free_dims: bool,
+    free: Free,
 ) -> tuple[Settings, list[Trial]]:
-    """Choose on held-out pairs; with ``free_dims`` the dimension too.
+    """Choose on held-out pairs, dimension and ridge only where they are free.
 
     Returns the settings to fit all rows with, and every trial made.
     """
@@ -77,10 +85,11 @@ def choose(
         mapping="cca", pull=settings.pull._replace(correlation=1.0, cross_penalty=0.1), cross_term="stored"
     )
     data = _split_data(base, images, texts, groups, split, workers)
-    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free_dims else [base.n_components]
+    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
     seed = int(rng.integers(2**32))
     trials: list[Trial] = []
-    spaces = _compare_spaces(base, data, dims, seed, trials, workers)
+    ridges = _RIDGES if free.ridge else (base.ridge,)
+    spaces = _compare_spaces(base, data, dims, ridges, seed, trials, workers)
     report(Progress("select", "spaces", 1, _N_STEPS + 1))
     candidates = [*spaces, _paper_candidate(base)]
     return _compare_codes(candidates, data, seed, trials, report, workers), trials
@@ -105,10 +114,16 @@ def _split_data(
 
 
 def _compare_spaces(
-    base: Settings, data: _Data, dims: list[int], seed: int, trials: list[Trial], workers: Workers
+    base: Settings,
+    data: _Data,
+    dims: list[int],
+    ridges: Sequence[float],
+    seed: int,
+    trials: list[Trial],
+    workers: Workers,
 ) -> list[_Candidate]:
     """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
-    ridge, best = _choose_ridge(base, data, dims[-1], trials, workers)
+    ridge, best = _choose_ridge(base, data, dims[-1], ridges, trials, workers)
     scored = []
     for n_dims in sorted({min(d, best.n_dims) for d in dims}):
         settings = base._replace(ridge=ridge, n_components=n_dims)
@@ -122,11 +137,11 @@ def _compare_spaces(
 
 
 def _choose_ridge(
-    base: Settings, data: _Data, n_dims: int, trials: list[Trial], workers: Workers
+    base: Settings, data: _Data, n_dims: int, ridges: Sequence[float], trials: list[Trial], workers: Workers
 ) -> tuple[float, LinearSpace]:
     """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
     tried = []
-    for ridge in _RIDGES:
+    for ridge in ridges:
         space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers)
         ranks = _space_ranks(space, data, workers)
         trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))

@@ -54,6 +54,9 @@ class CMCQ(Saved):
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
         PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
+    ridge : float or None, default=None
+        Added to every variance of a canonical space, in units of the side's mean variance. None: 1, or chosen
+        with ``"auto"``.
     sparsity : float, default=0.3
         ρ, weight of the sparse codes' l1 norm.
     text_weight : float, default=0.7
@@ -121,6 +124,7 @@ class CMCQ(Saved):
         n_atoms: int = 512,
         image_components: int | None = None,
         text_components: int | None = None,
+        ridge: float | None = None,
         sparsity: float = 0.3,
         text_weight: float = 0.7,
         alignment: float = 0.7,
@@ -142,6 +146,7 @@ class CMCQ(Saved):
         self.n_atoms = n_atoms
         self.image_components = image_components
         self.text_components = text_components
+        self.ridge = ridge
         self.sparsity = sparsity
         self.text_weight = text_weight
         self.alignment = alignment
@@ -190,7 +195,7 @@ class CMCQ(Saved):
         try:
             with Workers(self.n_jobs) as workers:
                 if self.mapping == "auto":
-                    free = self.n_components is None
+                    free = auto.Free(self.n_components is None, self.ridge is None)
                     settings, trials = auto.choose(settings, *raw, labels, rng, watch, workers, free)
                 learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:

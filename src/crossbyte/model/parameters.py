@@ -46,7 +46,7 @@ def check_parameters(model: CMCQ) -> Settings:
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
         image_components=_optional(model.image_components, "image_components") or components,
         text_components=_optional(model.text_components, "text_components"),
-        ridge=DEFAULT_RIDGE,
+        ridge=DEFAULT_RIDGE if model.ridge is None else check_number(model.ridge, "ridge", 0.0),
         weights=SparseWeights(
             check_number(model.sparsity, "sparsity", 0.0, open_low=True),
             check_number(model.text_weight, "text_weight", 0.0, open_low=True),
