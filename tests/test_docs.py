@@ -43,10 +43,12 @@ LAYERS = dict.fromkeys(LEAVES, 0) | {
     "mapping": 2,
     "quantization": 3,
     "model": 4,
-    "search": 5,
-    "demo": 6,
-    "cli": 7,
-    "__main__": 8,
+    "methods": 5,
+    "search": 6,
+    "demo": 7,
+    "evaluation": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 
 

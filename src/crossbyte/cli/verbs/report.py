@@ -1,4 +1,4 @@
-"""``crossbyte report``: how good a model is, as measured on held-out pairs."""
+"""``crossbyte report``: how good a model is, or what the runs of a laboratory say."""
 
 from __future__ import annotations
 
@@ -10,28 +10,52 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free, model_of
 from crossbyte.cli.output import emit
-from crossbyte.errors import NotCalibrated
+from crossbyte.errors import InvalidInput, NotCalibrated
 
 __all__ = ["report"]
 
 
 def report(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A model, or an index with its model inside.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|DIR", help="A model, an index with its model inside, or a folder of `evaluate`."
+        ),
+    ],
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="PAGE", help="Write the report as a page with plots, too."),
+        typer.Option("--html", metavar="PAGE", help="Write a model's report as a page with plots, too."),
     ] = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show how good a model is, as `fit` measured it.
+    """Show how good a model is, as `fit` measured it, or write the report of `evaluate`.
 
-    Recall of held-out partners, both ways, beside simpler systems, the uncompressed space and chance.
+    Of a model: recall of held-out partners, both ways, beside simpler systems, the uncompressed space and
+    chance. Of a folder: the paper's tables and figures from the runs in it, as a page and as Markdown, in
+    that folder; a report that is there is replaced.
 
     Example:
       crossbyte report model.cbm
       crossbyte report photos.cb --html report.html
+      crossbyte report runs/
     """
+    if path.is_dir():
+        _report_of_runs(path, html, as_json=as_json)
+    else:
+        _report_of_model(path, html, overwrite=overwrite, as_json=as_json)
+
+
+def _report_of_runs(folder: Path, html: Path | None, *, as_json: bool) -> None:
+    if html is not None:
+        raise InvalidInput(f"--html is for models; the report of {folder} is always a page, in that folder")
+    from crossbyte.evaluation.report.writing import write_report
+
+    written = write_report(folder)
+    emit({"written": written}, [f"{file}" for file in written], as_json=as_json)
+
+
+def _report_of_model(path: Path, html: Path | None, *, overwrite: bool, as_json: bool) -> None:
     check_free(html, overwrite=overwrite)
     try:
         found = model_of(path).report_
