@@ -22,6 +22,7 @@ VERBS = (
     "export",
     "plan",
     "audit",
+    "evaluate",
 )
 
 

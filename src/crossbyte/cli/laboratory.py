@@ -1,0 +1,89 @@
+"""What the verbs of the laboratory have in common: lists on the command line, and runs that failed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
+from crossbyte.cli.output import plural
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.evaluation.running import Outcome
+
+__all__ = [
+    "Collection",
+    "Processes",
+    "Similarity",
+    "judge_outcome",
+    "n_processes",
+    "parse_names",
+    "parse_numbers",
+]
+
+_MOST_SAID = 5  # failures told one by one
+
+
+class Similarity(StrEnum):
+    """What systems are taught with."""
+
+    PAIRS = "pairs"
+    LABELS = "labels"
+
+
+Collection = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A file of pairs, a published collection's folder, or generated:wiki and the like.",
+    ),
+]
+Processes = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Runs at a time; all cores if not given.")
+]
+
+
+def parse_names(text: str, option: str) -> tuple[str, ...]:
+    """Read names such as ``cmfh,cca-pq``."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise InvalidInput(f"{option}: expected names with commas between them, got {text!r}")
+    return names
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read lengths of code such as ``16,32``."""
+    if not re.fullmatch(r"\s*[1-9]\d{0,4}\s*(,\s*[1-9]\d{0,4}\s*)*", text, re.ASCII):
+        raise InvalidInput(f"{option}: expected numbers above 0, got {text!r}; give some such as 16,32")
+    return tuple(sorted({int(part) for part in text.split(",")}))
+
+
+def n_processes(asked: int | None) -> int:
+    """Processes to start: as many as asked for, or all cores."""
+    from crossbyte.blocks import available_cores
+
+    return available_cores() if asked is None else asked
+
+
+def judge_outcome(outcome: Outcome) -> int:
+    """Say what failed, and give the exit code: that of the gravest failure."""
+    for each in outcome.failed[:_MOST_SAID]:
+        if os.environ.get(DEBUG, "0") not in ("", "0"):
+            print(each.failure.trace, file=sys.stderr)
+        what, what_to_do = two_lines(each.failure.error)
+        say(f"{each.run}: {what}", what_to_do)
+    if not outcome.failed:
+        return ExitCode.FINE
+    n_done, n_failed = len(outcome.results), len(outcome.failed)
+    say(
+        f"{plural(n_failed, 'run')} failed, {n_done} are done",
+        "run the same command again: what is done is not done again",
+    )
+    codes = {exit_code(each.failure.error) for each in outcome.failed}
+    return ExitCode.BUG if ExitCode.BUG in codes else min(codes)

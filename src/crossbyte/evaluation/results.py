@@ -1,0 +1,131 @@
+"""Result files: one JSON document per run, written in one step and read with distrust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossbyte.errors import InvalidInput
+from crossbyte.evaluation.runs import FORMAT, Run
+from crossbyte.model.storage import replace_file
+from crossbyte.strict_json import canonical_json, parse_json
+
+__all__ = ["TASKS", "Result", "read_result", "read_results", "runs_folder", "write_result"]
+
+TASKS = ("image-to-text", "text-to-image", "text-to-text")
+"""Names of tasks in the order of tables; the last one is only in protocol C."""
+
+_MAPPINGS = ("about", "data", "versions", "seconds", "scores", "chance", "details", "per_query")
+_PARTS: dict[str, Any] = dict.fromkeys(_MAPPINGS, dict) | {"finished": (int, float)}
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What one run found.
+
+    Attributes
+    ----------
+    run : Run
+    about : dict
+        What the system declares of itself.
+    data : dict
+        Name, digest and sizes of the collection under this protocol.
+    versions, seconds, details : dict
+    scores, chance : dict of task to dict
+        By the names of metrics; what a random order would score beside it.
+    per_query : dict of task to dict of lists
+    finished : float
+        When, in seconds since 1970.
+    """
+
+    run: Run
+    about: Mapping[str, Any]
+    data: Mapping[str, Any]
+    versions: Mapping[str, str]
+    seconds: Mapping[str, float]
+    scores: Mapping[str, Mapping[str, Any]]
+    chance: Mapping[str, Mapping[str, Any]]
+    details: Mapping[str, Any]
+    per_query: Mapping[str, Mapping[str, Any]]
+    finished: float
+
+    @property
+    def tasks(self) -> list[str]:
+        """Its tasks, in the order of tables."""
+        return [task for task in TASKS if task in self.scores]
+
+    def score(self, metric: str, task: str | None = None) -> float | None:
+        """One figure; the mean over tasks if none is named, and None where it was not measured."""
+        found = [self.scores[name].get(metric) for name in ([task] if task else self.tasks)]
+        numbers = [float(value) for value in found if value is not None]
+        return sum(numbers) / len(numbers) if numbers and len(numbers) == len(found) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of the file."""
+        parts = {name: getattr(self, name) for name in _PARTS}
+        return {"format": FORMAT, "run": self.run.to_dict(), **parts}
+
+
+def runs_folder(directory: Path) -> Path:
+    """Where the results of an evaluation lie."""
+    return directory / "runs"
+
+
+def write_result(directory: Path, result: Result) -> Path:
+    """Write one result; whatever happens, there is a whole file or none."""
+    folder = runs_folder(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / result.run.file_name
+    replace_file(str(path), (canonical_json(result.to_dict()) + "\n").encode())
+    return path
+
+
+def read_result(path: Path) -> Result:
+    """Read one result.
+
+    Raises
+    ------
+    InvalidInput
+        The file is damaged, of another format, or no result.
+    """
+    try:
+        return _result(parse_json(path.read_bytes().decode()))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"{path}: expected a result of an evaluation, got something else ({type(error).__name__}: "
+            f"{error}); remove the file, and run the evaluation again"
+        ) from error
+
+
+def read_results(directory: Path) -> list[Result]:
+    """Read all results of an evaluation, by file name; of two that differ only in parameters, the later.
+
+    Raises
+    ------
+    InvalidInput
+        There are none, or one of them is damaged.
+    """
+    paths = sorted(runs_folder(directory).glob("*.json"))
+    if not paths:
+        raise InvalidInput(
+            f"{directory}: expected results of an evaluation in its folder runs, got none; "
+            "make some with `crossbyte evaluate DATA --out DIR`"
+        )
+    latest: dict[tuple[Any, ...], Result] = {}
+    for result in map(read_result, paths):
+        known = latest.get(result.run.identity)
+        if known is None or known.finished <= result.finished:
+            latest[result.run.identity] = result
+    return list(latest.values())
+
+
+def _result(document: Any) -> Result:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"expected format {FORMAT}")
+    for name, kind in _PARTS.items():
+        if not isinstance(document[name], kind):
+            raise TypeError(f"{name} is no {kind}")
+    run = Run.from_dict(document["run"], document["data"]["digest"])
+    return Result(run=run, **{name: document[name] for name in _PARTS})

@@ -1,0 +1,210 @@
+"""Many runs: those that are done already are left, the rest is done, here or in several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from crossbyte.data.collections.collection import Collection
+from crossbyte.errors import FitInterrupted, InvalidInput
+from crossbyte.evaluation.loading import Source
+from crossbyte.evaluation.measuring import fitted, measured
+from crossbyte.evaluation.processes import Failure, each_here, each_in_processes
+from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
+from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
+from crossbyte.evaluation.runs import Run
+from crossbyte.progress import Progress, ProgressCallback, silent
+
+__all__ = ["Outcome", "do_runs"]
+
+# About how long systems take beside each other; only the order of work depends on it.
+_WEIGHTS = {
+    "mlbe": 50.0,
+    "cmcq-auto": 40.0,
+    "seph": 20.0,
+    "qch": 10.0,
+    "cmcq": 10.0,
+    "lssh": 10.0,
+    "cmssh": 5.0,
+}
+
+
+class FailedRun(NamedTuple):
+    """A run that came to nothing, and why."""
+
+    run: Run
+    failure: Failure
+
+
+@dataclass
+class Outcome:
+    """What became of the runs.
+
+    Attributes
+    ----------
+    results : list of Result
+        Of all runs that are done, in the order in which they were asked for.
+    failed : list of FailedRun
+    n_found : int
+        Results that were there already.
+    notes : list of str
+        Damaged results that were made again.
+    """
+
+    results: list[Result] = field(default_factory=list)
+    failed: list[FailedRun] = field(default_factory=list)
+    n_found: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def do_runs(
+    runs: Sequence[Run],
+    collection: Collection,
+    directory: Path,
+    *,
+    source: Source | None = None,
+    n_processes: int = 1,
+    again: bool = False,
+    callback: ProgressCallback = silent,
+) -> Outcome:
+    """Do the runs that have no result yet; a run that fails does not stop the others.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    collection : Collection
+    directory : Path
+        Results are in its folder ``runs``.
+    source : Source, optional
+        Where other processes read the collection; without it, everything is done in this one.
+    n_processes : int
+    again : bool
+        Also do runs that have a result.
+    callback : callable
+        Called with a :class:`crossbyte.progress.Progress` after every run.
+
+    Raises
+    ------
+    FitInterrupted
+        Ctrl-C; the results so far are kept.
+    """
+    outcome = Outcome()
+    known = {} if again else dict(_known(runs, directory, outcome))
+    outcome.n_found = len(known)
+    jobs = _jobs([run for run in runs if run.digest not in known], collection)
+    done, total = len(known), len(runs)
+    try:
+        for job, failure in _done(jobs, collection, directory, source, n_processes):
+            done += len(job)
+            outcome.failed += [FailedRun(run, failure) for run in job if failure is not None]
+            callback(Progress("evaluate", str(job[0]), done, total))
+    except KeyboardInterrupt:
+        raise FitInterrupted(
+            f"interrupted after {done} of {total} runs, whose results are in {directory}; "
+            "run the same command again to go on from there"
+        ) from None
+    failed = {each.run.digest for each in outcome.failed}
+    outcome.results = [
+        known.get(run.digest) or read_result(_path(directory, run))
+        for run in runs
+        if run.digest not in failed
+    ]
+    return outcome
+
+
+def _path(directory: Path, run: Run) -> Path:
+    return runs_folder(directory) / run.file_name
+
+
+def _known(runs: Iterable[Run], directory: Path, outcome: Outcome) -> Iterator[tuple[str, Result]]:
+    """Results that are there, whole and of exactly these runs."""
+    for run in runs:
+        path = _path(directory, run)
+        if not path.exists():
+            continue
+        try:
+            result = read_result(path)
+        except InvalidInput:
+            outcome.notes.append(f"{path.name} was damaged and is made again")
+            continue
+        if result.run.digest == run.digest:
+            yield run.digest, result
+
+
+# Jobs: runs that share a fit
+
+Job = tuple[Run, ...]
+
+
+def _jobs(runs: Iterable[Run], collection: Collection) -> list[Job]:
+    """Runs together that one fit serves, those that take longest first."""
+    shared: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        shared.setdefault((run.fit_key, _fitted_on(run, collection)), []).append(run)
+    return sorted(map(tuple, shared.values()), key=_cost, reverse=True)
+
+
+def _fitted_on(run: Run, collection: Collection) -> str:
+    labels = collection.train.labels
+    if run.protocol == "A" and labels is not None and labels.any(axis=1).all():
+        return FITTED_ON["B"]
+    return FITTED_ON[run.protocol]
+
+
+def _cost(job: Job) -> float:
+    return _WEIGHTS.get(job[0].method, 1.0) * job[0].bits
+
+
+class Bench:
+    """A collection with its trials at hand, in one process."""
+
+    def __init__(self, collection: Collection, directory: Path) -> None:
+        self._collection, self._directory = collection, directory
+        self._trials: dict[tuple[str, str], Trial] = {}
+
+    def do(self, job: Job) -> None:
+        """Fit once, and measure and write every run of the job."""
+        method, seconds = fitted(job[0], self._trial(job[0]))
+        for run in job:
+            found = measured(run, self._collection, self._trial(run), method, seconds)
+            write_result(self._directory, found)
+
+    def _trial(self, run: Run) -> Trial:
+        variant = run.variant if run.protocol == "D" else ""
+        key = run.protocol, variant
+        if key not in self._trials:
+            self._trials[key] = make_trial(run.protocol, self._collection, variant)
+        return self._trials[key]
+
+
+class _Task(NamedTuple):
+    """A job, and what a process needs to know for it."""
+
+    job: Job
+    source: Source
+    directory: Path
+
+
+@lru_cache(maxsize=1)
+def _bench(source: Source, directory: Path) -> Bench:
+    """Read the collection once per process."""
+    return Bench(source.read(), directory)
+
+
+def _do(task: _Task) -> None:
+    _bench(task.source, task.directory).do(task.job)
+
+
+def _done(
+    jobs: Sequence[Job], collection: Collection, directory: Path, source: Source | None, n_processes: int
+) -> Iterator[tuple[Job, Failure | None]]:
+    n_processes = min(n_processes, len(jobs))
+    if n_processes <= 1 or source is None:
+        yield from each_here(Bench(collection, directory).do, jobs)
+        return
+    tasks = [_Task(job, source, directory) for job in jobs]
+    for task, failure in each_in_processes(_do, tasks, n_processes):
+        yield task.job, failure
