@@ -1,0 +1,151 @@
+r"""Average precision with ties, exact.
+
+A group of n tied items with r relevant ones, behind b items with R relevant ones, is in random order. Its
+i-th place is relevant with probability r/n, and if it is, the i - 1 places before it in the group hold
+(i - 1)(r - 1)/(n - 1) relevant items on average. So its first m places add to the sum of precisions
+
+    g = r/n · Σ_{i=1…m} (R + 1 + (i - 1)(r - 1)/(n - 1)) / (b + i)
+      = r/n · ((R + 1) A + (r - 1)/(n - 1) (m - (b + 1) A)),    A = Σ_{i=1…m} 1/(b + i) = H_{b+m} - H_b
+
+with the harmonic numbers H (McSherry and Najork 2008). That is all that is needed while the denominator does
+not depend on the order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Float64
+from crossbyte.evaluation.metrics.ties import Integers, TiedRanking
+from crossbyte.validation import check_choice
+
+__all__ = ["average_precision", "average_precision_all"]
+
+Denominator = Literal["retrieved", "recall"]
+
+
+def average_precision(ranking: TiedRanking, depth: int, denominator: Denominator = "retrieved") -> Float64:
+    """Expected average precision of the first ``depth`` results, per query.
+
+    ``AP = sum_t P(t) d(t) / denominator`` for t = 1 … depth, where ``d(t)`` says whether result t is relevant
+    and ``P(t)`` is the precision of the first t results.
+
+    Parameters
+    ----------
+    ranking : TiedRanking
+        Known at least to this depth.
+    depth : int
+        How many results count (T); more than there are items is the same as all.
+    denominator : {"retrieved", "recall"}
+        "retrieved": the relevant items among the first T, as in the paper; its chance level is high.
+        "recall": the most there could be, min(T, relevant items in the database).
+
+    Returns
+    -------
+    (n,) float64
+        0 where nothing was found.
+    """
+    check_choice(denominator, "denominator", ("retrieved", "recall"))
+    depth = ranking.reach(depth)
+    if denominator == "recall":
+        return _found_precision(ranking, depth) / np.clip(ranking.total, 1, depth)
+    return _over_retrieved(ranking, depth)
+
+
+def average_precision_all(ranking: TiedRanking) -> Float64:
+    """Expected average precision of the whole ranking over all relevant items, per query.
+
+    Parameters
+    ----------
+    ranking : TiedRanking
+        Known to the end.
+
+    Returns
+    -------
+    (n,) float64
+        0 for a query without a relevant item. Of a random ranking with R relevant ones among N it is
+        ``(H_N + (R - 1)/(N - 1) (N - H_N)) / N``.
+    """
+    return average_precision(ranking, ranking.n_items, "recall")
+
+
+def _found_precision(ranking: TiedRanking, depth: int) -> Float64:
+    """Expected sum of the precisions at the relevant ones of the first places, per query."""
+    near = ranking.before < depth
+    b, R, n, r = ranking.counts(near)
+    return _sum_by_row(ranking, near, _group_gain(b, R, n, r, np.minimum(n, depth - b)))
+
+
+def _over_retrieved(ranking: TiedRanking, depth: int) -> Float64:
+    """AP over the relevant items that were retrieved: only a group cut at the depth makes them random."""
+    whole = ranking.before + ranking.size <= depth
+    b, R, n, r = ranking.counts(whole)
+    gain = _sum_by_row(ranking, whole, _group_gain(b, R, n, r, n))
+    score = gain / np.maximum(_sum_by_row(ranking, whole, r), 1)
+    cut = np.flatnonzero((ranking.before < depth) & ~whole)  # at most one per query
+    rows = ranking.row[cut]
+    score[rows] = _cut_group(ranking, cut, depth, gain[rows])
+    return np.asarray(score)
+
+
+def _sum_by_row(ranking: TiedRanking, groups: NDArray[np.bool_], values: NDArray[Any]) -> Float64:
+    return np.asarray(np.bincount(ranking.row[groups], values, len(ranking.total)), dtype=np.float64)
+
+
+def _group_gain(b: Integers, R: Integers, n: Integers, r: Integers, m: Integers) -> Float64:
+    """Sum of precisions in the first m places of each group: g of the formula above."""
+    A = _harmonic_between(b, m)
+    together = (r - 1) / np.maximum(n - 1, 1)
+    return np.asarray(r / n * ((R + 1) * A + together * (m - (b + 1) * A)))
+
+
+def _cut_group(ranking: TiedRanking, groups: Integers, depth: int, gain: Float64) -> Float64:
+    """Expected AP of queries whose last m places are a part of one group, with ``gain`` from those before.
+
+    Of the n items that tie, k relevant ones come into the m places with hypergeometric probability; given k,
+    any k of the m places are equally likely: the formula above with k of m in the place of r of n.
+    """
+    b, R, n, r = (values[:, None] for values in ranking.counts(groups))
+    m = depth - b
+    k, probability = _hypergeometric(n, r, m)
+    total = gain[:, None] + _group_gain(b, R, m, k, m)
+    return np.asarray(np.sum(probability * total / np.maximum(R + k, 1), axis=1))
+
+
+def _hypergeometric(n: Integers, r: Integers, m: Integers) -> tuple[Integers, Float64]:
+    """Probabilities of k relevant ones among m of n items, r of them relevant; all arguments (groups, 1).
+
+    From the ratio of neighbours, ``p(k+1)/p(k) = (r-k)(m-k) / ((k+1)(n-r-m+k+1))``, in logarithms: products
+    of factorials would lose digits, and the first probability may be too small for a float.
+    """
+    lowest, highest = np.maximum(m - (n - r), 0), np.minimum(r, m)
+    k = lowest + np.arange(np.max(highest - lowest, initial=0) + 1)
+    possible = k <= highest
+    k = np.minimum(k, highest)
+    step = np.where(possible[:, 1:], _ratio(n, r, m, k[:, :-1]), 1.0)
+    weight = np.concatenate([np.zeros((len(k), 1)), np.cumsum(np.log(step), axis=1)], axis=1)
+    weight = np.where(possible, np.exp(weight - weight.max(axis=1, keepdims=True, initial=0.0)), 0.0)
+    return k, np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def _ratio(n: Integers, r: Integers, m: Integers, k: Integers) -> Float64:
+    return np.asarray((r - k) * (m - k) / ((k + 1) * (n - r - m + k + 1)))
+
+
+def _harmonic_between(start: Integers, count: Integers) -> Float64:
+    """Sum of 1/t over the ``count`` places behind ``start``."""
+    last = int(np.max(start + count, initial=0))
+    H = _harmonic_numbers(1 << last.bit_length())
+    return np.asarray(H[start + count] - H[start])
+
+
+@lru_cache(maxsize=8)
+def _harmonic_numbers(n: int) -> Float64:
+    """H_0 … H_n."""
+    numbers = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
+    numbers.flags.writeable = False
+    return numbers

@@ -1,0 +1,249 @@
+"""A ranking with its ties left as they are: groups of items at the same distance.
+
+Every score by relevance is a function of the groups' sizes and of how many relevant items each holds. Groups
+without a relevant item add nothing to any of them and are left out. The groups of all queries lie one after
+another in flat arrays: queries differ in how many they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crossbyte.errors import InvalidInput
+from crossbyte.evaluation.metrics.ordering import check_distances, order_keys
+
+__all__ = ["Integers", "TiedRanking", "all_tied", "check_relevant", "ranked"]
+
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+_ROW_BIT = np.uint64(33)  # above 32 bits of distance and one of relevance
+
+
+class _Groups(NamedTuple):
+    """Tie groups with relevant items, by row, nearest first; each field (n_groups,) int64."""
+
+    row: Integers
+    before: Integers
+    size: Integers
+    relevant: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class TiedRanking:
+    """Rankings of all items for n queries, as far as scores need them.
+
+    Attributes
+    ----------
+    n_items : int
+        Size of the database.
+    depth : int
+        How many places are known; groups that begin behind them are left out.
+    total : (n,) int64
+        Relevant items in the database, per query.
+    row : (n_groups,) int64
+        The query of each group of tied items; ascending.
+    before : (n_groups,) int64
+        How many items are nearer than the group; ascending within a query.
+    size : (n_groups,) int64
+        How many items tie.
+    relevant : (n_groups,) int64
+        How many of them are relevant, at least one.
+    relevant_before : (n_groups,) int64
+        How many relevant items are nearer than the group.
+    """
+
+    n_items: int
+    depth: int
+    total: Integers
+    row: Integers
+    before: Integers
+    size: Integers
+    relevant: Integers
+    relevant_before: Integers
+
+    def counts(self, groups: Any) -> tuple[Integers, Integers, Integers, Integers]:
+        """Pick groups.
+
+        Parameters
+        ----------
+        groups : index array or mask of groups
+
+        Returns
+        -------
+        before, relevant_before, size, relevant : int64
+            The letters b, R, n, r of the formulas.
+        """
+        return self.before[groups], self.relevant_before[groups], self.size[groups], self.relevant[groups]
+
+    def reach(self, depth: int) -> int:
+        """Return the depth that can be scored: the ranking ends with the database.
+
+        Parameters
+        ----------
+        depth : int
+            How many places are to count.
+
+        Returns
+        -------
+        int
+            The same, or the number of items where that is less.
+        """
+        if depth < 1 or min(depth, self.n_items) > self.depth:
+            raise InvalidInput(
+                f"depth must be at least 1 and at most {self.depth}, as far as the items were ranked;"
+                f" got {depth}."
+            )
+        return min(depth, self.n_items)
+
+
+def ranked(distances: ArrayLike, relevant: ArrayLike, depth: int | None = None) -> TiedRanking:
+    """Rank items by distance and leave ties as they are.
+
+    Distances of few whole values (Hamming) are counted, others sorted; up to ``depth`` only, if given.
+
+    Parameters
+    ----------
+    distances : (n, n_items) float32
+        Smaller is better. Other real types are taken as they are; NaN is refused.
+    relevant : (n, n_items) bool
+        Whether an item is relevant to a query.
+    depth : int, optional
+        How many places will be scored; more than there are items is the same as all. None: all.
+
+    Returns
+    -------
+    TiedRanking
+        For :func:`average_precision` and the others.
+    """
+    block = check_distances(distances)
+    wanted = check_relevant(relevant, block.shape)
+    depth = _check_depth(depth, block.shape[1])
+    keys, n_values = order_keys(block)
+    total = np.count_nonzero(wanted, axis=1).astype(np.int64)
+    groups = _sorted(keys, wanted, depth) if n_values is None else _counted(keys, n_values, wanted)
+    return _ranking(groups, total, block.shape[1], depth)
+
+
+def all_tied(relevant_counts: ArrayLike, n_items: int) -> TiedRanking:
+    """Rank nothing: every item ties with every other, so scores are those of a random order.
+
+    Parameters
+    ----------
+    relevant_counts : (n,) int
+        For each query how many items of the database are relevant.
+    n_items : int
+        Size of the database.
+
+    Returns
+    -------
+    TiedRanking
+        One group per query that has relevant items.
+    """
+    total = np.asarray(relevant_counts)
+    if total.ndim != 1 or total.dtype.kind not in "iu" or not np.all((total >= 0) & (total <= n_items)):
+        raise InvalidInput(
+            f"relevant_counts must be one count from 0 to n_items={n_items} per query;"
+            f" got {total.dtype} of shape {total.shape}."
+        )
+    total = total.astype(np.int64)
+    row = np.flatnonzero(total).astype(np.int64)
+    groups = _Groups(row, np.zeros_like(row), np.full_like(row, n_items), total[row])
+    return _ranking(groups, total, n_items, n_items)
+
+
+def _ranking(groups: _Groups, total: Integers, n_items: int, depth: int) -> TiedRanking:
+    """Leave out what lies behind the depth, and count the relevant items before each group."""
+    if depth < n_items:
+        groups = _Groups(*(part[groups.before < depth] for part in groups))
+    up_to = np.cumsum(groups.relevant)
+    of_row = np.bincount(groups.row, groups.relevant, len(total)).astype(np.int64)
+    of_earlier_rows = np.cumsum(of_row) - of_row
+    before = up_to - groups.relevant - of_earlier_rows[groups.row]
+    return TiedRanking(n_items, depth, total, *groups, relevant_before=before)
+
+
+def _counted(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_]) -> _Groups:
+    """Groups of distances that are small integers: count each value, relevant or not, in each row."""
+    n = len(keys)
+    cells = 2 * keys
+    cells += relevant
+    cells += np.arange(0, 2 * n * n_values, 2 * n_values)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=2 * n * n_values).reshape(n, n_values, 2)
+    size = counts.sum(axis=2)
+    row, value = np.nonzero(counts[:, :, 1])
+    before = np.cumsum(size, axis=1)[row, value] - size[row, value]
+    return _Groups(row, before, size[row, value], counts[row, value, 1])
+
+
+def _sorted(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int) -> _Groups:
+    """Groups of any distances, from sorted words of row, distance and relevance.
+
+    Within a tie the relevant items come last and are equal words, so a group ends with its last one.
+    """
+    words, lengths = _nearest_words(keys, relevant, depth)
+    row_start = np.cumsum(lengths) - lengths
+    place = np.flatnonzero(words & np.uint64(1))
+    found = words[place]
+    head = np.flatnonzero(np.diff(found, prepend=np.uint64(0)))  # a relevant word is odd, never 0
+    start, first = _starts(words, found[head], place[head]), place[head]
+    count = np.diff(head, append=len(found))
+    row = (found[head] >> _ROW_BIT).astype(np.int64)
+    return _Groups(row, start - row_start[row], first + count - start, count)
+
+
+def _nearest_words(
+    keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int
+) -> tuple[Words, Integers]:
+    """Sorted words of each row's first ``depth`` items and of those that tie with the last; their numbers."""
+    n, n_items = keys.shape
+    words = keys.astype(np.uint64)
+    words <<= np.uint64(1)
+    words |= relevant
+    words |= np.arange(n, dtype=np.uint64)[:, None] << _ROW_BIT
+    if depth >= n_items:
+        words.sort(axis=1)
+        return words.ravel(), np.full(n, n_items)
+    border = np.partition(words, depth - 1, axis=1)[:, depth - 1, None]
+    near = words <= (border | np.uint64(1))  # whoever ties with the last is no farther, relevant or not
+    return np.sort(words[near]), np.count_nonzero(near, axis=1).astype(np.int64)
+
+
+def _starts(words: Words, heads: Words, first: Integers) -> Integers:
+    """Where each group begins: at its first relevant item, or at the irrelevant ones that tie with it."""
+    start = first.copy()
+    tied = np.flatnonzero(words[np.maximum(first - 1, 0)] == heads - np.uint64(1))
+    start[tied] = np.searchsorted(words, heads[tied] - np.uint64(1))
+    return start
+
+
+def check_relevant(relevant: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return relevance as a matrix of bool of the given shape, or say what is wrong with it.
+
+    Parameters
+    ----------
+    relevant : (n, n_items) bool
+    shape : tuple of int
+        Of the distances.
+
+    Returns
+    -------
+    (n, n_items) bool
+    """
+    wanted: NDArray[Any] = np.asarray(relevant)
+    if wanted.shape != shape or wanted.dtype != np.bool_:
+        raise InvalidInput(
+            f"relevant must be bool and of the shape {shape} of the distances;"
+            f" got {wanted.dtype} of shape {wanted.shape}."
+        )
+    return wanted
+
+
+def _check_depth(depth: int | None, n_items: int) -> int:
+    if depth is not None and depth < 1:
+        raise InvalidInput(f"depth must be at least 1; got {depth}.")
+    return n_items if depth is None else min(depth, n_items)
