@@ -16,8 +16,8 @@ from crossbyte.methods.protocol import Method, Side
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import DEFAULT_RIDGE, canonical_settings, check_parameters
-from crossbyte.validation import check_features, check_number, check_pairs, check_rows_agree
+from crossbyte.model.parameters import canonical_settings, check_parameters
+from crossbyte.validation import check_features, check_pairs, check_rows_agree
 
 __all__ = ["Canonical", "CanonicalSpace", "blend"]
 
@@ -31,12 +31,12 @@ class CanonicalSpace:
 
     @classmethod
     def fit(
-        cls, images: Raw, texts: Raw, n_components: int, ridge: float, workers: Workers
+        cls, images: Raw, texts: Raw, n_components: int, ridge: float | None, workers: Workers
     ) -> CanonicalSpace:
         """Learn from checked pairs; fewer dimensions than asked for where the data have fewer."""
-        settings = _settings(n_components, texts.shape[1])
+        settings = canonical_settings(_settings(n_components, ridge), texts.shape[1])
         preparations, rows = prepare(settings, images, texts, workers)
-        space = canonical_correlation(*rows, settings.n_components, ridge, workers)
+        space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
         return cls({"image": preparations[0], "text": preparations[1]}, space)
 
     @property
@@ -52,10 +52,9 @@ class CanonicalSpace:
         return place(prepared, workers)
 
 
-def _settings(n_components: int, text_width: int) -> Settings:
+def _settings(n_components: int | None, ridge: float | None) -> Settings:
     """The estimator's own settings, so that the two can never drift apart."""
-    settings = check_parameters(CMCQ(mapping="cca", n_components=n_components))
-    return canonical_settings(settings, text_width)
+    return check_parameters(CMCQ(mapping="cca", n_components=n_components, ridge=ridge))
 
 
 def blend(images: Float32, texts: Float32) -> Float32:
@@ -72,22 +71,26 @@ class Canonical(Method):
     n_components : int or None
         Dimensions of the space; None for ``n_bits``, as the paper has it for its own, so that all systems of
         one length share one space. At most the rank of what the two sides share.
-    ridge : float
-        Added to every variance, in units of the side's mean variance.
+    ridge : float or None
+        Added to every variance, in units of the side's mean variance; None for 1.
     """
 
     n_components: int | None = None
-    ridge: float = DEFAULT_RIDGE
+    ridge: float | None = None
 
     _space: CanonicalSpace | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Refuse wrong parameters before any work."""
+        super().__post_init__()
+        _settings(self.n_components, self.ridge)
 
     def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
         """Learn the space from pairs, then whatever the codes need (:meth:`_learn_codes`)."""
         images, texts = check_pairs(images, texts)
-        ridge = check_number(self.ridge, "ridge", 0.0)
         n_components = self.n_bits if self.n_components is None else self.n_components
         with Workers(self.n_jobs) as workers:
-            space = CanonicalSpace.fit(images, texts, n_components, ridge, workers)
+            space = CanonicalSpace.fit(images, texts, n_components, self.ridge, workers)
             points = space.points("image", images, workers), space.points("text", texts, workers)
             self._learn_codes({"image": points[0], "text": points[1]}, workers)
         self._space = space
