@@ -13,14 +13,26 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from crossbyte.arrays import Codes, Float32, Raw
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.arrays import Codes, Float32, Float64, Raw
+from crossbyte.blocks import Workers, row_blocks, steady_product
+from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
+from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.methods.label_rows import check_labels
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.validation import check_codes, check_features, check_pairs
 
-__all__ = ["Hashing", "SeparateHashing", "hamming_distances", "pack_signs"]
+__all__ = [
+    "Hashing",
+    "LinearBits",
+    "LinearHashing",
+    "SeparateHashing",
+    "centred_rows",
+    "hamming_distances",
+    "pack_signs",
+]
 
 _BLOCK_ENTRIES = 2**18  # distances computed at a time: their words stay in the cache
 
@@ -128,3 +140,79 @@ class SeparateHashing(Hashing):
     def _check_fitted(self) -> None:
         if not self._widths:
             raise NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBits:
+    """One linear function per bit: ``rows @ weights + offsets``.
+
+    Attributes
+    ----------
+    weights : (d, c) float64
+    offsets : (c,) float64
+    """
+
+    weights: Float64
+    offsets: Float64
+
+    def values(self, rows: Raw) -> Float64:
+        """Values (n, c) of rows, dense or sparse, each by itself alone."""
+        values = np.empty((rows.shape[0], self.weights.shape[1]))
+        for block in row_blocks(rows.shape[0]):
+            values[block] = self._product(rows[block])
+        return values + self.offsets
+
+    def _product(self, block: Any) -> Float64:
+        if hasattr(block, "toarray"):
+            return np.asarray(block.astype(np.float64) @ self.weights)
+        return steady_product(np.asarray(block, dtype=np.float64), self.weights)
+
+    def of_raw(self, learned: Preparation) -> LinearBits:
+        """Take functions of scaled and centred rows to the same functions of raw rows."""
+        weights = np.ascontiguousarray(self.weights * learned.scale)
+        return LinearBits(weights, self.offsets - learned.mean @ self.weights)
+
+
+@dataclass(kw_only=True)
+class LinearHashing(SeparateHashing):
+    """Separate codes by one linear function per bit and side, learned from centred features.
+
+    A subclass gives the functions (:meth:`_functions`). Sparse features stay sparse.
+    """
+
+    _bits: dict[Side, LinearBits] = field(init=False, repr=False, default_factory=dict)
+
+    @abstractmethod
+    def _functions(
+        self, images: Rows, texts: Rows, labels: NDArray[np.bool_] | None, workers: Workers
+    ) -> tuple[LinearBits, LinearBits]:
+        """Functions of the centred images (N, d_I) and texts (N, d_T); no labels where pairs teach."""
+
+    def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
+        known = (
+            check_labels(labels, images.shape[0], self.about.name) if self.similarity == "labels" else None
+        )
+        with Workers(self.n_jobs) as workers:
+            learned = (
+                Preparation.fit(images, None, "images", workers),
+                Preparation.fit(texts, None, "texts", workers),
+            )
+            rows = centred_rows(images, learned[0]), centred_rows(texts, learned[1])
+            found = self._functions(*rows, known, workers)
+        self._bits = {"image": found[0].of_raw(learned[0]), "text": found[1].of_raw(learned[1])}
+
+    def _signs(self, side: Side, rows: Raw) -> Float64:
+        return self._bits[side].values(rows)
+
+
+def centred_rows(raw: Any, learned: Preparation) -> Rows:
+    """Rows (n, d) scaled and centred, not brought to unit length; sparse rows stay sparse."""
+    if hasattr(raw, "toarray"):
+        values = sparse.csr_matrix(
+            ((raw.data * learned.scale).astype(np.float32), raw.indices, raw.indptr), shape=raw.shape
+        )
+        return CentredSparseRows(values, learned.mean, np.ones(raw.shape[0]))
+    dense = np.empty(raw.shape, dtype=np.float32)
+    for block in row_blocks(raw.shape[0]):
+        dense[block] = np.asarray(raw[block], dtype=np.float64) * learned.scale - learned.mean
+    return DenseRows(dense)

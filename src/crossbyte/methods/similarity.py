@@ -1,0 +1,257 @@
+"""Who is like whom: signed pairs of an image and a text, and similarities of all documents, never formed.
+
+Both come from the pairs alone (a document's halves are alike, anything else is not) or from labels of the
+training documents (alike are those that share one). A similarity of N documents is a matrix of low rank, or
+the identity: products with it cost no more than a few passes over the documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from crossbyte.arrays import Float64
+from crossbyte.blocks import Workers
+from crossbyte.data.features import Rows
+from crossbyte.data.subspace import signs_of
+from crossbyte.errors import InvalidInput
+from crossbyte.methods.label_rows import unit_labels
+
+__all__ = [
+    "LowRankSimilarity",
+    "PairSimilarity",
+    "SignedPairs",
+    "Similarity",
+    "label_affinity",
+    "label_similarity",
+    "related_directions",
+    "second_moments",
+    "signed_pairs",
+    "with_ridge",
+]
+
+Indices = NDArray[np.intp]
+Labels = NDArray[np.bool_]
+
+_RANK_CUT = 1e-6  # of the largest relation, as in the common space
+_MOST_ROUNDS = 1000  # of drawing; beyond, what is looked for is too rare to be learned from
+
+
+@dataclass(frozen=True, eq=False)
+class SignedPairs:
+    """Images beside texts, alike or not.
+
+    Attributes
+    ----------
+    images : (P,) int
+        Row of each pair's image.
+    texts : (P,) int
+        Row of each pair's text.
+    signs : (P,) float64
+        1 for a pair that is alike, -1 for one that is not.
+    """
+
+    images: Indices
+    texts: Indices
+    signs: Float64
+
+
+def signed_pairs(
+    n_documents: int, n_pairs: int, rng: np.random.Generator, labels: Labels | None = None
+) -> SignedPairs:
+    """Draw as many pairs that are alike as pairs that are not.
+
+    Parameters
+    ----------
+    n_documents : int
+        Number of training documents N, at least two.
+    n_pairs : int
+        Number of pairs, both kinds together; an odd one is rounded down.
+    rng : numpy Generator
+    labels : (N, C) bool, optional
+        Without them, the alike are the documents, each as often as any other (but for one), and the unlike
+        are random images and texts of different documents. With them, the alike are random pairs that share
+        a label, each of these as likely as any other, and the unlike share none.
+    """
+    half = max(1, n_pairs // 2)
+    if labels is None:
+        same = _documents(n_documents, half, rng)
+        return _joined(np.stack([same, same]), _mismatched(n_documents, half, rng))
+    if not labels.any():
+        raise InvalidInput("labels: expected documents with labels, got none with any")
+    alike = _gathered(lambda: _sharing(labels, half, rng), half, "share a label")
+    return _joined(alike, _gathered(lambda: _not_sharing(labels, half, rng), half, "share no label"))
+
+
+def _joined(alike: Indices, unlike: Indices) -> SignedPairs:
+    rows = np.concatenate([alike, unlike], axis=1)
+    return SignedPairs(rows[0], rows[1], np.repeat([1.0, -1.0], [alike.shape[1], unlike.shape[1]]))
+
+
+def _documents(n_documents: int, n_pairs: int, rng: np.random.Generator) -> Indices:
+    """Every document, over and over, in an order of chance: (P,)."""
+    orders = [rng.permutation(n_documents) for _ in range(-(-n_pairs // n_documents))]
+    return np.concatenate(orders)[:n_pairs]
+
+
+def _mismatched(n_documents: int, n_pairs: int, rng: np.random.Generator) -> Indices:
+    """Two different documents, at random: (2, P)."""
+    first = rng.integers(n_documents, size=n_pairs)
+    return np.stack([first, (first + rng.integers(1, n_documents, size=n_pairs)) % n_documents])
+
+
+def _sharing(labels: Labels, n_pairs: int, rng: np.random.Generator) -> Indices:
+    """At most P random pairs that share a label, each such pair as likely as any other: (2, ≤ P).
+
+    A pair drawn through one of its labels comes up once per label that it shares, so it is kept with one
+    over their number as its chance.
+    """
+    column, member = np.nonzero(labels.T)  # sorted by label
+    counts = np.bincount(column, minlength=labels.shape[1])
+    chosen = rng.choice(len(counts), size=n_pairs, p=counts**2 / (counts**2).sum())
+    places = (rng.random((2, n_pairs)) * counts[chosen]).astype(np.intp)
+    pairs = member[(np.cumsum(counts) - counts)[chosen] + places]
+    return pairs[:, rng.random(n_pairs) * _n_shared(labels, pairs) < 1.0]
+
+
+def _not_sharing(labels: Labels, n_pairs: int, rng: np.random.Generator) -> Indices:
+    """At most P random pairs of different documents that share no label: (2, ≤ P)."""
+    pairs = _mismatched(len(labels), n_pairs, rng)
+    return pairs[:, _n_shared(labels, pairs) == 0]
+
+
+def _n_shared(labels: Labels, pairs: Indices) -> NDArray[np.intp]:
+    return (labels[pairs[0]] & labels[pairs[1]]).sum(axis=1)
+
+
+def _gathered(draw: Callable[[], Indices], n_pairs: int, what: str) -> Indices:
+    """Draw until there are enough; what is not found in many rounds is not there to be learned from."""
+    parts: list[Indices] = []
+    for _ in range(_MOST_ROUNDS):
+        parts.append(draw())
+        if sum(part.shape[1] for part in parts) >= n_pairs:
+            return np.concatenate(parts, axis=1)[:, :n_pairs]
+    raise InvalidInput(f"labels: expected pairs of documents that {what}, found too few; learn from pairs")
+
+
+class Similarity(Protocol):
+    """A symmetric (N, N) matrix S of similarities between documents, known by its products."""
+
+    def times(self, values: Float64) -> Float64:
+        """S times (N, k) values."""
+
+    def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
+        """X'SY, (d_I, d_T), of images X (N, d_I) and texts Y (N, d_T)."""
+
+
+class PairSimilarity:
+    """Every document is like itself and no other: S = I."""
+
+    def times(self, values: Float64) -> Float64:
+        """The values."""
+        return values
+
+    def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
+        """X'Y."""
+        return workers.total(lambda rows: texts[rows].cross(images[rows].dense()), images.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankSimilarity:
+    """S = F diag(w) F'.
+
+    Attributes
+    ----------
+    factors : (N, K) float64
+        F.
+    weights : (K,) float64
+        w.
+    """
+
+    factors: Float64
+    weights: Float64
+
+    def times(self, values: Float64) -> Float64:
+        """F (w · F'values)."""
+        return self.factors @ (self.weights[:, None] * (self.factors.T @ values))
+
+    def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
+        """(F'X)' (w · F'Y)."""
+        return self.seen_by(images, workers).T @ (self.weights[:, None] * self.seen_by(texts, workers))
+
+    def seen_by(self, side: Rows, workers: Workers) -> Float64:
+        """F'Z, (K, d), of one side Z (N, d)."""
+        return workers.total(lambda rows: side[rows].cross(self.factors[rows]), side.shape[0])
+
+    def centred(self) -> LowRankSimilarity:
+        """HSH with H = I - 11'/N: no document is like, or unlike, all others at once."""
+        return LowRankSimilarity(self.factors - self.factors.mean(axis=0), self.weights)
+
+    def take(self, rows: Indices) -> LowRankSimilarity:
+        """The similarities of some of the documents."""
+        return LowRankSimilarity(self.factors[rows], self.weights)
+
+
+def label_similarity(labels: Labels) -> LowRankSimilarity:
+    """S = 2 L L' - 1 1' with label rows L of unit length: 1 for equal labels, -1 for none in common."""
+    ones = np.ones((len(labels), 1))
+    return LowRankSimilarity(
+        np.hstack([unit_labels(labels), ones]), np.append(np.full(labels.shape[1], 2.0), -1.0)
+    )
+
+
+def label_affinity(labels: Labels) -> LowRankSimilarity:
+    """W = D^-1/2 L L' D^-1/2 with label rows L of unit length and D the sums of the rows of L L'.
+
+    Never negative, and of largest eigenvalue 1: products with it are about means over like documents.
+    """
+    rows = unit_labels(labels)
+    degrees = rows @ rows.sum(axis=0)
+    factors = rows / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
+    return LowRankSimilarity(factors, np.ones(labels.shape[1]))
+
+
+def second_moments(images: Rows, texts: Rows, workers: Workers) -> tuple[Float64, Float64, Float64]:
+    """X'X, Y'Y and X'Y, summed over the rows."""
+
+    def sums(rows: slice) -> tuple[Float64, Float64, Float64]:
+        x, y = images[rows], texts[rows]
+        return x.gram(), y.gram(), y.cross(x.dense())
+
+    Cxx, Cyy, Cxy = workers.total(sums, images.shape[0])
+    return Cxx, Cyy, Cxy
+
+
+def with_ridge(C: Float64, ridge: float) -> Float64:
+    """C + r I with r in units of the mean variance."""
+    return C + ridge * np.trace(C) / len(C) * np.eye(len(C))
+
+
+def related_directions(
+    Cxx: Float64, Cyy: Float64, Cxy: Float64, n_dims: int, ridge: float
+) -> tuple[Float64, Float64]:
+    """Directions A and B with the largest a'Cxy b under a'Cxx a = b'Cyy b = 1, weighted by that relation.
+
+    With Cxy = X'Y this is canonical correlation; with X'SY it relates each image to all texts like its own.
+    With Cholesky factors U'U = Cxx + r I and V'V = Cyy + r I they are the singular vectors of
+    U'^-1 Cxy V^-1, taken back.
+
+    Returns
+    -------
+    A : (d_I, k), B : (d_T, k) float64
+        k is ``n_dims``, or the rank where that is lower.
+    """
+    U, V = (linalg.cholesky(with_ridge(C, ridge)) for C in (Cxx, Cyy))
+    whitened = linalg.solve_triangular(U, linalg.solve_triangular(V, Cxy.T, trans="T").T, trans="T")
+    A, relations, Bt = linalg.svd(whitened, full_matrices=False)
+    keep = min(n_dims, int((relations > _RANK_CUT * relations[0]).sum()))
+    weights = relations[:keep] * signs_of(A.T[:keep])
+    return (
+        linalg.solve_triangular(U, A[:, :keep]) * weights,
+        linalg.solve_triangular(V, Bt[:keep].T) * weights,
+    )
