@@ -14,9 +14,9 @@ from crossbyte.data.files.mat import mat_contents
 from crossbyte.data.files.npz import npz_contents
 from crossbyte.data.files.opening import extension, naming, open_regular
 from crossbyte.data.files.parquet import parquet_contents
-from crossbyte.errors import DataFileError
+from crossbyte.errors import DataFileError, InvalidInput
 
-__all__ = ["ENDINGS", "LIMITS", "opened_contents", "read_matrix"]
+__all__ = ["ENDINGS", "LIMITS", "naming_input", "opened_contents", "read_matrix"]
 
 ENDINGS = (".npz", ".mat", ".parquet")
 
@@ -34,18 +34,29 @@ LIMITS = Limits(
 @contextmanager
 def opened_contents(path: Path) -> Iterator[Contents]:
     """Open a ``.npz``, ``.mat`` or ``.parquet`` file; every failure inside begins with its name."""
-    with naming(path):
+    with naming_input(path), open_regular(path) as opened:
         form = extension(path)
         if form not in ENDINGS:
             raise DataFileError(
                 f"expected a file of pairs that ends in {', '.join(ENDINGS)}, or a folder; got "
                 f"{form[:20] or 'no ending'!r}; put both sides into one .npz (docs/collections.md)"
             )
-        with open_regular(path) as opened:
-            if form == ".npz":
-                yield npz_contents(opened, LIMITS)
-            else:
-                yield (mat_contents if form == ".mat" else parquet_contents)(opened, LIMITS)
+        if form == ".npz":
+            yield npz_contents(opened, LIMITS)
+        else:
+            yield (mat_contents if form == ".mat" else parquet_contents)(opened, LIMITS)
+
+
+@contextmanager
+def naming_input(path: Path) -> Iterator[None]:
+    """Put the name of a file or folder before whatever is wrong with it, its values included."""
+    with naming(path):
+        try:
+            yield
+        except DataFileError:
+            raise
+        except InvalidInput as error:
+            raise DataFileError(str(error)) from error
 
 
 def read_matrix(contents: Contents, name: str) -> Raw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from crossbyte.arrays import Float32, Raw
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_features
 
-__all__ = ["Collection", "Part", "described", "float32_rows", "make_part"]
+__all__ = ["Collection", "Part", "float32_rows", "make_collection", "make_part"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,24 +147,53 @@ def float32_rows(values: Raw, name: str) -> Any:
     return sparse.csr_array(rows) if sparse.issparse(rows) else np.ascontiguousarray(rows)
 
 
-def described(name: str, train: Part, query: Part, note: str = "") -> str:
-    """Return one sentence with the sizes of a collection, and a note.
+def make_collection(
+    name: str, train: Part, query: Part, label_names: Sequence[str] = (), note: str = "", **words: Any
+) -> Collection:
+    """Put two parts together and say in one sentence what they are.
 
     Parameters
     ----------
     name : str
     train, query : Part
+        With as many features and labels in one as in the other.
+    label_names : sequence of str
     note : str
         What the sizes do not say.
+    **words
+        ``vocabulary`` and ``token_pattern``, where they are known.
 
     Returns
     -------
-    str
+    Collection
+
+    Raises
+    ------
+    InvalidInput
+        The parts differ in their features, or one of them is empty.
     """
+    for what, first, second in zip(("images", "texts"), _widths(train), _widths(query), strict=True):
+        if first != second:
+            raise InvalidInput(
+                f"{what}: expected as many features in both parts, got {first} for training and {second} for "
+                "the queries; use one encoder for both"
+            )
+    if not len(train) or not len(query):
+        raise InvalidInput(
+            f"expected documents in both parts, got {len(train)} for training and {len(query)} queries"
+        )
+    about = f"{name}: {_sizes(train, query)}{f'; {note}' if note else ''}."
+    return Collection(name, train, query, tuple(label_names), about, **words)
+
+
+def _widths(part: Part) -> tuple[int, int]:
+    return part.images.shape[1], part.texts.shape[1]
+
+
+def _sizes(train: Part, query: Part) -> str:
     kind = "sparse text features" if sparse.issparse(train.texts) else "text features"
     labels = "no" if train.labels is None else train.labels.shape[1]
-    told = (
-        f"{name}: {len(train)} training and {len(query)} query pairs, "
+    return (
+        f"{len(train)} training and {len(query)} query pairs, "
         f"{train.images.shape[1]} image features, {train.texts.shape[1]} {kind}, {labels} labels"
     )
-    return f"{told}; {note}." if note else f"{told}."

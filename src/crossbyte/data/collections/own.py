@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.collections.arrays import opened_contents
-from crossbyte.data.collections.collection import Collection, Part, described, make_part
+from crossbyte.data.collections.collection import Collection, Part, make_collection, make_part
 from crossbyte.data.collections.labels import label_columns
-from crossbyte.data.collections.splitting import query_mask
+from crossbyte.data.collections.splitting import split_part
 from crossbyte.data.collections.words import bag_of_words, captions_behind
 from crossbyte.data.files.contents import Contents
 from crossbyte.data.files.dataset import Dataset, dataset_of
 from crossbyte.errors import DataFileError
 
-__all__ = ["read_own"]
+__all__ = ["own_collection"]
 
 _LABELS = ("label", "labels", "class", "classes")
 _LABEL_NAMES = ("label_names", "class_names")
@@ -53,14 +51,13 @@ class _Read(NamedTuple):
     attributes: NDArray[np.str_] | None
 
 
-def read_own(path: Path, *, name: str | None, seed: int, held_out: float) -> Collection:
-    """Read pairs from one file; without a query part, whole groups are held out.
+def own_collection(contents: Contents, name: str, *, seed: int, held_out: float) -> Collection:
+    """Find pairs among the arrays of a file; without a query part, whole groups are held out.
 
     Parameters
     ----------
-    path : Path of a ``.npz``, ``.mat`` or ``.parquet`` file
-    name : str, optional
-        By default the stem of the file.
+    contents : Contents
+    name : str
     seed : int
         Of the rows that are held out, where the file has no query part.
     held_out : float
@@ -72,18 +69,23 @@ def read_own(path: Path, *, name: str | None, seed: int, held_out: float) -> Col
 
     Raises
     ------
-    DataFileError, InvalidInput, MissingExtra, FileNotFoundError, PermissionError
+    InvalidInput
+        DataFileError, where names or forms are wrong.
     """
-    name = path.stem if name is None else name
-    with opened_contents(path) as contents:
-        splits = _splits(contents)
-        parts = [_read_part(contents, split) for split in splits]
-        collection = _collection(name, parts, contents)
-    if len(splits) == 1:
-        groups = parts[0].data.groups
-        collection = _held_out(collection, groups, seed, held_out)
-    note = _NOTES.get((name, len(collection.train), len(collection.query)), "")
-    return replace(collection, about=described(name, collection.train, collection.query, note))
+    read = [_read_part(contents, split) for split in _splits(contents)]
+    labels, label_names = _labels(read, contents)
+    vocabulary = read[0].data.vocabulary or []
+    parts = [
+        replace(_sides(each), labels=own, captions=each.captions)
+        for each, own in zip(read, labels, strict=True)
+    ]
+    parts, pattern = _with_other_texts(parts, read, vocabulary)
+    if len(parts) == 1:
+        parts = [*split_part(parts[0], seed=seed, held_out=held_out, groups=read[0].data.groups)]
+    train, query = parts
+    note = _NOTES.get((name, len(train), len(query)), "")
+    words = {"vocabulary": tuple(vocabulary), "token_pattern": pattern}
+    return make_collection(name, train, query, label_names, note, **words)
 
 
 def _splits(contents: Contents) -> list[str | None]:
@@ -176,18 +178,6 @@ def _class_words(contents: Contents, key: str, n_rows: int) -> NDArray[np.str_] 
     return names[numbers][:, None]
 
 
-def _collection(name: str, parts: list[_Read], contents: Contents) -> Collection:
-    """Return the collection; of a file with one part, that is both train and query for now."""
-    labels, label_names = _labels(parts, contents)
-    words = parts[0].data.vocabulary or []
-    made = [
-        replace(_sides(read), labels=part_labels, captions=read.captions)
-        for read, part_labels in zip(parts, labels, strict=True)
-    ]
-    made, pattern = _with_other_texts(made, parts, words)
-    return Collection(name, made[0], made[-1], label_names, "", tuple(words), pattern)
-
-
 def _sides(read: _Read) -> Part:
     assert read.data.images is not None and read.data.texts is not None
     return make_part(read.data.images, read.data.texts, None)
@@ -231,8 +221,3 @@ def _other_texts(
     if attributes is not None:
         bags.append(bag_of_words(attributes, words, range(attributes.shape[1]), pattern))
     return tuple(bags)
-
-
-def _held_out(collection: Collection, groups: list[Any] | None, seed: int, held_out: float) -> Collection:
-    asked = query_mask(len(collection.train), seed=seed, held_out=held_out, groups=groups)
-    return replace(collection, train=collection.train.take(~asked), query=collection.query.take(asked))

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from crossbyte.data.collections import mirflickr, nus_wide, wiki
+from crossbyte.data.collections.arrays import ENDINGS, opened_contents
+from crossbyte.data.collections.bundle import bundle_collection, is_bundle
 from crossbyte.data.collections.collection import Collection
-from crossbyte.data.collections.generated import PREFIX, generated
-from crossbyte.data.collections.own import read_own
-from crossbyte.data.files.opening import PathLike
+from crossbyte.data.collections.folders import Folder, list_folder
+from crossbyte.data.collections.generating import PREFIX, generated
+from crossbyte.data.collections.own import own_collection
+from crossbyte.data.files.opening import PathLike, extension
+from crossbyte.errors import DataFileError
+from crossbyte.validation import check_number
 
 __all__ = ["read_collection"]
+
+_FORMS: dict[str, tuple[tuple[str, ...], Callable[..., Collection]]] = {
+    "wiki": (wiki.MARKS, wiki.read_wiki),
+    "mirflickr": (mirflickr.MARKS, mirflickr.read_mirflickr),
+    "nus-wide": (nus_wide.MARKS, nus_wide.read_nus_wide),
+}
+"""Published folders: the files that they are known by, and who reads them."""
 
 
 def read_collection(
@@ -43,10 +58,41 @@ def read_collection(
         A file is missing from a folder, damaged, or not what was expected; the message begins with its name.
     InvalidInput, MissingExtra, FileNotFoundError, PermissionError
     """
+    check_number(held_out, "held_out", 0.0, 1.0, open_low=True)
     if os.fspath(path).startswith(PREFIX):
-        return generated(os.fspath(path), seed=seed, held_out=held_out)
+        drawn = generated(os.fspath(path), seed=seed, held_out=held_out)
+        return drawn if name is None else replace(drawn, name=name)
     place = Path(path)
+    if place.is_dir():
+        return _read_folder(list_folder(place), name, seed, held_out)
     if not place.exists():
         told = f"there is no such file or folder, and generated data is called {PREFIX}wiki or {PREFIX}N"
         raise FileNotFoundError(errno.ENOENT, told, os.fspath(path))
-    return read_own(place, name=name, seed=seed, held_out=held_out)
+    return _read_file(place, name, seed, held_out)
+
+
+def _read_file(path: Path, name: str | None, seed: int, held_out: float) -> Collection:
+    with opened_contents(path) as contents:
+        if is_bundle(contents):
+            return bundle_collection(contents, path.stem, name, seed=seed, held_out=held_out)
+        return own_collection(contents, name or path.stem, seed=seed, held_out=held_out)
+
+
+def _read_folder(folder: Folder, name: str | None, seed: int, held_out: float) -> Collection:
+    """Read the published form that the user named, or that the files look like, or the only file."""
+    form = name if name in _FORMS else _form(folder)
+    if form is not None:
+        _, read = _FORMS[form]
+        return read(folder, name, seed=seed, held_out=held_out)
+    alone = [file for file in folder.files if file.parent == folder.path and extension(file) in ENDINGS]
+    if len(alone) != 1:
+        raise DataFileError(
+            f"{folder.path}: expected the published files of Wiki, MIRFlickr-25K or NUS-WIDE, or one file "
+            f"that ends in {', '.join(ENDINGS)}; got {len(alone)} such files and none of the published ones; "
+            "docs/collections.md lists their names"
+        )
+    return _read_file(alone[0], name, seed, held_out)
+
+
+def _form(folder: Folder) -> str | None:
+    return next((form for form, (marks, _) in _FORMS.items() if folder.find(*marks) is not None), None)

@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.data.collections.collection import Part
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_groups, check_number
 
-__all__ = ["query_mask"]
+__all__ = ["query_mask", "split_part"]
+
+
+def split_part(
+    part: Part, *, seed: int, held_out: float, groups: Any = None, at_most: int | None = None
+) -> tuple[Part, Part]:
+    """Split documents into a training and a query part; the arguments are those of `query_mask`."""
+    asked = query_mask(len(part), seed=seed, held_out=held_out, groups=groups, at_most=at_most)
+    return part.take(~asked), part.take(asked)
 
 
 def query_mask(

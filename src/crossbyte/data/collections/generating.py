@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbyte.data.collections.collection import Collection, Part, described
+from crossbyte.data.collections.collection import Collection, Part, make_collection
 from crossbyte.data.synthetic import LabelledPairs, make_labelled_pairs
 from crossbyte.errors import InvalidInput
 
@@ -80,7 +80,7 @@ def generated(shape: str | int, *, seed: int = 0, held_out: float = 0.1) -> Coll
     train, query = _part(pairs, 0, wanted.n_train), _part(pairs, wanted.n_train, n_pairs)
     name = f"generated-{key}"
     names = tuple(f"label {number}" for number in range(wanted.drawn["n_labels"]))
-    return Collection(name, train, query, names, described(name, train, query, wanted.note))
+    return make_collection(name, train, query, names, wanted.note)
 
 
 def _shape_of_size(key: str, held_out: float) -> _Shape:
