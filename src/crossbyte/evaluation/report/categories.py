@@ -1,0 +1,76 @@
+"""Table 1: what the systems learn from and how they code, as they declare it of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crossbyte.evaluation.report.content import Cell, Row, Section, Table
+from crossbyte.evaluation.report.published import Categories, categories
+from crossbyte.methods.protocol import INTER_DOCUMENT, INTER_MODALITY, INTRA_DOCUMENT, INTRA_MODALITY, About
+
+__all__ = ["declared", "table1_section"]
+
+_RELATIONS = (INTRA_MODALITY, INTER_MODALITY, INTRA_DOCUMENT, INTER_DOCUMENT)
+_CODES = ("unified", "separate")
+_CODINGS = ("hash", "quantization")
+_HEADER = ("system", *_RELATIONS, *_CODES, *_CODINGS, "learns from")
+_TICK = "△"
+
+
+def declared() -> list[About]:
+    """What every system declares of itself, the paper's first."""
+    from crossbyte.methods import registry
+
+    found = [registry.about(key) for key in registry.all_keys()]
+    return sorted(found, key=lambda about: not about.in_paper)
+
+
+def table1_section(abouts: Iterable[About]) -> Section:
+    """Table 1 from declarations, and where the paper says otherwise."""
+    abouts = list(abouts)
+    words = [
+        "Relations that a system learns from: within a modality (intra-modality), between them "
+        "(inter-modality), image and text of one document (intra-document), documents among each other "
+        "(inter-document). Unified: one code per document; separate: one per half.",
+        *_deviations(abouts),
+    ]
+    built = Table("The systems compared here, by their own declarations", _HEADER, _rows(abouts))
+    others = [_papers_row(row) for row in categories() if not row.key]
+    absent = Table("Systems that the paper lists and does not compare; not built here", _HEADER[:-1], others)
+    gaps = [Row((Cell(each.name), Cell(each.reconstructed))) for each in abouts if each.reconstructed]
+    details = [absent, *([Table("What was reconstructed", ("system", "ours"), gaps, 2)] if gaps else [])]
+    return Section("table1", "Table 1: the systems", words, [built], details=details)
+
+
+def _rows(abouts: Iterable[About]) -> list[Row]:
+    rows = []
+    for about in abouts:
+        marks = _marks(about.relations, about.codes, about.coding)
+        cells = (Cell(about.name, about.source), *marks, Cell(" or ".join(about.similarities)))
+        rows.append(Row(cells, quiet=not about.in_paper))
+    return rows
+
+
+def _marks(relations: Iterable[str], codes: str, coding: str) -> list[Cell]:
+    found = {*relations, codes, coding}
+    return [Cell(_TICK if each in found else "") for each in (*_RELATIONS, *_CODES, *_CODINGS)]
+
+
+def _papers_row(row: Categories) -> Row:
+    return Row((Cell(row.name), *_marks(row.relations, row.codes, row.coding)))
+
+
+def _deviations(abouts: Iterable[About]) -> list[str]:
+    """Say where a declaration is not what the paper's Table 1 has for that system."""
+    papers = {row.key: row for row in categories() if row.key}
+    said = []
+    for about in abouts:
+        row = papers.get(about.key)
+        if row and (set(row.relations), row.codes, row.coding) != (
+            set(about.relations),
+            about.codes,
+            about.coding,
+        ):
+            has = ", ".join([*row.relations, row.codes, row.coding])
+            said.append(f"{about.name}: the paper's Table 1 has {has}.")
+    return said

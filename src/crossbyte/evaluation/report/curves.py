@@ -1,0 +1,111 @@
+"""Precision over the number of retrieved items, and over recall, of all systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crossbyte.evaluation.report.content import Cell, Figure, Line, LineChart, Row, Section, Table
+from crossbyte.evaluation.report.phrases import (
+    TASK_NAMES,
+    data_name,
+    key_of,
+    n_bits,
+    row_name,
+    setting,
+    with_spread,
+)
+from crossbyte.evaluation.report.study import Scope, Study, System
+
+__all__ = ["curve_sections"]
+
+_LENGTHS = (32, 64)
+_PAPERS = ("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "seph", "cmcq")
+_CURVES = {
+    "precision_curve": ("Precision@T", "number of retrieved items T", "precision@T"),
+    "pr_curve": ("Precision over recall", "recall", "precision"),
+}
+_DEPTHS = (1, 10, 100, 1000)
+
+
+def curve_sections(study: Study) -> list[Section]:
+    """Both kinds of curves, each only if there are results for it; by protocol A."""
+    return [section for name in _CURVES for section in _section(study, name)]
+
+
+def _section(study: Study, name: str) -> list[Section]:
+    heading, _, _ = _CURVES[name]
+    figures = [figure for scope in study.scopes("A") if (figure := _figure(scope, name)).charts]
+    if not figures:
+        return []
+    words = [
+        f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance. "
+        "The systems that the paper compares come first, the further ones beside CMCQ after them."
+    ]
+    tables = _tables(study) if name == "precision_curve" else []
+    return [Section(name.replace("_", "-"), heading, words, [], figures, tables)]
+
+
+def _figure(scope: Scope, name: str) -> Figure:
+    charts = [
+        _chart(scope, name, bits, task, kind, systems)
+        for bits in _shown_lengths(scope)
+        for kind, systems in _halves(scope)
+        for task in scope.tasks
+    ]
+    return Figure(setting(scope), [chart for chart in charts if any(line.name for line in chart.lines)])
+
+
+def _shown_lengths(scope: Scope) -> list[int]:
+    return [bits for bits in scope.bits if bits in _LENGTHS] or scope.bits[:2]
+
+
+def _halves(scope: Scope) -> list[tuple[str, list[System]]]:
+    """Part the systems in two: twenty lines in one chart cannot be told apart."""
+    papers = [each for each in scope.systems if each.method in _PAPERS]
+    others = [each for each in scope.systems if each not in papers and each.method != "random"]
+    beside = [each for each in papers if each.method == "cmcq"]
+    return [("paper", papers)] + ([("further", [*others, *beside])] if others else [])
+
+
+def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Sequence[System]) -> LineChart:
+    heading, x_title, y_title = _CURVES[name]
+    lines = [line for system in systems if (line := _line(scope, name, bits, task, system)) is not None]
+    which = ", further systems" if kind == "further" else ""
+    title = f"{data_name(scope.data)}, {n_bits(bits)}: {TASK_NAMES[task].lower()}{which}"
+    key = key_of(name, scope.data, str(bits), task, kind)
+    said = f"{heading} of {len(lines)} systems; figures at some depths are in the tables of this section."
+    chance = _chance(scope, lines, task) if lines else []
+    return LineChart(key, title, said, x_title, y_title, [*lines, *chance])
+
+
+def _line(scope: Scope, name: str, bits: int, task: str, system: System) -> Line | None:
+    found = scope.curve(system, bits, task, name)
+    return None if found is None else Line(row_name(scope, system), system.method, *found)
+
+
+def _chance(scope: Scope, lines: Sequence[Line], task: str) -> list[Line]:
+    """Precision of a random order is the same at every depth."""
+    found = scope.chance(task, "precision@1")
+    if found is None:
+        return []
+    return [Line("chance", "chance", [lines[0].across[0], lines[0].across[-1]], [found, found])]
+
+
+def _tables(study: Study) -> list[Table]:
+    return [
+        _table(scope, bits, task)
+        for scope in study.scopes("A")
+        if scope.has_labels
+        for bits in _shown_lengths(scope)
+        for task in scope.tasks
+    ]
+
+
+def _table(scope: Scope, bits: int, task: str) -> Table:
+    rows = []
+    for system in scope.systems:
+        found = [scope.measure(system, bits, task, f"precision@{depth}") for depth in _DEPTHS]
+        cells = [Cell("–" if value is None else with_spread(value)) for value in found]
+        rows.append(Row((Cell(row_name(scope, system)), *cells)))
+    caption = f"Precision, {n_bits(bits)}, {TASK_NAMES[task].lower()} ({setting(scope)})"
+    return Table(caption, ("system", *(f"@{depth:,}" for depth in _DEPTHS)), rows)

@@ -1,0 +1,100 @@
+"""What a reader must know first, what was run, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crossbyte.evaluation.report.content import Cell, Row, Section, Table
+from crossbyte.evaluation.report.phrases import PROTOCOLS, data_name, joined
+from crossbyte.evaluation.report.study import Scope, Study, number
+from crossbyte.model.report.phrases import count, plural
+
+__all__ = ["explanation", "runs_section"]
+
+_CHANCE = (
+    "Chance is what a random order of the database scores by the same measure. Read every figure against it: "
+    "a system near chance has learned nothing that helps."
+)
+_MEASURE = (
+    "MAP@T is the paper's: the average precision of a query is divided by the relevant items among the first "
+    "T, not by all relevant ones in the database. One early hit is enough for a high value, and chance is "
+    "high, too. The result files also hold MAP with the other denominators. Items that tie are ranked in "
+    "every order at once: a figure is the mean over all orders."
+)
+_PROTOCOL_A = (
+    "Protocol A is the paper's: the database is the training documents, with codes that were learned from "
+    "both of their halves. So text to image is in good part text-to-text retrieval: a text query meets codes "
+    "that the texts of those documents shaped. It says little of pictures without text; protocol B does."
+)
+_SPREAD = (
+    "± is the sample standard deviation over seeds; figures of one seed have none. It does not tell how the "
+    "figures would change with other queries."
+)
+_TEACHING = (
+    "Systems learn from pairs (which image belongs to which text) or, where marked [labels], from the labels "
+    "of the training documents, which is more than pairs tell. No system sees a label of a query."
+)
+
+
+def explanation(study: Study) -> Section:
+    """How to read the report."""
+    used = {result.run.protocol for result in study.results}
+    by_label = any(scope.has_labels for scope in study.scopes())
+    words = [_CHANCE, *([_MEASURE] if by_label else []), *([_PROTOCOL_A] if "A" in used else [])]
+    return Section("reading", "How to read this", [*words, _SPREAD, _TEACHING])
+
+
+def runs_section(study: Study) -> Section:
+    """What was run, with which versions, and which files were left out."""
+    scopes = study.scopes()
+    words = [_protocol_words(scopes), *_about(scopes), *_versions(study), *_mixtures(scopes)]
+    words += [f"Left out, because it could not be read: {line}" for line in study.damaged]
+    header = ("data", "protocol", "learned from", "database", "queries", "systems", "bits", "seeds")
+    table = Table(f"{plural(len(study.results), 'run')}", header, [_row(scope) for scope in scopes], 2)
+    return Section("runs", "What was run", words, [table])
+
+
+def _protocol_words(scopes: Iterable[Scope]) -> str:
+    known = [PROTOCOLS[each] for each in dict.fromkeys(s.protocol for s in scopes) if each in PROTOCOLS]
+    said = "; ".join(known)
+    return said[:1].upper() + said[1:] + "." if said else ""
+
+
+def _about(scopes: Iterable[Scope]) -> list[str]:
+    said = {data_name(s.data): str(r.data.get("about") or "") for s in scopes for r in s.results[:1]}
+    return [f"{name}: {words}" for name, words in said.items() if words]
+
+
+def _versions(study: Study) -> list[str]:
+    found: dict[str, set[str]] = {}
+    for result in study.results:
+        for name, version in result.versions.items():
+            found.setdefault(str(name), set()).add(str(version))
+    said = [f"{name} {' and '.join(sorted(versions))}" for name, versions in sorted(found.items())]
+    mixed = " Runs of several versions are mixed." if any(len(each) > 1 for each in found.values()) else ""
+    return [f"Made with {joined(said)}.{mixed}"] if said else []
+
+
+def _mixtures(scopes: Iterable[Scope]) -> list[str]:
+    """Name data sets whose contents differ between runs: their figures do not belong in one table."""
+    digests: dict[str, set[str]] = {}
+    for scope in scopes:
+        digests.setdefault(scope.data, set()).update(r.run.data_digest for r in scope.results)
+    return [
+        f"{data_name(data)}: runs on {len(found)} different contents of this name are mixed here."
+        for data, found in digests.items()
+        if len(found) > 1
+    ]
+
+
+def _row(scope: Scope) -> Row:
+    sizes = [_sizes(scope, name) for name in ("n_train", "n_items", "n_queries")]
+    systems = str(len({system._replace(variant="") for system in scope.every_system}))
+    bits = ", ".join(map(str, scope.bits))
+    words = (data_name(scope.data), scope.protocol, *sizes, systems, bits, str(scope.n_seeds))
+    return Row(tuple(map(Cell, words)))
+
+
+def _sizes(scope: Scope, name: str) -> str:
+    found = {number(result.data.get(name)) for result in scope.results} - {None}
+    return " or ".join(count(each) for each in sorted(each for each in found if each is not None)) or "–"

@@ -1,0 +1,150 @@
+"""The report as one page that needs nothing else: no script, no outside resource, no inline style."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from html import escape
+
+from crossbyte.evaluation.report.content import Cell, Figure, Row, Section, Table
+from crossbyte.evaluation.report.drawing import INKS, Picture
+from crossbyte.evaluation.report.inlining import Inliner
+from crossbyte.model.report.svg import element
+
+__all__ = ["report_page"]
+
+_LIGHT = " ".join(f"--{name}: {light};" for name, (light, _) in INKS.items())
+_DARK = " ".join(f"--{name}: {dark};" for name, (_, dark) in INKS.items())
+
+_STYLE = f"""
+:root {{ color-scheme: light dark; --card: #f6f8fa; {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --card: #171d24; {_DARK} }} }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
+main {{ max-width: 76rem; margin: 0 auto; padding: 1.25rem 1rem 3rem; }}
+h1 {{ font-size: 1.6rem; line-height: 1.2; margin: 0 0 1rem; overflow-wrap: anywhere; }}
+h2 {{ font-size: 1.25rem; margin: 2.5rem 0 .5rem; overflow-wrap: anywhere; }}
+h3 {{ font-size: 1rem; margin: 1.25rem 0 .5rem; overflow-wrap: anywhere; }}
+p {{ max-width: 46rem; margin: .5rem 0; overflow-wrap: anywhere; }}
+nav ul {{ columns: 22rem; column-gap: 2rem; padding-left: 1.2rem; margin: .5rem 0; }}
+a {{ color: var(--s0); overflow-wrap: anywhere; }}
+.plots {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21.5rem), 1fr));
+  gap: 1rem; margin: .75rem 0; align-items: start; max-width: 62rem; }}
+figure {{ margin: 0; padding: .6rem; border: 1px solid var(--rule); border-radius: .4rem; max-width: 31rem;
+  break-inside: avoid; }}
+figcaption {{ font-weight: 600; margin-bottom: .4rem; overflow-wrap: anywhere; }}
+svg {{ display: block; width: 100%; height: auto; font-family: system-ui, sans-serif;
+  stroke-linejoin: round; stroke-linecap: butt; }}
+.scroll {{ overflow-x: auto; max-width: 100%; margin: .9rem 0 1.4rem; }}
+table {{ border-collapse: separate; border-spacing: 0; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; font-weight: 600; padding-bottom: .25rem; }}
+th, td {{ padding: .25rem .9rem .25rem 0; text-align: right; vertical-align: top; white-space: nowrap;
+  border-bottom: 1px solid var(--rule); }}
+th {{ font-weight: 500; }} thead th {{ color: var(--soft); vertical-align: bottom; }}
+th:first-child {{ text-align: left; position: sticky; left: 0; background: var(--back); z-index: 1; }}
+.word {{ text-align: left; }}
+.prose {{ white-space: normal; min-width: 18rem; max-width: 46rem; text-align: left; }}
+small {{ display: block; color: var(--soft); font-size: .8rem; font-weight: 400; }}
+.quiet th, .quiet td {{ color: var(--soft); }}
+b {{ font-weight: 700; }}
+summary {{ cursor: pointer; color: var(--s0); margin: .5rem 0; }}
+@media (max-width: 36rem) {{ main {{ padding: 1rem .5rem 2rem; }} figure {{ padding: .4rem .1rem; }}
+  figcaption {{ padding-left: .4rem; }} nav ul {{ columns: auto; }}
+  th:first-child {{ max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }} }}
+@media print {{ :root {{ {_LIGHT} --card: #fff; color-scheme: light; }} body {{ font-size: 10pt; }}
+  main {{ max-width: none; padding: 0; }} nav {{ display: none; }} .scroll {{ overflow: visible; }}
+  table {{ font-size: 8pt; }} small {{ font-size: 7pt; }} h2, h3, caption {{ break-after: avoid; }}
+  tr {{ break-inside: avoid; }} th:first-child {{ position: static; }}
+  .plots {{ grid-template-columns: 1fr 1fr; }} }}
+"""
+_LONG = 40  # letters; longer cells are prose and may break
+
+
+def report_page(title: str, sections: Sequence[Section], pictures: Mapping[str, Picture]) -> str:
+    """Give a report as one HTML page.
+
+    Parameters
+    ----------
+    title : str
+        Plain text.
+    sections : sequence of Section
+    pictures : mapping
+        Drawn charts by their keys.
+
+    Returns
+    -------
+    str
+        Light or dark as the reader's system is; print is light.
+    """
+    inliner = Inliner()
+    parts = [_section_markup(section, pictures, inliner) for section in sections]
+    body = element("main", element("h1", escape(title)), _contents(sections), *parts)
+    head = _head(title, _STYLE + inliner.rules)
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _head(title: str, style: str) -> str:
+    # Whatever a result file might smuggle in, the browser runs and fetches nothing.
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return (
+        '<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>"
+    )
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    links = [element("a", escape(each.heading), href=f"#{each.key}") for each in sections]
+    return element("nav", element("ul", *(element("li", link) for link in links)), aria_label="Contents")
+
+
+def _section_markup(section: Section, pictures: Mapping[str, Picture], inliner: Inliner) -> str:
+    parts = [element("h2", escape(section.heading))]
+    parts += [element("p", escape(words)) for words in section.paragraphs if words]
+    parts += map(_table_markup, section.tables)
+    parts += [_figure_markup(figure, pictures, inliner) for figure in section.figures]
+    if section.details:
+        inside = [element("summary", "More in numbers"), *map(_table_markup, section.details)]
+        parts.append(element("details", *inside))
+    return element("section", *parts, id=section.key)
+
+
+def _figure_markup(figure: Figure, pictures: Mapping[str, Picture], inliner: Inliner) -> str:
+    drawn = [pictures[chart.key] for chart in figure.charts]
+    each = [
+        element("figure", element("figcaption", escape(picture.title)), inliner(picture)) for picture in drawn
+    ]
+    return element("h3", escape(figure.caption)) + element("div", *each, class_="plots")
+
+
+def _table_markup(table: Table) -> str:
+    names = [
+        element("th", escape(cell), scope="col", **_word(place, table))
+        for place, cell in enumerate(table.header)
+    ]
+    body = element("tbody", *(_row_markup(row, table) for row in table.rows))
+    caption = element("caption", escape(table.caption))
+    whole = element("table", caption, element("thead", element("tr", *names)), body)
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=table.caption)
+
+
+def _word(place: int, table: Table) -> dict[str, str]:
+    return {"class_": "word"} if place < table.words else {}
+
+
+def _row_markup(row: Row, table: Table) -> str:
+    first, *others = row.cells
+    cells = [element("th", _cell_markup(first), scope="row")]
+    for place, cell in enumerate(others, start=1):
+        kind = {"class_": "prose"} if len(cell.text) > _LONG else _word(place, table)
+        cells.append(element("td", _cell_markup(cell), **kind))
+    return element("tr", *cells, **({"class_": "quiet"} if row.quiet else {}))
+
+
+def _cell_markup(cell: Cell) -> str:
+    text = element("b", escape(cell.text)) if cell.best else escape(cell.text)
+    return text + (element("small", escape(cell.below)) if cell.below else "")
