@@ -27,6 +27,7 @@ class Plain(Method):
         similarities=("pairs", "labels"),
     )
     shift: float = 0.0
+    scale: float = 1.0
     log: list[tuple[Any, ...]] = field(default_factory=list, repr=False)
     _seen: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -37,10 +38,10 @@ class Plain(Method):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"shift": self.shift, "similarity": self.similarity}
+        return {"shift": self.shift, "scale": self.scale, "similarity": self.similarity}
 
     def queries(self, side: Side, rows: Any) -> Any:
-        return np.asarray(rows) + self.shift
+        return self.scale * (np.asarray(rows) + self.shift)
 
     def training_items(self, side: Side) -> Any:
         return self._seen[side]

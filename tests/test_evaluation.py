@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +14,19 @@ import scipy.sparse as sp
 
 from crossbyte.data.collections.collection import Collection, Part
 from crossbyte.errors import FitInterrupted, InvalidInput, MissingExtra
-from crossbyte.evaluation import planning, recorded, systems
+from crossbyte.evaluation import choosing, planning, recorded, systems
+from crossbyte.evaluation.choosing import GRIDS, Choice, choose, recorded_form
 from crossbyte.evaluation.digests import collection_digest
 from crossbyte.evaluation.planning import Asked, plan_runs
 from crossbyte.evaluation.processes import each_here, each_in_processes
 from crossbyte.evaluation.protocols import make_trial
 from crossbyte.evaluation.recorded import Recorded, read_parameters, recorded_for
 from crossbyte.evaluation.results import Result, read_result, read_results, runs_folder
-from crossbyte.evaluation.running import do_runs
+from crossbyte.evaluation.running import Outcome, do_runs
 from crossbyte.evaluation.runs import Run
 from crossbyte.evaluation.summary import summarise
 from laboratory import Plain, collection, part
+from tasks import judge_number
 
 Fits = list[tuple[Any, ...]]
 
@@ -329,18 +330,10 @@ def test_progress_counts_runs(tmp_path: Path, fits: Fits) -> None:
 # Processes
 
 
-def square_root(number: int) -> None:
-    """A task for another process."""
-    if number == 3:
-        os._exit(7)
-    if number < 0:
-        raise InvalidInput(f"{number} is below 0; give another")
-
-
 def test_processes_do_what_one_process_does() -> None:
     tasks = [1, -2, 4, -5]
-    here = dict(each_here(square_root, tasks))
-    there = dict(each_in_processes(square_root, tasks, 2))
+    here = dict(each_here(judge_number, tasks))
+    there = dict(each_in_processes(judge_number, tasks, 2))
     assert list(here) == tasks and set(there) == set(tasks)
     for number, failure in there.items():
         expected = here[number]
@@ -351,7 +344,7 @@ def test_processes_do_what_one_process_does() -> None:
 
 
 def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
-    found = dict(each_in_processes(square_root, [3, 1, 2], 1))
+    found = dict(each_in_processes(judge_number, [3, 1, 2], 1))
     assert found[1] is None and found[2] is None
     assert found[3] is not None and "ended with code 7" in found[3].message
 
@@ -536,3 +529,54 @@ def test_tables_have_means_over_seeds_and_chance(tmp_path: Path, fits: Fits) -> 
     assert set(first.rows) == {"Plain", "Plain v"}
     assert first.rows["Plain"][16].n_seeds == 2 and first.rows["Plain v"][16].spread is None
     assert 0 < first.chance < 1
+
+
+# Choosing
+
+
+def do_with(data: Collection, out: Path) -> Callable[[list[Run]], Outcome]:
+    return lambda runs: do_runs(runs, data, out)
+
+
+def test_every_grid_is_of_parameters_that_its_system_has() -> None:
+    from crossbyte.methods import registry
+
+    for key, grid in GRIDS.items():
+        for name, values in grid.items():
+            for value in values:
+                assert registry.make(key, 16, parameters={name: value}).parameters[name] == value
+
+
+def test_one_parameter_is_varied_while_the_others_stay(
+    tmp_path: Path, fits: Fits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shift and scale of a system whose queries are right at 3 and at 2."""
+    monkeypatch.setattr(choosing, "GRIDS", {"plain": {"shift": (1.0, 3.0, 9.0), "scale": (2.0, 5.0)}})
+    monkeypatch.setattr(choosing, "system_of", lambda run: Plain(**run.parameters))
+    numbers = np.arange(0, 400, 8, dtype=np.float32)
+    train = Part(((numbers / 2) - 3)[:, None], numbers[:, None], None)
+    data = collection(train, train.take(np.arange(3)))
+    choices, outcomes = choose([run_of("P")], (0, 1), "pairs", do_with(data, tmp_path))
+    (choice,) = choices
+    tried = [dict(trial.params) for trial in choice.trials]
+    assert [trial["shift"] for trial in tried[:4]] == [0.0, 1.0, 3.0, 9.0]
+    assert [trial["scale"] for trial in tried[4:]] == [1.0, 2.0, 5.0]
+    assert len({trial.get("shift", 0.0) for trial in tried[4:]}) == 1
+    assert choice.score == max(trial.score for trial in choice.trials)
+    assert len(fits) == 2 * (4 + 2)  # the setting of the first turn is known in the second
+    assert [outcome.n_found for outcome in outcomes] == [0, 2]
+
+
+def test_what_is_chosen_has_the_form_of_the_recorded_file(tmp_path: Path, fits: Fits) -> None:
+    choice = Choice(run_of("V", parameters={"shift": 1.0}), 0.5)
+    labels = Choice(run_of("V", similarity="labels", bits=32), 0.25)
+    nothing = Choice(run_of("V", method="failed"))
+    document = recorded_form([choice, labels, nothing], "so")
+    path = tmp_path / "chosen.json"
+    path.write_text(json.dumps(document))
+    found = read_parameters(path, "tiny", "d")
+    assert found.note == ""
+    assert found.parameters("plain", 16, "pairs") == {"shift": 1.0}
+    assert found.parameters("plain", 32, "labels") == {}
+    assert set(document["tiny"]["methods"]) == {"plain", "plain/labels"}
+    assert document["tiny"]["scores"] == {"plain": {"16": 0.5}, "plain/labels": {"32": 0.25}}

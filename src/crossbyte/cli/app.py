@@ -23,6 +23,7 @@ VERBS = (
     "plan",
     "audit",
     "evaluate",
+    "tune",
 )
 
 

@@ -1,4 +1,4 @@
-"""What the verbs of the laboratory have in common: lists on the command line, and runs that failed."""
+"""What the verbs of the laboratory have in common: lists on the command line, runs, and what failed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import os
 import re
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
 from crossbyte.cli.output import plural
+from crossbyte.cli.progress import shown
 from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from crossbyte.data.collections.collection import Collection
+    from crossbyte.evaluation.loading import Source
     from crossbyte.evaluation.running import Outcome
+    from crossbyte.evaluation.runs import Run
 
 __all__ = [
-    "Collection",
+    "Bench",
+    "DataName",
     "Processes",
     "Similarity",
     "judge_outcome",
-    "n_processes",
     "parse_names",
     "parse_numbers",
 ]
@@ -37,7 +42,7 @@ class Similarity(StrEnum):
     LABELS = "labels"
 
 
-Collection = Annotated[
+DataName = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
@@ -64,7 +69,45 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in text.split(",")}))
 
 
-def n_processes(asked: int | None) -> int:
+class Bench(NamedTuple):
+    """A collection, and how its runs are to be done."""
+
+    verb: str
+    source: Source
+    collection: Collection
+    digest: str
+    jobs: int | None
+    overwrite: bool
+    quiet: bool
+
+    @classmethod
+    def of(cls, verb: str, data: str, jobs: int | None, overwrite: bool, quiet: bool) -> Bench:
+        """Read the collection and what it is known by."""
+        from crossbyte.evaluation.digests import collection_digest
+        from crossbyte.evaluation.loading import Source
+
+        source = Source(data)
+        collection = source.read()
+        return cls(verb, source, collection, collection_digest(collection), jobs, overwrite, quiet)
+
+    def do(self, runs: list[Run], out: Path) -> Outcome:
+        """Do what is not done yet, and show how far it is."""
+        from crossbyte.evaluation.running import do_runs
+
+        with shown(self.verb, quiet=self.quiet) as callback:
+            return do_runs(
+                runs,
+                self.collection,
+                out,
+                source=self.source,
+                n_processes=_n_processes(self.jobs),
+                again=self.overwrite,
+                stage="runs",
+                callback=callback,
+            )
+
+
+def _n_processes(asked: int | None) -> int:
     """Processes to start: as many as asked for, or all cores."""
     from crossbyte.blocks import available_cores
 

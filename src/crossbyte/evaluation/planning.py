@@ -95,7 +95,7 @@ def plan_runs(asked: Asked, collection: Collection, digest: str, recorded: Recor
         make_trial("V", collection)
         plan.runs += _sensitivity(asked, methods, (collection.name, digest), recorded, plan.notes)
     plan.runs = list({run.digest: run for run in plan.runs}.values())
-    for run in plan.runs:
+    for run in {run.fit_key: run for run in (replace(run, seed=0) for run in plan.runs)}.values():
         system_of(run)  # refuses parameters and lengths that it does not have
     return plan
 

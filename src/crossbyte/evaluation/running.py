@@ -68,6 +68,7 @@ def do_runs(
     source: Source | None = None,
     n_processes: int = 1,
     again: bool = False,
+    stage: str = "runs",
     callback: ProgressCallback = silent,
 ) -> Outcome:
     """Do the runs that have no result yet; a run that fails does not stop the others.
@@ -83,6 +84,8 @@ def do_runs(
     n_processes : int
     again : bool
         Also do runs that have a result.
+    stage : str
+        What the work is called in its progress.
     callback : callable
         Called with a :class:`crossbyte.progress.Progress` after every run.
 
@@ -100,7 +103,7 @@ def do_runs(
         for job, failure in _done(jobs, collection, directory, source, n_processes):
             done += len(job)
             outcome.failed += [FailedRun(run, failure) for run in job if failure is not None]
-            callback(Progress("evaluate", str(job[0]), done, total))
+            callback(Progress(stage, str(job[0]), done, total))
     except KeyboardInterrupt:
         raise FitInterrupted(
             f"interrupted after {done} of {total} runs, whose results are in {directory}; "

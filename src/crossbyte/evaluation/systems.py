@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from crossbyte.errors import InvalidInput
+from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
 from crossbyte.evaluation.runs import Run
 from crossbyte.methods import registry
 from crossbyte.methods.protocol import Method
@@ -17,12 +18,14 @@ __all__ = ["MOST_BITS", "has_faiss", "needs_faiss", "similarity_of", "system_of"
 MOST_BITS: Mapping[str, int] = MappingProxyType({"mlbe": 64})
 """Longest codes of systems whose time grows too fast; ``--full`` lifts it."""
 
-_FULL: Mapping[str, Mapping[str, Any]] = MappingProxyType({"mlbe": {"max_documents": None}})
+_FULL: Mapping[str, Mapping[str, Any]] = MappingProxyType({"mlbe": {"max_documents": 10**9}})
 """Parameters that lift a system's own limits."""
 
 
 def system_of(run: Run) -> Method:
     """Make the system of a run; it has learned nothing yet."""
+    if run.method in OWN_QUANTIZERS:
+        return OWN_QUANTIZERS[run.method](n_bits=run.bits, random_state=run.seed, **run.parameters)
     lifted = _FULL.get(run.method, {}) if run.full else {}
     return registry.make(
         run.method,

@@ -10,16 +10,16 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, exit_code, say, two_lines
 from crossbyte.cli.laboratory import (
-    Collection,
+    Bench,
+    DataName,
     Processes,
     Similarity,
     judge_outcome,
-    n_processes,
     parse_names,
     parse_numbers,
 )
 from crossbyte.cli.output import Table, emit, plural
-from crossbyte.cli.progress import shown
+from crossbyte.cli.own_pairs import compare_own
 from crossbyte.errors import CrossbyteError, InvalidInput
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _METRICS = {"map@50": "MAP@50", "recall@10": "recall@10"}
 
 
 def evaluate(
-    data: Collection,
+    data: DataName,
     methods: Annotated[
         str | None,
         typer.Option("--methods", metavar="NAMES", help="Systems, or table2, table3, quantizers or all."),
@@ -90,30 +90,19 @@ def evaluate(
       crossbyte evaluate wiki.npz --methods cmfh,cca-rq,cmcq --quick --out quick
       crossbyte evaluate photos.npz
     """
-    from crossbyte.evaluation.digests import collection_digest
-    from crossbyte.evaluation.loading import Source
     from crossbyte.evaluation.planning import plan_runs
-    from crossbyte.evaluation.running import do_runs
 
-    if out is None:
-        raise InvalidInput("expected a folder for the results; give --out DIR")
-    source = Source(data)
-    collection = source.read()
-    digest = collection_digest(collection)
-    has_labels = collection.train.labels is not None
+    bench = Bench.of("evaluate", data, jobs, overwrite, quiet)
+    has_labels = bench.collection.train.labels is not None
     asked = _asked(methods, bits, protocol, seeds, similarity, quick, has_labels)
     asked = _with_extras(asked, ablations, sensitivity, full)
-    plan = plan_runs(asked, collection, digest, _recorded(parameters, collection.name, digest))
-    with shown("evaluate", quiet=quiet) as callback:
-        outcome = do_runs(
-            plan.runs,
-            collection,
-            out,
-            source=source,
-            n_processes=n_processes(jobs),
-            again=overwrite,
-            callback=callback,
-        )
+    if methods is None and not has_labels and protocol is None:
+        return compare_own(bench, parse_numbers(bits or "32", "--bits"), out, as_json=as_json)
+    if out is None:
+        raise InvalidInput("expected a folder for the results; give --out DIR")
+    known = _recorded(parameters, bench.collection.name, bench.digest)
+    plan = plan_runs(asked, bench.collection, bench.digest, known)
+    outcome = bench.do(plan.runs, out)
     pages, code = _reported(out, outcome) if report else ([], 0)
     _emit(out, plan, outcome, pages, as_json=as_json)
     return judge_outcome(outcome) or code

@@ -1,0 +1,78 @@
+"""What ``crossbyte evaluate`` says of a user's own pairs: systems side by side, and who wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from crossbyte.cli.laboratory import Bench, judge_outcome
+from crossbyte.cli.output import Table, emit, plural
+
+if TYPE_CHECKING:
+    from crossbyte.evaluation.quality_table import QualityTable, SystemQuality
+    from crossbyte.model.report.report import Estimate
+
+__all__ = ["compare_own"]
+
+
+def compare_own(bench: Bench, bits: tuple[int, ...], out: Path | None, *, as_json: bool) -> int:
+    """Measure crossbyte and simpler systems on held-out pairs; without a folder, results are not kept."""
+    from crossbyte.evaluation.quality_table import CHOSEN, own_runs, quality_table
+
+    runs = own_runs(bench.collection.name, bench.digest, bits)
+    with TemporaryDirectory(prefix="crossbyte-") as passing:
+        outcome = bench.do(runs, out or Path(passing))
+    measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
+    tables = [quality_table(outcome.results, length) for length in bits if length in measured]
+    document = {
+        "data": bench.collection.name,
+        "out": out,
+        "tables": [table.to_dict() for table in tables],
+        "notes": outcome.notes,
+    }
+    said = [part for table in tables for part in _own_text(table)]
+    emit(document, [bench.collection.about, *said, *outcome.notes], as_json=as_json)
+    return judge_outcome(outcome)
+
+
+def _own_text(table: QualityTable) -> list[str | Table]:
+    said: list[str | Table] = [
+        "",
+        f"{plural(table.n_bits // 8, 'byte')} per item, learned from {plural(table.n_train, 'pair')}, asked "
+        f"among {plural(table.n_queries, 'unseen pair')}; partners found of 100, with 95 % intervals:",
+    ]
+    for direction in table.systems[0].recall:
+        said += ["", direction.replace("-", " "), _recall_table(table.systems, direction)]
+    return [*said, "", "both directions, among the first 10", _gain_table(table.systems), "", table.verdict]
+
+
+def _recall_table(systems: list[SystemQuality], direction: str) -> Table:
+    depths = list(systems[0].recall[direction])
+    rows = [
+        [
+            system.name,
+            "" if system.n_bytes is None else str(system.n_bytes),
+            *(_of_100(system.recall[direction][depth]) for depth in depths),
+        ]
+        for system in systems
+    ]
+    return Table(("system", "bytes>", *(f"first {depth}>" for depth in depths)), rows)
+
+
+def _gain_table(systems: list[SystemQuality]) -> Table:
+    rows = [
+        [
+            system.name,
+            f"{100 * system.mean_recall():.1f}",
+            "" if system.gain is None else _of_100(system.gain, signed=True),
+        ]
+        for system in systems
+    ]
+    return Table(("system", "found>", "crossbyte minus it>"), rows)
+
+
+def _of_100(estimate: Estimate, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    value, low, high = (f"{100 * number:{sign}.1f}" for number in estimate)
+    return value if estimate.low == estimate.high else f"{value} ({low} to {high})"

@@ -1,0 +1,190 @@
+"""Parameters by validation, as the paper chooses them: one is varied while the others stay.
+
+A part of the training documents asks the rest: by labels, the mean MAP@50 of both tasks (protocol V), which
+is supervision; or without labels, the recall@10 of true partners that were held out (protocol P).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossbyte.evaluation.results import Result
+from crossbyte.evaluation.running import Outcome
+from crossbyte.evaluation.runs import Run
+from crossbyte.evaluation.systems import system_of
+from crossbyte.model.selection import EXTENDED_GRID, Trial, pick
+
+__all__ = ["CRITERIA", "GRIDS", "Choice", "choose", "recorded_form"]
+
+Values = Sequence[Any]
+Grid = Mapping[str, Values]
+
+_RIDGES = (0.1, 10.0)  # beside the default, 1
+_SMALL_RIDGES = (1e-4, 1e-2, 1.0)
+_SPARSE_MAPPING = {name: values for name, values in EXTENDED_GRID.items() if name != "correlation"}
+
+GRIDS: Mapping[str, Grid] = {
+    "cmcq": EXTENDED_GRID,
+    "cq": _SPARSE_MAPPING,
+    "cmcq-cca": {
+        "ridge": _RIDGES,
+        "correlation": (0.0, 0.3, 1.0, 3.0, 10.0),
+        "cross_penalty": (0.1, 1.0),
+    },
+    "lssh": {
+        "sparsity": (0.1, 0.2, 0.3, 0.5),
+        "text_weight": (0.1, 0.5, 1.0, 2.0, 5.0),
+        "alignment": (0.1, 0.5, 1.0, 2.0, 5.0),
+    },
+    "cmfh": {
+        "image_share": (0.1, 0.3, 0.5, 0.7, 0.9),
+        "projection_weight": (10.0, 100.0, 1000.0),
+        "shrinkage": (0.001, 0.01, 0.1),
+    },
+    "ccq": {
+        "text_weight": (0.1, 0.3, 1.0, 3.0, 10.0),
+        "ridge": (1e-4, 1e-3, 1e-2, 1e-1),
+        "unit": (True, False),
+    },
+    "cvh": {"ridge": _SMALL_RIDGES},
+    "qch": {"correlation_weight": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": _SMALL_RIDGES},
+    "mlbe": {"negatives": (0.5, 1.0, 2.0)},
+    "seph": {"binary_weight": (0.001, 0.01, 0.1), "penalty": (0.001, 0.01, 0.1)},
+    "cca": {"ridge": _RIDGES},
+    "cca-itq": {"ridge": _RIDGES},
+    "cca-pq": {"ridge": _RIDGES},
+    "cca-opq": {"ridge": _RIDGES},
+    "cca-rq": {"ridge": _RIDGES},
+    "cca-lsq": {"ridge": _RIDGES},
+}
+"""What is tried, by system and parameter, in the order in which parameters are searched."""
+
+CRITERIA = {"labels": ("V", "map@50", "ap@50"), "pairs": ("P", "recall@10", "recall@10")}
+"""Protocol, metric, and its name for single queries, by what is chosen with."""
+
+
+@dataclass
+class Choice:
+    """What was chosen for one system at one length.
+
+    Attributes
+    ----------
+    run : Run
+        With the parameters as they are now, those at their defaults left out.
+    score : float or None
+        On the validation part; None before anything was tried.
+    trials : list of Trial
+        Everything that was tried.
+    """
+
+    run: Run
+    score: float | None = None
+    trials: list[Trial] = field(default_factory=list)
+
+
+class _Candidate(NamedTuple):
+    """A value of one parameter, and its runs, one per seed."""
+
+    parameters: dict[str, Any]
+    runs: list[Run]
+
+
+def choose(
+    bases: Sequence[Run],
+    seeds: Sequence[int],
+    by: str,
+    do: Callable[[list[Run]], Outcome],
+) -> tuple[list[Choice], list[Outcome]]:
+    """Search parameter by parameter, all systems and lengths side by side.
+
+    Parameters
+    ----------
+    bases : sequence of Run
+        One per system and length; its parameters are where the search begins.
+    seeds : sequence of int
+        Scores are means over them.
+    by : {"labels", "pairs"}
+    do : callable
+        Does runs, and leaves those that are done.
+
+    Returns
+    -------
+    (choices, outcomes)
+        The second of every round, with what failed.
+    """
+    choices, outcomes = [Choice(run) for run in bases], []
+    for turn in range(max((len(GRIDS.get(run.method, {})) for run in bases), default=0)):
+        tried = {id(choice): list(_candidates(choice.run, turn, seeds)) for choice in choices}
+        runs = [run for candidates in tried.values() for each in candidates for run in each.runs]
+        outcome = do(list({run.digest: run for run in runs}.values()))
+        outcomes.append(outcome)
+        known = {result.run.digest: result for result in outcome.results}
+        for choice in choices:
+            _settle(choice, turn, tried[id(choice)], known, by)
+    return choices, outcomes
+
+
+def recorded_form(choices: Sequence[Choice], how: str) -> dict[str, Any]:
+    """The form of ``recorded.json``: per collection, system and length."""
+    first = choices[0].run
+    methods: dict[str, dict[str, Any]] = {}
+    scores: dict[str, dict[str, float]] = {}
+    for choice in choices:
+        if choice.score is not None:
+            name = _name(choice.run)
+            methods.setdefault(name, {})[str(choice.run.bits)] = dict(choice.run.parameters)
+            scores.setdefault(name, {})[str(choice.run.bits)] = round(choice.score, 6)
+    return {first.data: {"digest": first.data_digest, "chosen": how, "methods": methods, "scores": scores}}
+
+
+def _name(run: Run) -> str:
+    return run.method if run.similarity == "pairs" else f"{run.method}/{run.similarity}"
+
+
+def _candidates(run: Run, turn: int, seeds: Sequence[int]) -> Iterator[_Candidate]:
+    """The values of the parameter whose turn it is, that of now first."""
+    grid = list(GRIDS.get(run.method, {}).items())
+    if turn >= len(grid):
+        return
+    name, values = grid[turn]
+    defaults = system_of(replace(run, parameters={})).parameters
+    now = {**defaults, **run.parameters}[name]
+    for value in dict.fromkeys([now, *values]):
+        changed = {**run.parameters, name: value}
+        kept = {each: given for each, given in changed.items() if given != defaults[each]}
+        yield _Candidate(
+            {**kept, name: value},
+            [replace(run, parameters=kept, seed=seed) for seed in seeds],
+        )
+
+
+def _settle(
+    choice: Choice, turn: int, candidates: list[_Candidate], known: Mapping[str, Result], by: str
+) -> None:
+    """Take the best of the candidates that could be measured."""
+    trials: list[tuple[Trial, _Candidate]] = []
+    for candidate in candidates:
+        results = [known[run.digest] for run in candidate.runs if run.digest in known]
+        if results:
+            trials.append((Trial(candidate.parameters, *_score(results, by)), candidate))
+    if not trials:
+        return
+    name = list(GRIDS[choice.run.method])[turn]
+    best = pick([trial for trial, _ in trials], name, prefer_large=by == "pairs")
+    chosen = next(candidate for trial, candidate in trials if trial is best)
+    choice.run, choice.score = replace(chosen.runs[0], seed=choice.run.seed), best.score
+    choice.trials += [trial for trial, _ in trials]
+
+
+def _score(results: Sequence[Result], by: str) -> tuple[float, float]:
+    """Mean over tasks and seeds, and its standard error over the queries."""
+    _, metric, per_query = CRITERIA[by]
+    score = fmean(value for each in results if (value := each.score(metric)) is not None)
+    values = [each.per_query[task][per_query] for each in results for task in each.tasks]
+    by_query = np.mean(values, axis=0)
+    return score, float(by_query.std() / np.sqrt(len(by_query)))
