@@ -389,6 +389,18 @@ def test_a_bundle_is_named_after_its_shape(tmp_path: Path, shape: tuple[int, int
     assert np.array_equal(data.query.labels, arrays["L_te"])  # type: ignore[arg-type]
 
 
+def test_tags_that_are_mostly_zeros_become_sparse_in_both_parts(tmp_path: Path) -> None:
+    thin, full = np.eye(12, 200), np.ones((5, 200))
+    stored = {key: dense(values) for key, values in bundle(9, 200, 4).items()}
+    scipy.io.savemat(tmp_path / "research.mat", stored | {"T_tr": thin, "T_te": full})
+    data = read_collection(tmp_path / "research.mat")
+    assert isinstance(data.train.texts, sp.csr_array) and isinstance(data.query.texts, sp.csr_array)
+    assert np.array_equal(dense(data.train.texts), thin) and np.array_equal(dense(data.query.texts), full)
+    scipy.io.savemat(tmp_path / "research.mat", stored | {"T_tr": np.ones((12, 200)), "T_te": thin[:5]})
+    data = read_collection(tmp_path / "research.mat")
+    assert isinstance(data.query.texts, np.ndarray) and np.array_equal(data.query.texts, thin[:5])
+
+
 def test_a_bundle_without_a_split(tmp_path: Path) -> None:
     arrays = bundle(9, 8, 4)
     whole = {f"{new}All": arrays[f"{old}_tr"] for new, old in (("X", "I"), ("Y", "T"), ("L", "L"))}
@@ -564,7 +576,7 @@ def test_nus_wide_asks_at_most_4000(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("BoW_int.dat", "1 2 3 4 x\n" * 60, "lines from 1: expected counts in each"),
         ("BoW_int.dat", "1 2 3 4 nan\n" * 60, "lines from 1: expected counts in each"),
         ("BoW_int.dat", "1 2\n" * 30 + "1 2 3\n" * 30, "lines from 1: expected counts in each"),
-        ("AllTags1k.txt", "1 0 2\n" * 60, "AllTags1k.txt: lines from 1: expected zeros and ones"),
+        ("AllTags1k.txt", "1 0 2\n" * 60, "AllTags1k.txt: lines from 1: expected 3 zeros and ones"),
         ("AllTags1k.txt", "1 0\n" * 30 + "1\n" * 30, "lines from 1: expected 2 zeros and ones in each"),
         ("AllTags1k.txt", "1 " * 10000, "expected at most 16384 bytes"),
         (
@@ -572,8 +584,10 @@ def test_nus_wide_asks_at_most_4000(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "0\n1\n",
             r"Labels_concept03.txt: expected 60 lines as in Labels_concept00.txt",
         ),
-        ("Labels_concept03.txt", "0 1\n" * 60, "expected 0 or 1 in each line"),
-        ("Labels_concept03.txt", "", "expected 0 or 1 in each line"),
+        ("Labels_concept03.txt", "0 1\n" * 60, "expected 0 or 1 in each line, got 2"),
+        ("Labels_concept03.txt", "0\n1 1\n" + "0\n" * 58, "lines from 1: expected 1 zeros and ones in each"),
+        ("Labels_concept03.txt", "0\n" * 30 + "\n" * 30, "lines from 1: expected 1 zeros and ones in each"),
+        ("Labels_concept03.txt", "", "expected 1 to 16777216 bytes, got 0"),
     ],
 )
 def test_nus_wide_with_something_wrong(tmp_path: Path, name: str, text: str | None, message: str) -> None:

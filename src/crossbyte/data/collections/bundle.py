@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.data.collections.arrays import read_matrix
-from crossbyte.data.collections.collection import Collection, Part, make_collection, make_part
+from crossbyte.data.collections.collection import Collection, Part, make_collection, make_part, thinned
 from crossbyte.data.collections.labels import label_columns
 from crossbyte.data.collections.splitting import split_part
 from crossbyte.data.files.contents import Contents
@@ -85,7 +85,9 @@ def _parts(contents: Contents, wanted: Any) -> tuple[list[Part], tuple[str, ...]
             f"expected {', '.join(name for names in wanted for name in names)} (the labels, in L, may all be "
             f"missing); missing: {', '.join(missing)}; there are: {contents.listing()}"
         )
-    sides = [make_part(read_matrix(contents, i), read_matrix(contents, t), None) for i, t, _ in wanted]
+    sides = [
+        make_part(read_matrix(contents, i), thinned(read_matrix(contents, t)), None) for i, t, _ in wanted
+    ]
     if missing:
         return sides, ()
     labels, names = label_columns([_dense(contents, key) for *_, key in wanted], wanted[0][2])

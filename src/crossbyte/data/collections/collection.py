@@ -14,7 +14,10 @@ from crossbyte.arrays import Float32, Raw
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_features
 
-__all__ = ["Collection", "Part", "float32_rows", "make_collection", "make_part"]
+__all__ = ["Collection", "Part", "float32_rows", "make_collection", "make_part", "thinned"]
+
+_THIN = 0.1  # share of cells with a value, up to which a matrix is better kept sparse
+_WIDE = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +150,15 @@ def float32_rows(values: Raw, name: str) -> Any:
     return sparse.csr_array(rows) if sparse.issparse(rows) else np.ascontiguousarray(rows)
 
 
+def thinned(values: Raw) -> Raw:
+    """Return a wide matrix that is mostly zeros, tags in a ``.mat`` file say, as a sparse one."""
+    if isinstance(values, np.ndarray) and values.shape[1] >= _WIDE:
+        n_values = int(np.count_nonzero(values))
+        if n_values <= _THIN * values.size:
+            return sparse.csr_matrix(values)
+    return values
+
+
 def make_collection(
     name: str, train: Part, query: Part, label_names: Sequence[str] = (), note: str = "", **words: Any
 ) -> Collection:
@@ -182,8 +194,17 @@ def make_collection(
         raise InvalidInput(
             f"expected documents in both parts, got {len(train)} for training and {len(query)} queries"
         )
+    query = _stored_alike(query, train)
     about = f"{name}: {_sizes(train, query)}{f'; {note}' if note else ''}."
     return Collection(name, train, query, tuple(label_names), about, **words)
+
+
+def _stored_alike(part: Part, model: Part) -> Part:
+    """Return the part with its texts dense or sparse as the model's are."""
+    if sparse.issparse(part.texts) == sparse.issparse(model.texts):
+        return part
+    texts = part.texts.toarray() if sparse.issparse(part.texts) else sparse.csr_array(part.texts)
+    return replace(part, texts=texts)
 
 
 def _widths(part: Part) -> tuple[int, int]:

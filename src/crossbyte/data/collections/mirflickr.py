@@ -10,7 +10,13 @@ from scipy import sparse
 
 from crossbyte.arrays import Float32, Raw
 from crossbyte.data.collections.arrays import LIMITS, naming_input, opened_contents
-from crossbyte.data.collections.collection import Collection, float32_rows, make_collection, make_part
+from crossbyte.data.collections.collection import (
+    Collection,
+    float32_rows,
+    make_collection,
+    make_part,
+    thinned,
+)
 from crossbyte.data.collections.folders import Folder, Source
 from crossbyte.data.collections.labels import label_columns
 from crossbyte.data.collections.splitting import split_part
@@ -118,7 +124,7 @@ def _read_dcmh(folder: Folder, name: str, seed: int, held_out: float) -> Collect
     tags, classes = folder.require(_DCMH, "mirflickr25k-yall.mat", "mirflickr25k-lall.mat")
     arrays = (
         _dcmh_images(folder),
-        read_features(tags, key="YAll", limits=LIMITS),
+        thinned(read_features(tags, key="YAll", limits=LIMITS)),
         read_features(classes, key="LAll", limits=LIMITS),
     )
     return _split(folder.path, name, arrays, _DCMH_NOTE, seed, held_out, _DCMH_QUERIES)

@@ -36,6 +36,7 @@ _SOURCE = Source(
 _NOTE = "the pairs with one of the ten most frequent concepts, visual words and tags, queries drawn by seed"
 _LINES = 4096  # read at a time
 _LONGEST = 2**14  # bytes of a line
+_MOST_FLAGS = 2**24  # bytes of a file of labels
 
 
 def read_nus_wide(folder: Folder, name: str | None = None, *, seed: int, held_out: float) -> Collection:
@@ -91,12 +92,14 @@ def _most_frequent(paths: list[Path]) -> tuple[list[str], NDArray[np.uint8]]:
 
 
 def _read_flags(path: Path) -> NDArray[np.uint8]:
-    """Return one 0 or 1 for each line."""
+    """Return one 0 or 1 for each line; these files are small."""
     with naming(path), open_regular(path) as opened:
-        blocks = [_binary(block, start) for start, block in _line_blocks(opened)]
-        if not blocks or any(block.shape[1] != 1 for block in blocks):
-            raise DataFileError("expected 0 or 1 in each line, got none or several; unpack it again")
-    return np.concatenate(blocks)[:, 0]
+        if not 0 < opened.size <= _MOST_FLAGS:
+            raise DataFileError(f"expected 1 to {_MOST_FLAGS} bytes, got {opened.size}; unpack it again")
+        flags = _binary(opened.file.read(), 0)
+        if flags.shape[1] != 1:
+            raise DataFileError(f"expected 0 or 1 in each line, got {flags.shape[1]}; unpack it again")
+    return flags[:, 0]
 
 
 def _read_tags(path: Path, kept: NDArray[np.bool_]) -> Any:
@@ -104,7 +107,7 @@ def _read_tags(path: Path, kept: NDArray[np.bool_]) -> Any:
     blocks: list[Any] = []
     with naming(path), open_regular(path) as opened:
         for start, block in _kept_blocks(opened, kept):
-            blocks.append(sparse.csr_array(_binary(block, start).astype(np.float32)))
+            blocks.append(sparse.csr_array(_binary(b"".join(block), start).astype(np.float32)))
             _check_width(blocks, start)
     return sparse.csr_array(sparse.vstack(blocks, format="csr"))
 
@@ -153,15 +156,18 @@ def _line_blocks(opened: Opened) -> Iterator[tuple[int, list[bytes]]]:
         start += len(block)
 
 
-def _binary(block: list[bytes], start: int) -> NDArray[np.uint8]:
-    """Return the zeros and ones of some lines, (n, width)."""
-    digits = [line.translate(None, b" \t\r\n") for line in block]
-    width = len(digits[0])
-    if not width or any(len(line) != width for line in digits):
+def _binary(lines: bytes, start: int) -> NDArray[np.uint8]:
+    """Return the zeros and ones of some whole lines, (n, width)."""
+    text = lines.translate(None, b" \t\r")
+    text += b"" if text.endswith(b"\n") else b"\n"
+    width = text.index(b"\n")
+    cells = np.frombuffer(text, dtype=np.uint8)
+    if not width or len(cells) % (width + 1):
         raise DataFileError(f"lines from {start + 1}: expected {width or 'some'} zeros and ones in each")
-    flags = np.frombuffer(b"".join(digits), dtype=np.uint8).reshape(len(digits), width) - ord("0")
-    if flags.max() > 1:
-        raise DataFileError(f"lines from {start + 1}: expected zeros and ones, got something else")
+    rows = cells.reshape(-1, width + 1)
+    flags = rows[:, :-1] - np.uint8(ord("0"))  # whatever comes before 0 in ASCII wraps around
+    if flags.max() > 1 or (rows[:, -1] != ord("\n")).any():
+        raise DataFileError(f"lines from {start + 1}: expected {width} zeros and ones in each, got others")
     return flags
 
 
