@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
+from crossbyte.data.subspace import principal_directions
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.protocol import INTER_MODALITY, About
@@ -123,7 +124,7 @@ def boosted(seen: Seen, n_bits: int, step: str) -> tuple[list[Bit], list[float]]
     bits: list[Bit] = []
     agreements: list[float] = []
     for _ in range(n_bits):
-        p, q = leading_directions(_signed_product(seen, weights * pairs.signs))
+        p, q = leading_directions(seen, weights * pairs.signs)
         u, v = seen.images @ p, np.asarray(seen.texts.times(q[:, None]), dtype=np.float64)[:, 0]
         a, b = search_thresholds(u, v, pairs, weights)
         agreeing = pairs.signs * signs_of_values(u + a)[pairs.images] * signs_of_values(v + b)[pairs.texts]
@@ -133,23 +134,26 @@ def boosted(seen: Seen, n_bits: int, step: str) -> tuple[list[Bit], list[float]]
     return bits, agreements
 
 
-def _signed_product(seen: Seen, signed_weights: Float64) -> Float64:
-    """C = Σ w_i s_i x_i y_i', (d_I, d_T)."""
-    shape = seen.texts.shape[0], len(seen.images)
-    cells = sparse.csr_matrix((signed_weights, (seen.pairs.texts, seen.pairs.images)), shape=shape)
-    return seen.texts.cross(np.asarray(cells @ seen.images))
+def leading_directions(seen: Seen, signed_weights: Float64) -> tuple[Float64, Float64]:
+    """The leading singular vectors p (d_I,) and q (d_T,) of C = Σ w_i s_i x_i y_i'; zeros for a C of zeros.
 
+    C = X'MY with one cell of M per pair is never formed: a few products with thin matrices are enough, and
+    on wide features they are far cheaper.
+    """
+    X, Y, pairs = seen
+    shape = len(X), Y.shape[0]
+    M = sparse.csr_matrix((signed_weights, (pairs.images, pairs.texts)), shape=shape)
 
-def leading_directions(C: Float64) -> tuple[Float64, Float64]:
-    """The leading singular vectors p (d_I,) and q (d_T,) of C; zeros for a C of zeros."""
-    if C.shape[0] < C.shape[1]:
-        q, p = leading_directions(C.T)
-        return p, q
-    top = len(C.T) - 1
-    q = linalg.eigh(C.T @ C, subset_by_index=[top, top])[1][:, 0]
-    p = C @ q
-    length = np.sqrt(p @ p)
-    return (p / length if length > 0 else p), q
+    def times_C(B: Float64) -> Float64:
+        return X.T @ np.asarray(M @ Y.times(B))
+
+    def times_gram(B: Float64) -> Float64:
+        return Y.cross(np.asarray(M.T @ (X @ times_C(B)))).T
+
+    found = principal_directions(times_gram, Y.shape[1], 1)
+    q = found[0] if len(found) else np.zeros(Y.shape[1])
+    p = times_C(q[:, None])[:, 0]
+    return p / (np.sqrt(p @ p) or 1.0), q
 
 
 def search_thresholds(u: Float64, v: Float64, pairs: SignedPairs, weights: Float64) -> tuple[float, float]:

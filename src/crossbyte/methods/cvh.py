@@ -46,8 +46,9 @@ class CVH(LinearHashing):
 
     - ``"eigenvectors"``: the next ones of the same problem, as published codes have it. They concern one side
       only, and say nothing; a half that is rounding error is set to zero, so that its bits are all equal and
-      disturb no ranking. Bits beyond all dimensions are never set. This is why CVH falls with longer codes in
-      every published table.
+      disturb no ranking of its own side. This is why CVH falls with longer codes in every published table.
+      Left out are the last ones, whose halves are correlated negatively: they would take back what the first
+      have said. Bits without a direction are never set.
     - ``"rotations"``: random rotations of the directions that do relate the sides, weighted by their
       correlations. That is no longer CVH as published, but what its directions could do.
 
@@ -94,7 +95,8 @@ class CVH(LinearHashing):
         self, images: Rows, texts: Rows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         found = self._directions(images, texts, labels, workers)
-        related = found.correlations > _WEAK * found.correlations.max()
+        found = found.take(found.correlations >= 0)
+        related = found.correlations > _WEAK * found.correlations.max(initial=0.0)
         self._n_related = int(related.sum())
         if self.beyond_rank == "rotations" and self._n_related:
             found = self._rotated(found.take(related))
@@ -160,18 +162,23 @@ def stacked_directions(
     n_dims : int
         Wanted directions; there are at most d_I + d_T.
     """
+    Cxx, Cyy, Cxy = moments
+    left, right = stacked_problem(moments, seen, w, ridge)
+    d = len(left)
+    vectors = linalg.eigh(left, right, subset_by_index=[max(0, d - n_dims), d - 1])[1][:, ::-1]
+    vectors = vectors * signs_of(vectors.T)
+    return _halves(vectors[: len(Cxx)], vectors[len(Cxx) :], Cxx, Cyy, Cxy)
+
+
+def stacked_problem(
+    moments: tuple[Float64, Float64, Float64], seen: tuple[Float64, Float64], w: float, ridge: float
+) -> tuple[Float64, Float64]:
+    """Both matrices (d_I + d_T, d_I + d_T) of the problem, as in the docstring of :class:`CVH`."""
     (Cxx, Cyy, Cxy), (Gx, Gy) = moments, seen
     Rxx, Ryy = with_ridge(Cxx, ridge), with_ridge(Cyy, ridge)
     cross = (1 - w) * Cxy + w * Gx.T @ Gy
     within = [2 * ((1 - w) * R + w * G.T @ G) for R, G in ((Rxx, Gx), (Ryy, Gy))]
-    d = len(Cxx) + len(Cyy)
-    vectors = linalg.eigh(
-        np.block([[within[0], cross], [cross.T, within[1]]]),
-        linalg.block_diag(Rxx, Ryy),
-        subset_by_index=[max(0, d - n_dims), d - 1],
-    )[1][:, ::-1]
-    vectors = vectors * signs_of(vectors.T)
-    return _halves(vectors[: len(Cxx)], vectors[len(Cxx) :], Cxx, Cyy, Cxy)
+    return np.block([[within[0], cross], [cross.T, within[1]]]), linalg.block_diag(Rxx, Ryy)
 
 
 def _halves(A: Float64, B: Float64, Cxx: Float64, Cyy: Float64, Cxy: Float64) -> Directions:

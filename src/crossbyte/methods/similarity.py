@@ -18,6 +18,7 @@ from scipy import linalg
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
+from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.data.subspace import signs_of
 from crossbyte.errors import InvalidInput
 from crossbyte.methods.label_rows import unit_labels
@@ -218,6 +219,12 @@ def label_affinity(labels: Labels) -> LowRankSimilarity:
 
 def second_moments(images: Rows, texts: Rows, workers: Workers) -> tuple[Float64, Float64, Float64]:
     """X'X, Y'Y and X'Y, summed over the rows."""
+    for rows, name in ((images, "images"), (texts, "texts")):
+        if rows.shape[1] > MAX_GRAM_DIMS:
+            raise InvalidInput(
+                f"{name}: expected at most {MAX_GRAM_DIMS} features, of which all products are formed; "
+                f"got {rows.shape[1]}; reduce them first"
+            )
 
     def sums(rows: slice) -> tuple[Float64, Float64, Float64]:
         x, y = images[rows], texts[rows]
