@@ -118,6 +118,7 @@ def draw(chart: Chart) -> Picture:
         figure = _line_figure(chart) if isinstance(chart, LineChart) else _bar_figure(chart)
         svg, png = BytesIO(), BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+        figure.set_layout_engine("none")  # it is laid out by now
         figure.savefig(png, format="png", dpi=_PER_INCH, metadata={"Software": None})
     return Picture(chart.key, chart.title, chart.said, svg.getvalue().decode(), png.getvalue())
 

@@ -37,10 +37,7 @@ def _plain(text: str) -> str:
     """Plain text as Markdown: no markup of a name from a file comes to life, no line ends early."""
     quiet = escape(" ".join(text.split()), quote=False)
     quiet = re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", quiet)
-    return re.sub(r"(?<=[\w:])(://|@)(?=\w)", lambda found: _ENTITIES[found[1]], quiet)
-
-
-_ENTITIES = {"://": "&#58;//", "@": "@"}
+    return quiet.replace("://", "&#58;//")  # else many readers make a link of it
 
 
 def _figure_lines(figure: Figure, folder: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -70,32 +70,40 @@ class Scope:
         return cells
 
     @cached_property
+    def _measured(self) -> dict[tuple[System, int, str, str], Estimate | None]:
+        return {}
+
+    @cached_property
+    def _abouts(self) -> dict[System, Mapping[str, Any]]:
+        return {system: cell[0].about for (system, _), cell in self._cells.items()}
+
+    @cached_property
     def every_system(self) -> list[System]:
         """All systems and settings, in the order of tables."""
         return sorted({system for system, _ in self._cells}, key=_place)
 
-    @property
+    @cached_property
     def systems(self) -> list[System]:
         """The plain systems, in the order of tables."""
         return [system for system in self.every_system if not system.variant]
 
-    @property
+    @cached_property
     def bits(self) -> list[int]:
         """Code lengths that any plain system was run with; those of settings if there is no plain one."""
         found = {bits for system, bits in self._cells if not system.variant}
         return sorted(found or {bits for _, bits in self._cells})
 
-    @property
+    @cached_property
     def tasks(self) -> list[str]:
         """Tasks with results, in the order of tables."""
         return [task for task in TASKS if any(task in result.scores for result in self.results)]
 
-    @property
+    @cached_property
     def n_seeds(self) -> int:
         """The most seeds that any system was run with."""
         return max(len({result.run.seed for result in cell}) for cell in self._cells.values())
 
-    @property
+    @cached_property
     def has_labels(self) -> bool:
         """Whether relevance by labels was scored."""
         return any("map@50" in scores for result in self.results for scores in result.scores.values())
@@ -106,18 +114,20 @@ class Scope:
 
     def name(self, system: System) -> str:
         """What the system calls itself, and its setting."""
-        about = next(r.about for r in self.results if _system(r) == system)
-        name = str(about.get("name") or system.method)
+        name = str(self._abouts[system].get("name") or system.method)
         return f"{name} ({system.variant})" if system.variant else name
 
     def is_coded(self, system: System) -> bool:
         """Whether the system codes at all; uncompressed ones are a ceiling and chance a floor."""
-        about = next(r.about for r in self.results if _system(r) == system)
-        return about.get("codes") != "none" and system.method not in ("cca", "random")
+        return self._abouts[system].get("codes") != "none" and system.method not in ("cca", "random")
 
     def measure(self, system: System, bits: int, task: str, metric: str) -> Estimate | None:
         """One figure over seeds; None where it was not measured."""
-        return estimate(number(result.scores.get(task, {}).get(metric)) for result in self.at(system, bits))
+        key = system, bits, task, metric
+        if key not in self._measured:  # tables ask for the same figure many times, to find the best
+            values = (number(result.scores.get(task, {}).get(metric)) for result in self.at(system, bits))
+            self._measured[key] = estimate(values)
+        return self._measured[key]
 
     def chance(self, task: str, metric: str) -> float | None:
         """What a random order scores; the same for every system, so the mean is only for safety."""
