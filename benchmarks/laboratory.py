@@ -1,0 +1,92 @@
+"""The laboratory on real data: the paper's tables and figures, and what compression costs on unseen pairs.
+
+    python -m benchmarks.laboratory wiki       # Table 2's Wiki column: all systems and lengths, 5 seeds
+    python -m benchmarks.laboratory            # everything below, some hours; a second call goes on
+
+Every step is one call of the program, ``crossbyte evaluate``; its runs and its report stay in the cache
+folder of the benchmarks, and the means come into ``results/laboratory.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+
+from benchmarks.coded import cache_folder
+from benchmarks.datasets import data_root
+from benchmarks.tables import Measurement, save
+from crossbyte.evaluation.results import Result, read_results
+
+UNSEEN = "cca,quantizers,cmcq,cmcq-cca,cmcq-auto"
+BYTES = "16,32,64,128"
+
+STEPS = {
+    "wiki": f"wiki --methods all --bits {BYTES}",
+    "wiki-labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BYTES}",
+    "wiki-ablations": f"wiki --methods cmcq,ccq --bits {BYTES} --ablations",
+    "flickr8k": "flickr8k --methods all --bits 32,64,128 --seeds 1 --ablations",
+    "flickr8k-unseen": f"flickr8k --methods {UNSEEN} --bits {BYTES} --protocol B,C --seeds 3",
+    "flickr8k-new-classes": "flickr8k --methods table3 --bits 32,64,128 --protocol D --seeds 3",
+    "flickr8k-sensitivity": "flickr8k --methods table2 --bits 32 --seeds 1 --sensitivity",
+    "fashion-unseen": f"fashion --methods {UNSEEN} --bits {BYTES} --protocol B,C --seeds 2",
+    "fashion-sensitivity": "fashion --methods table2 --bits 32 --seeds 1 --sensitivity",
+}
+SCORES = {"A": "map@50", "B": "recall@10", "C": "recall@10", "D": "map@50"}
+
+
+def evaluate(step: str) -> list[Result]:
+    """Do one step, or what is left of it, and read its results."""
+    name, *options = STEPS[step].split()
+    out = cache_folder() / "laboratory" / step
+    data = data_root() / name / f"{name}.npz"
+    began = time.monotonic()
+    command = [sys.executable, "-m", "crossbyte", "evaluate", str(data), *options, "--out", str(out)]
+    subprocess.run(command, check=True)
+    print(f"{step}: {(time.monotonic() - began) / 60:.1f} minutes; report: {out / 'report.html'}", flush=True)
+    return read_results(out)
+
+
+def measurements(step: str, results: Iterable[Result]) -> list[Measurement]:
+    """Means over seeds of every system, length and task."""
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        run = result.run
+        if run.protocol in SCORES:
+            variant = f" {run.variant}" if run.variant else ""
+            taught = "" if run.similarity == "pairs" else f" ({run.similarity})"
+            system = (
+                f"{step}: {result.about['name']}{variant}{taught}, {run.bits} bits, protocol {run.protocol}"
+            )
+            for task in result.tasks:
+                found.setdefault((system, run.protocol, task), []).append(result)
+    return [
+        Measurement(
+            system,
+            f"{SCORES[protocol]} {task}",
+            [float(each.scores[task][SCORES[protocol]]) for each in sorted(each_seed, key=_seed)],
+            None,
+            float(each_seed[0].chance[task][SCORES[protocol]]),
+        )
+        for (system, protocol, task), each_seed in found.items()
+    ]
+
+
+def _seed(result: Result) -> int:
+    return result.run.seed
+
+
+def main() -> None:
+    """Do the named steps, or all, and keep the means."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"some of {', '.join(STEPS)}")
+    steps = parser.parse_args().steps or list(STEPS)
+    entries = [entry for step in steps for entry in measurements(step, evaluate(step))]
+    if set(steps) == set(STEPS):
+        save("laboratory", entries, {"commands": STEPS})
+
+
+if __name__ == "__main__":
+    main()
