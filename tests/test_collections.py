@@ -236,6 +236,20 @@ def test_labels_of_several_kinds(
         assert np.array_equal(part.labels, one_hot([int(row) % 2 for row in part.images[:, 0]], 2))
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.arange(6000), "labels: expected at most 5000 different labels, got 6000; are they captions"),
+        (np.full(6000, 0.5), "labels: expected whole numbers or strings, got 0.5"),
+        (np.full(6000, -1), "labels: expected labels, got none in any row"),
+        (np.zeros((6000, 2, 2)), "labels: expected labels for each|at most two dimensions"),
+    ],
+)
+def test_labels_that_are_none(tmp_path: Path, labels: NDArray[Any], message: str) -> None:
+    with pytest.raises(DataFileError, match=message):
+        read_collection(write_npz(tmp_path / "mine.npz", own_pairs(6000) | {"labels": labels}))
+
+
 def test_minus_one_and_nothing_are_no_label(tmp_path: Path) -> None:
     arrays = own_pairs(6) | {"class": np.array([1, -1, 2, 1, -1, 2])}
     data = read_collection(write_npz(tmp_path / "mine.npz", arrays), held_out=0.5)

@@ -203,7 +203,8 @@ def _stored_alike(part: Part, model: Part) -> Part:
     """Return the part with its texts dense or sparse as the model's are."""
     if sparse.issparse(part.texts) == sparse.issparse(model.texts):
         return part
-    texts = part.texts.toarray() if sparse.issparse(part.texts) else sparse.csr_array(part.texts)
+    is_sparse = isinstance(part.texts, sparse.csr_array)
+    texts = part.texts.toarray() if is_sparse else sparse.csr_array(part.texts)
     return replace(part, texts=texts)
 
 

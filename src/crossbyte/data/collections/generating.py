@@ -92,7 +92,7 @@ def _shape_of_size(key: str, held_out: float) -> _Shape:
         )
     n_query = min(max(round(held_out * number), 1), number - 1)
     drawn = {"n_labels": 10, "labels_per_pair": 1.7, "text_words": 12.0}
-    note = "generated: dense image features, about 10 words, several labels"
+    note = "generated: dense image features, about 11 words, several labels"
     return _Shape(number - n_query, n_query, 256, 1000, drawn, note)
 
 

@@ -14,6 +14,8 @@ __all__ = ["label_columns"]
 
 Labels = NDArray[np.uint8]
 
+_MOST = 5000  # a label of its own for each document would take a square of memory
+
 
 def label_columns(
     parts: Sequence[Any], key: str, names: Sequence[str] = ()
@@ -41,7 +43,7 @@ def label_columns(
     arrays = [values if isinstance(values, np.ndarray) else None for values in parts]
     if all(array is not None and array.ndim == 2 and min(array.shape) > 1 for array in arrays):
         return _matrices([array for array in arrays if array is not None], key, names)
-    return _classes([_rows(values) for values in parts], key, names)
+    return _classes([_rows(values, key) for values in parts], key, names)
 
 
 def _matrices(
@@ -59,17 +61,20 @@ def _matrices(
     return found, tuple(names) if len(names) == width else tuple(map(str, range(width)))
 
 
-def _rows(values: Any) -> list[list[str | int]]:
+def _rows(values: Any, key: str) -> list[list[str | int]]:
     """Return the classes of each document."""
     listed = values.reshape(-1).tolist() if isinstance(values, np.ndarray) else values
-    return [[kept for kept in map(_plain, _several(value)) if kept is not None] for value in listed]
+    return [
+        [kept for kept in (_plain(each, key) for each in _several(value)) if kept is not None]
+        for value in listed
+    ]
 
 
 def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _plain(value: Any) -> str | int | None:
+def _plain(value: Any, key: str) -> str | int | None:
     if isinstance(value, bytes):
         value = value.decode("utf-8")
     if isinstance(value, float) and value.is_integer():
@@ -77,7 +82,7 @@ def _plain(value: Any) -> str | int | None:
     if value is None or value == "" or value != value or (type(value) is int and value == -1):
         return None
     if not isinstance(value, str | int):
-        raise DataFileError(f"expected whole numbers or strings as labels, got {value!r:.60}")
+        raise DataFileError(f"{key}: expected whole numbers or strings, got {value!r:.60}")
     return value if isinstance(value, str) else int(value)
 
 
@@ -87,6 +92,11 @@ def _classes(
     present = {value for rows in parts for row in rows for value in row}
     if len({type(value) for value in present}) > 1:
         raise DataFileError(f"{key}: expected labels of one kind, got numbers and strings; use strings")
+    if len(present) > _MOST:
+        raise DataFileError(
+            f"{key}: expected at most {_MOST} different labels, got {len(present)}; are they captions? "
+            "give them another name"
+        )
     if not present:
         raise DataFileError(f"{key}: expected labels, got none in any row; leave the key out")
     order = _order(present, key, names)
