@@ -114,7 +114,14 @@ def test_partners_by_hand() -> None:
     assert places.expected_rank == pytest.approx([2.0])
     # two of the three tied items are partners: the first of them is at place 2 or 3, never 4; missed at
     # place 2 with probability 1/3. A third partner, farther, does not matter
-    for partners in ([[0, 2]], [[2, 0]], [[0, 2, 4]], [[0, 2, 2, 0]], [[True, False, True, False, False]]):
+    for partners in (
+        np.array([[2, 0]], np.uint8),
+        [[0, 2]],
+        [[2, 0]],
+        [[0, 2, 4]],
+        [[0, 2, 2, 0]],
+        [[True, False, True, False, False]],
+    ):
         places = partner_places(np.float32([[1, 0, 1, 1, 2]]), np.array(partners))
         assert partner_recall_at(places, [1, 2, 3, 4])[0] == pytest.approx([0, 2 / 3, 1, 1])
         assert places.expected_rank == pytest.approx([1 + 1 / 3])
@@ -447,6 +454,14 @@ def test_other_types_are_taken_as_they_are(dtype: Any) -> None:
     far = distances.astype(np.float64) * 2**40 + 1  # beyond what float32 can tell apart
     np.testing.assert_array_equal(average_precision_all(ranked(far, relevant)), wanted)
     np.testing.assert_array_equal(average_precision_all(ranked(far.astype(np.int64), relevant)), wanted)
+
+
+@pytest.mark.parametrize(
+    "row", [np.full(3, 1e300), np.float32([3e38] * 3), np.array([2**64 - 1] * 3, np.uint64), [-(2**62)] * 3]
+)
+def test_enormous_distances_tie_like_others(row: Any) -> None:
+    found = ranked(np.array([row]), np.array([[True, False, False]]))
+    assert average_precision_all(found) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
 
 
 def test_infinite_distances_are_the_farthest() -> None:

@@ -10,7 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput, NotFinite
 
-__all__ = ["OrderKeys", "check_distances", "order_keys"]
+__all__ = ["OrderKeys", "check_distances", "count_by_row", "order_keys"]
+
+
+_LARGEST = 2**53  # whole numbers up to here fit into any integer
 
 
 class OrderKeys(NamedTuple):
@@ -55,6 +58,20 @@ def check_distances(distances: ArrayLike) -> NDArray[Any]:
     return block
 
 
+def count_by_row(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Count the marks of each row; several times faster than NumPy's own count along an axis.
+
+    Parameters
+    ----------
+    marks : (n, n_items) bool
+
+    Returns
+    -------
+    (n,) int64
+    """
+    return np.fromiter(map(np.count_nonzero, marks), np.int64, len(marks))
+
+
 def order_keys(block: NDArray[Any]) -> OrderKeys:
     """Replace checked distances by integers that sort and tie alike.
 
@@ -66,12 +83,14 @@ def order_keys(block: NDArray[Any]) -> OrderKeys:
     Returns
     -------
     OrderKeys
-        Counts of differing bits stay what they are, so that they can be counted.
+        New arrays. Counts of differing bits stay what they are, so that they can be counted.
     """
     low, high = block.min().item(), block.max().item()
     # no more values than items: the table of counts is then never larger than the block
-    if high - low < block.shape[1] and _is_whole(block):
-        return OrderKeys((block - low).astype(np.intp), int(high - low) + 1)
+    if high - low < block.shape[1] and max(-low, high) < _LARGEST and _is_whole(block):
+        keys = block.astype(np.intp)
+        keys -= int(low)
+        return OrderKeys(keys, int(high - low) + 1)
     if block.dtype.kind == "f" and block.dtype.itemsize <= 4:
         return OrderKeys(_bits_in_order(block.astype(np.float32, copy=False)), None)
     ranks = np.unique(block, return_inverse=True)[1]

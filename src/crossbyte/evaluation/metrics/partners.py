@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crossbyte.arrays import Float64
 from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.metrics.ordering import check_distances
+from crossbyte.evaluation.metrics.ordering import check_distances, count_by_row
 from crossbyte.evaluation.metrics.ties import Integers
 
 __all__ = ["PartnerPlaces", "partner_places", "partner_recall_at"]
@@ -67,8 +67,10 @@ def partner_places(distances: ArrayLike, partners: ArrayLike) -> PartnerPlaces:
     columns = np.asarray(partners)
     find = _nearest_marked if columns.dtype == np.bool_ else _nearest_listed
     nearest, tied_partners, total = find(block, columns)
-    nearer, tied = block < nearest[:, None], block == nearest[:, None]
-    return PartnerPlaces(_count(nearer), _count(tied), tied_partners, total)
+    rows = list(zip(block, nearest, strict=True))  # row by row: a block may be as large as memory allows
+    before = _integers(np.count_nonzero(row < value) for row, value in rows)
+    tied = _integers(np.count_nonzero(row == value) for row, value in rows)
+    return PartnerPlaces(before, tied, tied_partners, total)
 
 
 def partner_recall_at(places: PartnerPlaces, depths: Sequence[int]) -> Float64:
@@ -100,10 +102,6 @@ def partner_recall_at(places: PartnerPlaces, depths: Sequence[int]) -> Float64:
     return np.asarray(1.0 - missed)
 
 
-def _count(marks: NDArray[np.bool_]) -> Integers:
-    return np.count_nonzero(marks, axis=1).astype(np.int64)
-
-
 def _nearest_listed(block: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], Integers, Integers]:
     """Distance of the nearest listed column, how many different ones are as near, and how many there are."""
     listed = columns[:, None] if columns.ndim == 1 else columns
@@ -121,7 +119,7 @@ def _nearest_listed(block: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray
     new = np.diff(listed, axis=1, prepend=-1) > 0  # a column named twice is one partner
     own = np.take_along_axis(block, listed, axis=1)
     nearest = own.min(axis=1)
-    return nearest, _count(new & (own == nearest[:, None])), _count(new)
+    return nearest, count_by_row(new & (own == nearest[:, None])), count_by_row(new)
 
 
 def _nearest_marked(block: NDArray[Any], marks: NDArray[np.bool_]) -> tuple[NDArray[Any], Integers, Integers]:
@@ -133,6 +131,11 @@ def _nearest_marked(block: NDArray[Any], marks: NDArray[np.bool_]) -> tuple[NDAr
     alone = np.flatnonzero(~marks.any(axis=1))
     if alone.size:
         raise InvalidInput(f"{alone.size} queries have no partner (first: row {alone[0]}); leave them out.")
-    farthest = block.max(axis=1, keepdims=True)
-    nearest = np.where(marks, block, farthest).min(axis=1)
-    return nearest, _count(marks & (block == nearest[:, None])), _count(marks)
+    own = [row[mark] for row, mark in zip(block, marks, strict=True)]
+    nearest = np.array([distances.min() for distances in own])
+    tied = (np.count_nonzero(each == value) for each, value in zip(own, nearest, strict=True))
+    return nearest, _integers(tied), count_by_row(marks)
+
+
+def _integers(values: Iterable[Any]) -> Integers:
+    return np.fromiter(values, np.int64)

@@ -20,7 +20,7 @@ from crossbyte.evaluation.metrics.ties import Integers, TiedRanking, check_relev
 
 __all__ = ["Scorer"]
 
-_CELLS = 1 << 20  # distances that are ranked at a time: a few dozen megabytes of intermediates
+_CELLS = 1 << 19  # distances that are ranked at a time: larger blocks fall out of the caches
 
 
 class Scorer:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.metrics.ordering import check_distances, order_keys
+from crossbyte.evaluation.metrics.ordering import check_distances, count_by_row, order_keys
 
 __all__ = ["Integers", "TiedRanking", "all_tied", "check_relevant", "ranked"]
 
@@ -124,7 +124,7 @@ def ranked(distances: ArrayLike, relevant: ArrayLike, depth: int | None = None) 
     wanted = check_relevant(relevant, block.shape)
     depth = _check_depth(depth, block.shape[1])
     keys, n_values = order_keys(block)
-    total = np.count_nonzero(wanted, axis=1).astype(np.int64)
+    total = count_by_row(wanted)
     groups = _sorted(keys, wanted, depth) if n_values is None else _counted(keys, n_values, wanted)
     return _ranking(groups, total, block.shape[1], depth)
 
@@ -170,7 +170,8 @@ def _ranking(groups: _Groups, total: Integers, n_items: int, depth: int) -> Tied
 def _counted(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_]) -> _Groups:
     """Groups of distances that are small integers: count each value, relevant or not, in each row."""
     n = len(keys)
-    cells = 2 * keys
+    cells = keys  # overwritten: fresh memory would cost more than the counting
+    cells *= 2
     cells += relevant
     cells += np.arange(0, 2 * n * n_values, 2 * n_values)[:, None]
     counts = np.bincount(cells.ravel(), minlength=2 * n * n_values).reshape(n, n_values, 2)
@@ -210,7 +211,7 @@ def _nearest_words(
         return words.ravel(), np.full(n, n_items)
     border = np.partition(words, depth - 1, axis=1)[:, depth - 1, None]
     near = words <= (border | np.uint64(1))  # whoever ties with the last is no farther, relevant or not
-    return np.sort(words[near]), np.count_nonzero(near, axis=1).astype(np.int64)
+    return np.sort(words[near]), count_by_row(near)
 
 
 def _starts(words: Words, heads: Words, first: Integers) -> Integers:
