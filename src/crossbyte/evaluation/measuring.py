@@ -35,7 +35,11 @@ _MOST_QUERIES = 1_024
 
 
 class Clock:
-    """Seconds by what they were spent on."""
+    """Processor seconds by what they were spent on.
+
+    Runs have one thread each, so that these are what a run takes on a core of its own, whatever else the
+    machine does beside it.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("fit", "code", "search"), 0.0)
@@ -43,9 +47,9 @@ class Clock:
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
         """Add the time of the block."""
-        began = time.perf_counter()
+        began = time.process_time()
         yield
-        self.seconds[what] += time.perf_counter() - began
+        self.seconds[what] += time.process_time() - began
 
 
 def fitted(run: Run, trial: Trial) -> tuple[Method, float]:

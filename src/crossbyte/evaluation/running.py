@@ -20,16 +20,9 @@ from crossbyte.progress import Progress, ProgressCallback, silent
 
 __all__ = ["Outcome", "do_runs"]
 
-# About how long systems take beside each other; only the order of work depends on it.
-_WEIGHTS = {
-    "mlbe": 50.0,
-    "cmcq-auto": 40.0,
-    "seph": 20.0,
-    "qch": 10.0,
-    "cmcq": 10.0,
-    "lssh": 10.0,
-    "cmssh": 5.0,
-}
+# About how long systems take beside each other per bit; only the order of work depends on it.
+_WEIGHTS = {"cmcq-auto": 10.0, "mlbe": 2.0, "cmcq": 2.0, "cq": 2.0, "lssh": 1.5, "cmcq-cca": 1.0, "seph": 1.0}
+_WEIGHTS |= {"ccq": 0.2, "cca-lsq": 0.2, "cmssh": 0.1, "qch": 0.05}
 
 
 class FailedRun(NamedTuple):
@@ -158,7 +151,7 @@ def _fitted_on(run: Run, collection: Collection) -> str:
 
 
 def _cost(job: Job) -> float:
-    return _WEIGHTS.get(job[0].method, 1.0) * job[0].bits
+    return _WEIGHTS.get(job[0].method, 0.01) * job[0].bits
 
 
 class Bench:
