@@ -73,7 +73,7 @@ def result(
         "scores": scores,
         "chance": chance,
         "details": _details(method, bits),
-        "per_query": {task: _per_query(rng, level) for task in tasks} if partners else {},
+        "per_query": {task: _per_query(rng, scores[task], n_queries) for task in tasks} if partners else {},
         "finished": 1.0,
     }
     return Result(run=run, **(found | parts))
@@ -122,9 +122,11 @@ def _details(method: str, bits: int) -> dict[str, Any]:
     return {"quantization_error": {"image": error, "text": error * 0.8}}
 
 
-def _per_query(rng: np.random.Generator, level: float) -> dict[str, Any]:
-    ranks = np.floor(rng.exponential(15 / max(level, 0.05), size=200))
-    return {"rank": ranks.tolist()}
+def _per_query(rng: np.random.Generator, scores: dict[str, Any], n_queries: int) -> dict[str, Any]:
+    return {
+        f"recall@{depth}": (rng.random(n_queries) < scores[f"recall@{depth}"]).astype(float).tolist()
+        for depth in (1, 5, 10)
+    }
 
 
 def everything() -> list[Result]:

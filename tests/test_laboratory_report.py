@@ -178,12 +178,21 @@ def test_quality_on_data_without_labels_has_intervals() -> None:
 
 
 def test_bootstrap_intervals() -> None:
-    assert interval([{"rank": [0.0] * 50}], 10) == (1.0, 1.0)
-    low, high = interval([{"rank": [0.0, 99.0] * 200}], 10) or (0.0, 0.0)
+    assert interval([{"recall@10": [1.0] * 50}], 10) == (1.0, 1.0)
+    low, high = interval([{"recall@10": [0.0, 1.0] * 200}], 10) or (0.0, 0.0)
     assert 0.44 < low < 0.5 < high < 0.56
-    assert interval([{"rank": [0.0]}, {"rank": [0.0, 1.0]}], 10) is None
-    assert interval([{"rank": ["x"]}], 10) is None
+    assert interval([{"recall@1": [0.0]}, {"recall@1": [0.0, 1.0]}], 1) is None
+    assert interval([{"recall@1": ["x"]}], 1) is None
     assert interval([{}], 10) is None
+
+
+def test_quality_says_when_a_simpler_system_wins() -> None:
+    given = {"data": "mine", "protocol": "B", "labels": False, "partners": True}
+    study = Study([result("cmcq-auto", shift=-0.6, **given), result("cca-rq", shift=0.3, **given)])
+    assert "With 4 bytes: A simpler system wins: crossbyte finds" in words(own_sections(study))
+    assert not recall_sections(study)  # nothing to add to the quality table
+    damaged = replace(study.results[0], per_query={"image-to-text": {"recall@1": [3, "x"]}})
+    assert "CMCQ does not win at 4 bytes" in words(own_sections(Study([damaged, study.results[1]])))
 
 
 def test_ablations_count_losses() -> None:

@@ -37,16 +37,18 @@ def table1_section(abouts: Iterable[About]) -> Section:
     built = Table("The systems compared here, by their own declarations", _HEADER, _rows(abouts))
     others = [_papers_row(row) for row in categories() if not row.key]
     absent = Table("Systems that the paper lists and does not compare; not built here", _HEADER[:-1], others)
-    gaps = [Row((Cell(each.name), Cell(each.reconstructed))) for each in abouts if each.reconstructed]
-    details = [absent, *([Table("What was reconstructed", ("system", "ours"), gaps, 2)] if gaps else [])]
-    return Section("table1", "Table 1: the systems", words, [built], details=details)
+    known = [Row((Cell(each.name), Cell(each.source), Cell(each.reconstructed))) for each in abouts]
+    sources = Table(
+        "Sources, and what is ours where they leave a gap", ("system", "source", "ours"), known, 3
+    )
+    return Section("table1", "Table 1: the systems", words, [built], details=[sources, absent])
 
 
 def _rows(abouts: Iterable[About]) -> list[Row]:
     rows = []
     for about in abouts:
         marks = _marks(about.relations, about.codes, about.coding)
-        cells = (Cell(about.name, about.source), *marks, Cell(" or ".join(about.similarities)))
+        cells = (Cell(about.name), *marks, Cell(" or ".join(about.similarities)))
         rows.append(Row(cells, quiet=not about.in_paper))
     return rows
 

@@ -29,7 +29,7 @@ def report_markdown(title: str, sections: Sequence[Section], folder: str) -> str
         parts += [text for figure in section.figures for text in _figure_lines(figure, folder)]
         if section.details:
             inside = [text for table in section.details for text in _table_lines(table)]
-            parts += ["<details><summary>More in numbers</summary>", *inside, "</details>"]
+            parts += ["<details><summary>Further tables</summary>", *inside, "</details>"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from crossbyte.arrays import Float64
+from crossbyte.evaluation.measuring import QUERY_DEPTHS
+from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
+from crossbyte.evaluation.quality_table import CHOSEN, UNCOMPRESSED, quality_table
 from crossbyte.evaluation.report.content import Cell, Row, Section, Table
 from crossbyte.evaluation.report.phrases import (
     PROTOCOLS,
@@ -20,12 +23,13 @@ from crossbyte.evaluation.report.phrases import (
 )
 from crossbyte.evaluation.report.standing import best_figure, contenders, standing
 from crossbyte.evaluation.report.study import Scope, Study, System, number
+from crossbyte.evaluation.results import Result
+from crossbyte.methods import registry
+from crossbyte.model.quality.bootstrap import Bootstrap
 
-__all__ = ["interval", "own_sections"]
+__all__ = ["interval", "is_quality_run", "own_sections"]
 
 _DEPTHS = (1, 10)
-_DRAWS = 1_000
-_SEED = 0
 
 
 def own_sections(study: Study) -> list[Section]:
@@ -33,12 +37,18 @@ def own_sections(study: Study) -> list[Section]:
     return [_section(scope) for scope in study.scopes("B") if not scope.has_labels and scope.systems]
 
 
+def is_quality_run(scope: Scope) -> bool:
+    """Whether there is nothing but what `evaluate` runs on a user's own pairs; all in the quality table."""
+    known = {CHOSEN, UNCOMPRESSED, *registry.GROUPS["quantizers"], *OWN_QUANTIZERS}
+    return not scope.has_labels and {each.method for each in scope.every_system} <= known
+
+
 def _section(scope: Scope) -> Section:
     words = [
         f"By {PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % interval by "
         "bootstrap over queries. Where the intervals of two systems overlap widely, another set of queries "
         "could turn their order. Bold: the best coded system of a length.",
-        *standing(scope, "recall@10"),
+        *_verdicts(scope),
     ]
     tables = [_table(scope, task) for task in scope.tasks]
     return Section(f"quality-{scope.data}", f"Quality on {data_name(scope.data)}", words, tables)
@@ -81,30 +91,62 @@ def _cell(scope: Scope, task: str, system: System, bits: int, depth: int) -> Cel
 
 
 def interval(per_query: Sequence[Any], depth: int) -> tuple[float, float] | None:
-    """95 % interval of recall@depth by bootstrap over queries, from ranks that count from 0.
+    """95 % interval of recall@depth by bootstrap over queries.
 
     Parameters
     ----------
     per_query : sequence of mapping
-        One per seed, with the expected rank of each query's partner as "rank".
+        One per seed, with the recall of each query as "recall@1" and the like.
     depth : int
 
     Returns
     -------
     tuple of float, or None
-        None without ranks, or if seeds have different queries.
+        None if it was not kept query by query, or if seeds have different queries.
     """
-    found = [ranks for each in per_query if (ranks := _ranks(each)) is not None]
-    if not found or len({len(ranks) for ranks in found}) > 1:
+    found = [values for each in per_query if (values := _recalls(each, depth)) is not None]
+    if not found or len({len(values) for values in found}) > 1:
         return None
-    hits = np.mean([ranks < depth for ranks in found], axis=0)  # (n,) share of seeds that found it
-    draws = np.random.default_rng(_SEED).integers(0, len(hits), size=(_DRAWS, len(hits)))
-    low, high = np.quantile(hits[draws].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
+    estimate = Bootstrap(len(found[0]), np.random.default_rng(0)).mean(np.mean(found, axis=0))
+    return estimate.low, estimate.high
 
 
-def _ranks(per_query: Any) -> NDArray[np.float64] | None:
-    values = per_query.get("rank")
+def _recalls(per_query: Any, depth: int) -> Float64 | None:
+    values = per_query.get(f"recall@{depth}")
     if not isinstance(values, list) or not values or any(number(value) is None for value in values):
         return None
     return np.array(values, dtype=np.float64)
+
+
+# Who wins, query by query
+
+
+def _verdicts(scope: Scope) -> list[str]:
+    """Say who wins at each length, as the command line does; else by the means."""
+    said = []
+    for bits in scope.bits:
+        cells = [scope.at(system, bits)[:1] for system in scope.systems]
+        usable = [result for cell in cells for result in cell if _is_whole(result)]
+        if any(result.run.method == CHOSEN for result in usable) and len(_lengths(usable)) == 1:
+            said.append(f"With {n_bytes(bits)}: {quality_table(usable, bits).verdict}")
+    return said or standing(scope, "recall@10")
+
+
+def _is_whole(result: Result) -> bool:
+    """Whether a result from a file has everything that the comparison asks of it."""
+    directions = ("image-to-text", "text-to-image")
+    kept = [result.per_query.get(each, {}) for each in directions]
+    chance = [result.chance.get(each, {}) for each in directions]
+    sizes = [result.data.get("n_train"), result.data.get("n_queries")]
+    return (
+        all(_recalls(each, depth) is not None for each in kept for depth in QUERY_DEPTHS)
+        and all(number(each.get(f"recall@{depth}")) is not None for each in chance for depth in QUERY_DEPTHS)
+        and all(isinstance(size, int) for size in sizes)
+        and _lengths([result]) == {sizes[1]}
+    )
+
+
+def _lengths(results: Sequence[Result]) -> set[int]:
+    return {
+        len(each[f"recall@{QUERY_DEPTHS[0]}"]) for result in results for each in result.per_query.values()
+    }

@@ -36,10 +36,10 @@ figure {{ margin: 0; padding: .6rem; border: 1px solid var(--rule); border-radiu
 figcaption {{ font-weight: 600; margin-bottom: .4rem; overflow-wrap: anywhere; }}
 svg {{ display: block; width: 100%; height: auto; font-family: system-ui, sans-serif;
   stroke-linejoin: round; stroke-linecap: butt; }}
-.scroll {{ overflow-x: auto; max-width: 100%; margin: .9rem 0 1.4rem; }}
+.scroll {{ overflow-x: auto; max-width: 100%; margin: 0 0 1.4rem; }}
 table {{ border-collapse: separate; border-spacing: 0; font-size: .9rem;
   font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; font-weight: 600; padding-bottom: .25rem; }}
+.caption {{ font-weight: 600; font-size: .9rem; margin: 1rem 0 .1rem; }}
 th, td {{ padding: .25rem .9rem .25rem 0; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }}
 th {{ font-weight: 500; }} thead th {{ color: var(--soft); vertical-align: bottom; }}
@@ -56,7 +56,7 @@ summary {{ cursor: pointer; color: var(--s0); margin: .5rem 0; }}
   overflow-wrap: break-word; }} }}
 @media print {{ :root {{ {_LIGHT} --card: #fff; color-scheme: light; }} body {{ font-size: 10pt; }}
   main {{ max-width: none; padding: 0; }} nav {{ display: none; }} .scroll {{ overflow: visible; }}
-  table {{ font-size: 8pt; }} small {{ font-size: 7pt; }} h2, h3, caption {{ break-after: avoid; }}
+  table {{ font-size: 8pt; }} small {{ font-size: 7pt; }} h2, h3, .caption {{ break-after: avoid; }}
   tr {{ break-inside: avoid; }} th:first-child {{ position: static; }}
   .plots {{ grid-template-columns: 1fr 1fr; }} }}
 """
@@ -109,7 +109,7 @@ def _section_markup(section: Section, pictures: Mapping[str, Picture], inliner: 
     parts += map(_table_markup, section.tables)
     parts += [_figure_markup(figure, pictures, inliner) for figure in section.figures]
     if section.details:
-        inside = [element("summary", "More in numbers"), *map(_table_markup, section.details)]
+        inside = [element("summary", "Further tables"), *map(_table_markup, section.details)]
         parts.append(element("details", *inside))
     return element("section", *parts, id=section.key)
 
@@ -128,9 +128,11 @@ def _table_markup(table: Table) -> str:
         for place, cell in enumerate(table.header)
     ]
     body = element("tbody", *(_row_markup(row, table) for row in table.rows))
-    caption = element("caption", escape(table.caption))
-    whole = element("table", caption, element("thead", element("tr", *names)), body)
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=table.caption)
+    whole = element("table", element("thead", element("tr", *names)), body, aria_label=table.caption)
+    # Outside of what scrolls, so that on a phone it is read whole.
+    caption = element("p", escape(table.caption), class_="caption")
+    region = element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=table.caption)
+    return caption + region
 
 
 def _word(place: int, table: Table) -> dict[str, str]:

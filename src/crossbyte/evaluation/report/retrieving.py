@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crossbyte.evaluation.report.comparing import plain_rows, subsample_notes
 from crossbyte.evaluation.report.content import Section, Table
+from crossbyte.evaluation.report.owndata import is_quality_run
 from crossbyte.evaluation.report.phrases import PROTOCOLS, TASK_NAMES, data_name, n_bytes, setting
 from crossbyte.evaluation.report.standing import standing
 from crossbyte.evaluation.report.study import Scope, Study
@@ -17,7 +18,8 @@ _HEADINGS = {"B": "Unseen documents, one side coded", "C": "Unseen documents, fo
 
 def recall_sections(study: Study) -> list[Section]:
     """One section per data set with results by protocols B and C."""
-    return [_section(scope) for scope in study.scopes("B", "C") if scope.systems]
+    scopes = [scope for scope in study.scopes("B", "C") if scope.systems]
+    return [_section(scope) for scope in scopes if scope.protocol == "C" or not is_quality_run(scope)]
 
 
 def _section(scope: Scope) -> Section:

@@ -256,8 +256,8 @@ def _system(result: Result) -> System:
     return System(result.run.method, result.run.similarity, result.run.variant)
 
 
-def _place(system: System) -> tuple[int, str, int, str, str]:
-    known = _ORDER.index(system.method) if system.method in _ORDER else len(_ORDER) - 5
+def _place(system: System) -> tuple[float, str, bool, str, str]:
+    known = _ORDER.index(system.method) if system.method in _ORDER else _ORDER.index("cmcq") - 0.5
     return known, system.method, system.similarity != "pairs", system.similarity, system.variant
 
 
