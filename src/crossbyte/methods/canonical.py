@@ -85,6 +85,11 @@ class Canonical(Method):
         super().__post_init__()
         _settings(self.n_components, self.ridge)
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """``n_components``: the dimensions that the space has."""
+        return {"n_components": self._fitted().n_dims}
+
     def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
         """Learn the space from pairs, then whatever the codes need (:meth:`_learn_codes`)."""
         images, texts = check_pairs(images, texts)

@@ -59,7 +59,7 @@ class CCAQuantized(Canonical):
     @property
     def details(self) -> dict[str, Any]:
         """``n_components``, and each side's ``quantization_error``: lost squares over all squares."""
-        return {"n_components": self._fitted().n_dims, "quantization_error": dict(self._errors)}
+        return super().details | {"quantization_error": dict(self._errors)}
 
     @abstractmethod
     def _train(self, points: Float32) -> Trained:
@@ -152,7 +152,9 @@ class CCARQ(CCAQuantized):
     """Residual quantization: each codebook codes what those before it leave over."""
 
     about: ClassVar[About] = _about(
-        "RQ", "Y. Chen, T. Guan, C. Wang: Approximate nearest neighbor search by residual VQ. Sensors 2010"
+        "RQ",
+        "Y. Chen, T. Guan, C. Wang: Approximate nearest neighbor search by residual vector quantization. "
+        "Sensors 2010",
     )
 
     def _train(self, points: Float32) -> Trained:
@@ -170,7 +172,9 @@ class CCALSQ(CCAQuantized):
     """
 
     about: ClassVar[About] = _about(
-        "LSQ", "J. Martinez, S. Zakhmi, H. Hoos, J. Little: LSQ++: lower running time. ECCV 2018"
+        "LSQ",
+        "J. Martinez, S. Zakhmi, H. Hoos, J. Little: LSQ++: lower running time and higher recall in "
+        "multi-codebook quantization. ECCV 2018",
     )
 
     train_iters: int = 25

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from crossbyte.arrays import Raw
-from crossbyte.methods.from_model import FromModel
+from crossbyte.methods.from_model import FromModel, SparseMapping
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.learned import Learned
@@ -78,21 +78,15 @@ class Collaborative(FromModel):
 
 
 @dataclass(kw_only=True)
-class PaperCMCQ(Collaborative):
+class PaperCMCQ(SparseMapping, Collaborative):
     """The paper's method with the paper's constants where it gives them.
 
     Attributes
     ----------
-    n_atoms : int
-        Atoms of the image dictionary.
-    sparsity, text_weight, alignment : float
-        ρ, η, λ of the mapping.
     correlation : float
         γ, the pull between the codes of a pair; 0 quantizes the sides apart, as the paper's ablation does.
     cross_penalty : float
         μ, the penalty on cross terms that are not constant.
-    sparsity_mode : {"absolute", "ratio"}
-    query_map : {"paper", "ridge"}
     cross_term : {"constant", "stored"}
     """
 
@@ -104,14 +98,8 @@ class PaperCMCQ(Collaborative):
     )
     mapping: ClassVar[str] = "sparse"
 
-    n_atoms: int = 512
-    sparsity: float = 0.3
-    text_weight: float = 0.7
-    alignment: float = 0.7
     correlation: float = 0.3
     cross_penalty: float = 0.1
-    sparsity_mode: str = "absolute"
-    query_map: str = "paper"
     cross_term: str = "constant"
 
 
@@ -141,10 +129,11 @@ class CanonicalCMCQ(Collaborative):
 
 
 @dataclass(kw_only=True)
-class AutoCMCQ(Collaborative):
+class AutoCMCQ(SparseMapping, Collaborative):
     """Mapping, dimensions, ridge, γ, μ and cross term by what finds partners of held-out training pairs.
 
-    No label is looked at, nor any query. Fields left at None are chosen.
+    No label is looked at, nor any query. The paper's mapping is among what is tried; ``n_components`` and
+    ``ridge`` are chosen where they are None.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from crossbyte.arrays import Raw
 from crossbyte.blocks import Workers
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseState
-from crossbyte.methods.from_model import FromModel
+from crossbyte.methods.from_model import FromModel, SparseMapping
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.fitting import _start_sparse, prepare
@@ -27,7 +27,7 @@ __all__ = ["CQ"]
 
 
 @dataclass(kw_only=True)
-class CQ(FromModel):
+class CQ(SparseMapping, FromModel):
     """The paper's mapping learned to its end, then composite quantization of each side's points apart.
 
     That is CMCQ without γ and without the alternation between mapping and codes: with γ = 0 alone, CMCQ would
@@ -37,16 +37,10 @@ class CQ(FromModel):
     ----------
     n_components : int or None
         Dimensions of the common space; None for ``n_bits``.
-    n_atoms : int
-        Atoms of the image dictionary.
     image_components, text_components : int or None
         PCA before the mapping. None: images 64, texts off.
-    sparsity, text_weight, alignment : float
-        ρ, η, λ of the mapping.
     cross_penalty : float
         μ, the penalty on cross terms that are not constant.
-    sparsity_mode : {"absolute", "ratio"}
-    query_map : {"paper", "ridge"}
     cross_term : {"constant", "stored"}
     max_iter : int
         Largest number of rounds, of the mapping and of the quantizers.
@@ -56,7 +50,8 @@ class CQ(FromModel):
     about: ClassVar[About] = About(
         key="cq",
         name="CQ",
-        source="T. Zhang, C. Du, J. Wang: Composite quantization for approximate search. ICML 2014",
+        source="T. Zhang, C. Du, J. Wang: Composite quantization for approximate nearest neighbor search. "
+        "ICML 2014",
         relations=(INTRA_DOCUMENT,),
         codes="separate",
         coding="quantization",
@@ -67,15 +62,9 @@ class CQ(FromModel):
     )
 
     n_components: int | None = None
-    n_atoms: int = 512
     image_components: int | None = None
     text_components: int | None = None
-    sparsity: float = 0.3
-    text_weight: float = 0.7
-    alignment: float = 0.7
     cross_penalty: float = 0.1
-    sparsity_mode: str = "absolute"
-    query_map: str = "paper"
     cross_term: str = "constant"
     max_iter: int = 10
     tol: float = 1e-4

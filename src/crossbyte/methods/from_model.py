@@ -16,7 +16,30 @@ from crossbyte.methods.tables import table_distances
 from crossbyte.model.learned import Learned
 from crossbyte.validation import check_features, check_pairs, check_rows_agree
 
-__all__ = ["FromModel"]
+__all__ = ["FromModel", "SparseMapping"]
+
+
+@dataclass(kw_only=True)
+class SparseMapping:
+    """Parameters of the paper's mapping, with the paper's values where it gives them.
+
+    Attributes
+    ----------
+    n_atoms : int
+        Atoms of the image dictionary.
+    sparsity, text_weight, alignment : float
+        ρ, η, λ.
+    sparsity_mode : {"absolute", "ratio"}
+    query_map : {"paper", "ridge"}
+        How items without their other half are placed.
+    """
+
+    n_atoms: int = 512
+    sparsity: float = 0.3
+    text_weight: float = 0.7
+    alignment: float = 0.7
+    sparsity_mode: str = "absolute"
+    query_map: str = "paper"
 
 
 @dataclass(kw_only=True)
