@@ -21,8 +21,21 @@ from crossbyte.quantization.kmeans import kmeans, nearest
 from crossbyte.quantization.quantizer import DistanceTable
 from crossbyte.validation import check_integer, check_number, check_pairs
 
-__all__ = ["CCQ", "Pairs", "State", "Weights", "greedy_codes", "objective", "relative_error"]
-__all__ += ["update_codes", "update_rotations", "update_words"]
+__all__ = [
+    "CCQ",
+    "Pairs",
+    "State",
+    "Weights",
+    "blended",
+    "greedy_codes",
+    "initial_state",
+    "objective",
+    "regressor",
+    "relative_error",
+    "update_codes",
+    "update_rotations",
+    "update_words",
+]
 
 _FREE = CrossPenalty(0.0, 0.0)  # the norm of an item is stored, so nothing is asked of the cross terms
 

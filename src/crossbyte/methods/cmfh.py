@@ -17,8 +17,18 @@ from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Side
 from crossbyte.methods.unified import UnifiedHashing
 from crossbyte.validation import check_integer, check_number
 
-__all__ = ["CMFH", "Factors", "Products", "Weights", "objective", "update_bases", "update_map"]
-__all__ += ["update_projections"]
+__all__ = [
+    "CMFH",
+    "Factors",
+    "Products",
+    "Weights",
+    "objective",
+    "update_bases",
+    "update_map",
+    "update_projections",
+]
+
+_RANK_CUT = 1e-9  # of the mean variance; far below what shrinkage leaves of a direction
 
 Both = tuple[Float64, Float64]  # images, texts
 
@@ -136,8 +146,9 @@ class CMFH(UnifiedHashing):
     -----
     Features are centred with the training means and not scaled: unit length costs accuracy here. An optimal
     V is linear in the rows of the pair, so the alternation runs on their products alone, the mean of V that
-    the paper takes off is zero, and new pairs are coded exactly as training pairs are. The start, uniform
-    random U and P with V updated first, is ours in its order: the paper only says that it is random.
+    the paper takes off is zero, and new pairs are coded exactly as training pairs are. Of a random start the
+    latent rows alone are taken, and U and P updated first: random positive U and P, as in the authors' code,
+    would begin with bits that are all alike.
     """
 
     about: ClassVar[About] = About(
@@ -148,7 +159,7 @@ class CMFH(UnifiedHashing):
         codes="unified",
         coding="hash",
         distance="hamming",
-        reconstructed="the order of the random start; when to stop",
+        reconstructed="the random start; when to stop",
     )
 
     image_share: float = 0.5
@@ -193,13 +204,13 @@ class CMFH(UnifiedHashing):
         factors = _start(products, self.n_bits, np.random.default_rng(self.random_state))
         self._objectives = []
         for _ in range(self.max_iter):
-            factors = update_map(factors, products, weights)
-            factors = _projected(factors, products, inverses)
             factors = update_bases(factors, products, weights)
+            factors = _projected(factors, products, inverses)
+            factors = update_map(factors, products, weights)
             self._objectives.append(objective(factors, products, weights))
             if len(self._objectives) > 1 and _settled(*self._objectives[-2:]):
                 break
-        return factors
+        return _projected(factors, products, inverses)
 
     def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return _placed(rows, self._centrings[side], self._projections[side], workers)
@@ -217,11 +228,18 @@ def _named(images: Raw, texts: Raw) -> tuple[tuple[Side, Raw], tuple[Side, Raw]]
 
 
 def _start(products: Products, n_bits: int, rng: np.random.Generator) -> Factors:
-    """Uniform random bases and projections; W is set by its first update."""
-    widths = [side.stop - side.start for side in products.sides]
-    first, second = (rng.random((n_bits, width)) for width in widths)
-    left, right = (rng.random((width, n_bits)) for width in widths)
-    return Factors((first, second), (left, right), np.zeros((len(products.gram), n_bits)))
+    """Random latent rows, in so far as they are linear in the pairs; U and P are set by their first update.
+
+    With G = L L', products Z'V = L N of the rows with Gaussian noise V are drawn as such, N Gaussian (d, c):
+    no side and no dimension is preferred, whatever its scale. Then W = G⁻¹ L N.
+    """
+    gram, (left, right) = products.gram, products.sides
+    ridge = _RANK_CUT * np.trace(gram) / len(gram)
+    lower = linalg.cholesky(gram + ridge * np.eye(len(gram)), lower=True)
+    noise = rng.standard_normal((len(gram), n_bits))
+    W = linalg.solve_triangular(lower, noise, lower=True, trans="T")
+    none = np.zeros((n_bits, len(gram)))
+    return Factors((none[:, left], none[:, right]), (none[:, left].T, none[:, right].T), W)
 
 
 def _settled(before: float, after: float) -> bool:
