@@ -133,6 +133,7 @@ def test_table_3_on_the_papers_data_has_its_figures_in_brackets() -> None:
 def test_table_3_on_other_data_shows_the_papers_apart() -> None:
     given = {"data": "fashion", "protocol": "D"}
     results = [scored("seph", 0.4, **given), scored("cmcq", 0.5, **given)]
+    results[0] = replace(results[0], data={**results[0].data, "new_labels": ["boots", "hats"]})
     results.append(scored("cmcq", 0.45, variant="side", **given))
     (section,) = seph_sections(Study(results))
     ours, papers = section.tables
@@ -143,6 +144,7 @@ def test_table_3_on_other_data_shows_the_papers_apart() -> None:
     assert {each.cells[3].below for each in ours.rows} == {""}
     assert [each.cells[2].text for each in ours.rows[:3]] == ["both sides", "both sides", "searched side"]
     assert "The paper's Table 3 is on NUS-WIDE, this one on Fashion" in words([section])
+    assert "New classes: boots, hats." in section.paragraphs
 
 
 def test_recall_tables_say_plainly_where_ours_does_not_win() -> None:

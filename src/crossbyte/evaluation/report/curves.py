@@ -63,8 +63,10 @@ def _halves(scope: Scope) -> list[tuple[str, list[System]]]:
     """Part the systems in two: twenty lines in one chart cannot be told apart."""
     papers = [each for each in scope.systems if each.method in _PAPERS]
     others = [each for each in scope.systems if each not in papers and each.method != "random"]
+    if {each.method for each in others} <= {"cca"}:
+        return [("paper", [*papers, *others])]
     beside = [each for each in papers if each.method == "cmcq"]
-    return [("paper", papers)] + ([("further", [*others, *beside])] if others else [])
+    return [("paper", papers), ("further", [*others, *beside])]
 
 
 def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Sequence[System]) -> LineChart:

@@ -61,8 +61,9 @@ def _protocol_words(scopes: Iterable[Scope]) -> str:
 
 
 def _about(scopes: Iterable[Scope]) -> list[str]:
-    said = {data_name(s.data): str(r.data.get("about") or "") for s in scopes for r in s.results[:1]}
-    return [f"{name}: {words}" for name, words in said.items() if words]
+    said = {s.data: str(r.data.get("about") or "") for s in scopes for r in s.results[:1]}
+    known = [(data_name(data), words.removeprefix(f"{data}: ")) for data, words in said.items()]
+    return [f"{name}: {words}" for name, words in known if words]
 
 
 def _versions(study: Study) -> list[str]:

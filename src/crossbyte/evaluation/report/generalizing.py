@@ -43,9 +43,17 @@ def _section(scope: Scope, part: str) -> Section:
             "in a table of their own, for context only, and no difference is taken."
         )
         tables.append(_papers_table(part))
+    words += _new_labels(scope)
     title = "known classes" if part == "A" else "new classes"
     heading = f"Table 3 {part}: {title}, on {data_name(scope.data)}"
     return Section(f"table3-{part}-{scope.data}", heading, words + _verdicts(scope), tables)
+
+
+def _new_labels(scope: Scope) -> list[str]:
+    """Name the classes that nothing was learned from, where they have names."""
+    found = scope.results[0].data.get("new_labels")
+    names = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return [f"New classes: {', '.join(names)}."] if names else []
 
 
 def _is_the_papers(scope: Scope) -> bool:
