@@ -37,7 +37,7 @@ LEVELS = {
 NAMES = {"seph": "SePH_km", "random": "Random", "cmcq-cca": "CMCQ (CCA)", "cmcq-auto": "CMCQ (auto)"}
 NAMES |= {f"cca-{each}": f"CCA + {each.upper()}" for each in ("pq", "opq", "rq", "lsq")}
 DEPTHS = [1, 2, 5, *range(10, 100, 10), *range(100, 1001, 50)]
-SIZES = {"wiki": (2_173, 693), "nus-wide": (182_577, 4_000), "flickr8k": (6_000, 1_000)}
+SIZES = {"wiki": (2_173, 693), "nus-wide": (182_577, 4_000), "flickr8k": (6_000, 200)}
 QUANTIZERS = ("ccq", "cmcq", "cmcq-cca", "cmcq-auto")
 
 
@@ -63,7 +63,7 @@ def result(
     level = LEVELS.get(method, 0.5) + shift + 0.03 * np.log2(bits / 32) + rng.normal(0, 0.01)
     scores = {task: _scores(task, level, labels, partners) for task in tasks}
     chance = {task: _scores(task, 0.0, labels, partners) for task in tasks}
-    n_train, n_queries = SIZES.get(data, (2_000, 500))
+    n_train, n_queries = SIZES.get(data, (2_000, 200))
     found: dict[str, Any] = {
         "about": _about(method),
         "data": {"name": data, "digest": run.data_digest, "about": "", "n_train": n_train}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,13 @@ def interval(per_query: Sequence[Any], depth: int) -> tuple[float, float] | None
     found = [values for each in per_query if (values := _recalls(each, depth)) is not None]
     if not found or len({len(values) for values in found}) > 1:
         return None
-    estimate = Bootstrap(len(found[0]), np.random.default_rng(0)).mean(np.mean(found, axis=0))
+    estimate = _bootstrap(len(found[0])).mean(np.mean(found, axis=0))
     return estimate.low, estimate.high
+
+
+@lru_cache(maxsize=1)  # every cell of a table asks for the same resamples
+def _bootstrap(n_queries: int) -> Bootstrap:
+    return Bootstrap(n_queries, np.random.default_rng(0))
 
 
 def _recalls(per_query: Any, depth: int) -> Float64 | None:
