@@ -289,6 +289,27 @@ def test_own_pairs_as_json_and_kept(shell: Shell, tmp_path: Path, quick_choice: 
     assert len(read_results(tmp_path / "kept")) == len(table["systems"]) - 1
 
 
+def test_options_without_effect_on_own_pairs_are_refused(shell: Shell, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "own.npz")
+    for options in (("--seeds", "3"), ("--quick",), ("--ablations",), ("--similarity", "pairs")):
+        told = shell("evaluate", "own.npz", *options, *QUICK, code=2)
+        assert told.startswith(f"crossbyte: {options[0]} has no effect on data without labels")
+    assert "must be a multiple of 8" in shell("evaluate", "own.npz", "--bits", "12", *QUICK, code=2)
+
+
+def test_ctrl_c_on_own_pairs_promises_nothing(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_choice: None
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "fitted", stopped)
+    write_pairs(tmp_path / "own.npz")
+    told = shell("evaluate", "own.npz", *QUICK, code=130)
+    assert told.splitlines()[0] == "crossbyte: interrupted" and "go on" not in told
+    assert "go on from there" in shell("evaluate", "own.npz", *QUICK, "--out", "kept", code=130)
+
+
 @pytest.mark.parametrize(
     ("gain", "said"),
     [

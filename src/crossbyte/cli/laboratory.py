@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crossbyte.evaluation.runs import Run
 
 __all__ = [
-    "Bench",
+    "Laboratory",
     "DataName",
     "Processes",
     "Similarity",
@@ -69,7 +69,7 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in text.split(",")}))
 
 
-class Bench(NamedTuple):
+class Laboratory(NamedTuple):
     """A collection, and how its runs are to be done."""
 
     verb: str
@@ -81,7 +81,7 @@ class Bench(NamedTuple):
     quiet: bool
 
     @classmethod
-    def of(cls, verb: str, data: str, jobs: int | None, overwrite: bool, quiet: bool) -> Bench:
+    def of(cls, verb: str, data: str, jobs: int | None, overwrite: bool, quiet: bool) -> Laboratory:
         """Read the collection and what it is known by."""
         from crossbyte.evaluation.digests import collection_digest
         from crossbyte.evaluation.loading import Source

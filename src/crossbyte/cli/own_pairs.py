@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from crossbyte.cli.laboratory import Bench, judge_outcome
+from crossbyte.cli.laboratory import Laboratory, judge_outcome
 from crossbyte.cli.output import Table, emit, plural
+from crossbyte.errors import FitInterrupted
 
 if TYPE_CHECKING:
     from crossbyte.evaluation.quality_table import QualityTable, SystemQuality
@@ -16,24 +19,35 @@ if TYPE_CHECKING:
 __all__ = ["compare_own"]
 
 
-def compare_own(bench: Bench, bits: tuple[int, ...], out: Path | None, *, as_json: bool) -> int:
+def compare_own(laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, as_json: bool) -> int:
     """Measure crossbyte and simpler systems on held-out pairs; without a folder, results are not kept."""
     from crossbyte.evaluation.quality_table import CHOSEN, own_runs, quality_table
 
-    runs = own_runs(bench.collection.name, bench.digest, bits)
-    with TemporaryDirectory(prefix="crossbyte-") as passing:
-        outcome = bench.do(runs, out or Path(passing))
+    runs = own_runs(laboratory.collection.name, laboratory.digest, bits)
+    with TemporaryDirectory(prefix="crossbyte-") as passing, _nothing_kept(out):
+        outcome = laboratory.do(runs, out or Path(passing))
     measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
     tables = [quality_table(outcome.results, length) for length in bits if length in measured]
     document = {
-        "data": bench.collection.name,
+        "data": laboratory.collection.name,
         "out": out,
         "tables": [table.to_dict() for table in tables],
         "notes": outcome.notes,
     }
     said = [part for table in tables for part in _own_text(table)]
-    emit(document, [bench.collection.about, *said, *outcome.notes], as_json=as_json)
+    emit(document, [laboratory.collection.about, *said, *outcome.notes], as_json=as_json)
     return judge_outcome(outcome)
+
+
+@contextmanager
+def _nothing_kept(out: Path | None) -> Iterator[None]:
+    """Make plain Ctrl-C of an interruption after which there is nothing to go on from."""
+    try:
+        yield
+    except FitInterrupted:
+        if out is not None:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def _own_text(table: QualityTable) -> list[str | Table]:

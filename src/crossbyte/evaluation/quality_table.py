@@ -12,7 +12,7 @@ from crossbyte.evaluation.measuring import QUERY_DEPTHS
 from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
 from crossbyte.evaluation.results import Result
 from crossbyte.evaluation.runs import Run
-from crossbyte.evaluation.systems import has_faiss
+from crossbyte.evaluation.systems import has_faiss, system_of
 from crossbyte.methods import registry
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.report.phrases import interval, more
@@ -79,10 +79,19 @@ class QualityTable(NamedTuple):
 
 
 def own_runs(data: str, digest: str, bits: Sequence[int], seed: int = 0) -> list[Run]:
-    """The runs of the table: by protocol B, with the systems' own settings."""
+    """The runs of the table: by protocol B, with the systems' own settings.
+
+    Raises
+    ------
+    InvalidInput
+        One of the systems does not have one of the lengths.
+    """
     quantizers = registry.GROUPS["quantizers"] if has_faiss() else tuple(OWN_QUANTIZERS)
     keys = (CHOSEN, UNCOMPRESSED, *quantizers)
-    return [Run(data, digest, "B", key, length, seed) for length in bits for key in keys]
+    runs = [Run(data, digest, "B", key, length, seed) for length in bits for key in keys]
+    for run in runs:
+        system_of(run)
+    return runs
 
 
 def quality_table(results: Sequence[Result], n_bits: int) -> QualityTable:

@@ -10,8 +10,8 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, exit_code, say, two_lines
 from crossbyte.cli.laboratory import (
-    Bench,
     DataName,
+    Laboratory,
     Processes,
     Similarity,
     judge_outcome,
@@ -92,17 +92,18 @@ def evaluate(
     """
     from crossbyte.evaluation.planning import plan_runs
 
-    bench = Bench.of("evaluate", data, jobs, overwrite, quiet)
-    has_labels = bench.collection.train.labels is not None
+    laboratory = Laboratory.of("evaluate", data, jobs, overwrite, quiet)
+    has_labels = laboratory.collection.train.labels is not None
     asked = _asked(methods, bits, protocol, seeds, similarity, quick, has_labels)
     asked = _with_extras(asked, ablations, sensitivity, full)
     if methods is None and not has_labels and protocol is None:
-        return compare_own(bench, parse_numbers(bits or "32", "--bits"), out, as_json=as_json)
+        _refuse(asked, seeds, quick, parameters)
+        return compare_own(laboratory, parse_numbers(bits or "32", "--bits"), out, as_json=as_json)
     if out is None:
         raise InvalidInput("expected a folder for the results; give --out DIR")
-    known = _recorded(parameters, bench.collection.name, bench.digest)
-    plan = plan_runs(asked, bench.collection, bench.digest, known)
-    outcome = bench.do(plan.runs, out)
+    known = _recorded(parameters, laboratory.collection.name, laboratory.digest)
+    plan = plan_runs(asked, laboratory.collection, laboratory.digest, known)
+    outcome = laboratory.do(plan.runs, out)
     pages, code = _reported(out, outcome) if report else ([], 0)
     _emit(out, plan, outcome, pages, as_json=as_json)
     return judge_outcome(outcome) or code
@@ -130,6 +131,25 @@ def _asked(
         protocols=letters,
         similarity=None if similarity is None else similarity.value,
     )
+
+
+def _refuse(asked: Asked, seeds: int | None, quick: bool, parameters: Path | None) -> None:
+    """Refuse what would have no effect on the table of a user's own pairs."""
+    without_effect = {
+        "--similarity": asked.similarity is not None,
+        "--parameters": parameters is not None,
+        "--ablations": asked.ablations,
+        "--sensitivity": asked.sensitivity,
+        "--full": asked.full,
+        "--quick": quick,
+        "--seeds": seeds is not None,
+    }
+    given = [option for option, is_given in without_effect.items() if is_given]
+    if given:
+        raise InvalidInput(
+            f"{given[0]} has no effect on data without labels and without --methods, which give the table "
+            "for your own pairs; leave it out, or name systems with --methods"
+        )
 
 
 def _check_letters(letters: tuple[str, ...]) -> None:

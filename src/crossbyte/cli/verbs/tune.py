@@ -12,8 +12,8 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free
 from crossbyte.cli.laboratory import (
-    Bench,
     DataName,
+    Laboratory,
     Processes,
     Similarity,
     judge_outcome,
@@ -78,8 +78,8 @@ def tune(
     from crossbyte.evaluation.recorded import Recorded
 
     check_free(out, overwrite=overwrite)
-    bench = Bench.of("tune", data, jobs, overwrite=False, quiet=quiet)
-    criterion = by.value if by else "pairs" if bench.collection.train.labels is None else "labels"
+    laboratory = Laboratory.of("tune", data, jobs, overwrite=False, quiet=quiet)
+    criterion = by.value if by else "pairs" if laboratory.collection.train.labels is None else "labels"
     asked = Asked(
         methods=parse_names(methods, "--methods"),
         bits=parse_numbers(bits, "--bits"),
@@ -87,14 +87,14 @@ def tune(
         similarity=None if similarity is None else similarity.value,
         full=full,
     )
-    plan = plan_runs(asked, bench.collection, bench.digest, Recorded())
+    plan = plan_runs(asked, laboratory.collection, laboratory.digest, Recorded())
     bases = [run for run in plan.runs if run.method in GRIDS]
     fixed = sorted({run.method for run in plan.runs} - set(GRIDS))
     notes = [*plan.notes, *(f"{key} has nothing to choose" for key in fixed)]
     if not bases:
         raise InvalidInput("expected systems with parameters to choose, got none: " + "; ".join(notes))
     trials = out.with_name(f"{out.name}.trials")
-    choices, outcomes = choose(bases, range(seeds), criterion, lambda runs: bench.do(runs, trials))
+    choices, outcomes = choose(bases, range(seeds), criterion, lambda runs: laboratory.do(runs, trials))
     document = _write(out, choices, criterion, seeds)
     emit(document | {"notes": notes}, _text(out, choices, notes), as_json=as_json)
     return max(map(judge_outcome, outcomes))
