@@ -167,13 +167,12 @@ def test_few_points_and_parts_of_a_byte_give_no_warning(key: str, capfd: pytest.
     assert capfd.readouterr() == ("", "")
 
 
-def test_many_points_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_points_are_sampled() -> None:
     points = points_of()
-    whole = faiss_quantizers.residual(points, 8, 0)
-    monkeypatch.setattr(faiss_quantizers, "_MOST_POINTS", 300)
-    sampled, again = (faiss_quantizers.residual(points, 8, 0) for _ in range(2))
+    whole, sampled, again = (faiss_quantizers.local_search(points, 8, 0, 2, most) for most in (400, 300, 300))
     assert np.array_equal(sampled.words, again.words) and not np.array_equal(sampled.words, whole.words)
     assert sampled.encode(points).shape == (400, 1)
+    assert faiss_quantizers._sample(points, 8, 0, 10).shape == (256, 10)
 
 
 def test_lengths_between_bytes_are_refused() -> None:

@@ -168,7 +168,10 @@ class CCALSQ(CCAQuantized):
     Attributes
     ----------
     train_iters : int
-        Training rounds; FAISS's default.
+        Training rounds; FAISS's default. Of 7,000 points, one takes about 3 seconds of one core per side at
+        8 bytes, and 20 at 16.
+    train_points : int
+        Most points that it learns from, a random sample where there are more.
     """
 
     about: ClassVar[About] = _about(
@@ -178,7 +181,11 @@ class CCALSQ(CCAQuantized):
     )
 
     train_iters: int = 25
+    train_points: int = 65_536
 
     def _train(self, points: Float32) -> Trained:
-        train_iters = check_integer(self.train_iters, "train_iters", 1)
-        return faiss_quantizers.local_search(points, self.n_bits, self.random_state, train_iters)
+        limits = (
+            check_integer(self.train_iters, "train_iters", 1),
+            check_integer(self.train_points, "train_points", 1),
+        )
+        return faiss_quantizers.local_search(points, self.n_bits, self.random_state, *limits)

@@ -3,7 +3,7 @@
 Each is brought to one form: codebooks of whole vectors, of which an item is the sum of one word each. A
 product quantizer's words are zero outside their part, an optimised one's are turned back. So one piece of
 code decodes them all and measures distances to what the codes stand for. FAISS runs on one thread, because
-its results depend on the number of threads.
+its results may depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -126,12 +126,15 @@ def residual(points: Float32, n_bits: int, seed: int) -> Trained:
     return _additive(faiss, quantizer, sample)
 
 
-def local_search(points: Float32, n_bits: int, seed: int, train_iters: int) -> Trained:
-    """Local search quantization (LSQ++), codes by iterated local search; arguments as :func:`product`.
+def local_search(
+    points: Float32, n_bits: int, seed: int, train_iters: int, train_points: int = _MOST_POINTS
+) -> Trained:
+    """Local search quantization (LSQ++), codes by iterated local search.
 
-    ``train_iters`` is its number of training rounds. A round's time grows with the cube of the bytes.
+    Arguments as for :func:`product`, and how many training rounds of how many points at most: a round's time
+    grows with the points and with the square of the bytes.
     """
-    faiss, sample = require_faiss(), _sample(points, n_bits, seed)
+    faiss, sample = require_faiss(), _sample(points, n_bits, seed, train_points)
     quantizer = faiss.LocalSearchQuantizer(points.shape[1], _n_codebooks(n_bits), min(n_bits, 8))
     quantizer.random_seed = seed
     quantizer.train_iters = train_iters
@@ -142,14 +145,12 @@ def _n_codebooks(n_bits: int) -> int:
     return -(-n_bits // 8)
 
 
-def _sample(points: Float32, n_bits: int, seed: int) -> Float32:
+def _sample(points: Float32, n_bits: int, seed: int, most: int = _MOST_POINTS) -> Float32:
     """Points to learn from: not too many, and at least one per word, by repeating them."""
-    n = len(points)
-    if n > _MOST_POINTS:
-        rows = np.sort(np.random.default_rng(seed).choice(n, _MOST_POINTS, replace=False))
-    else:
-        rows = np.resize(np.arange(n), max(n, 2 ** min(n_bits, 8)))
-    return np.ascontiguousarray(points[rows])
+    rows = np.arange(len(points))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+    return np.ascontiguousarray(points[np.resize(rows, max(len(rows), 2 ** min(n_bits, 8)))])
 
 
 def _additive(faiss: Any, quantizer: Any, sample: Float32) -> Trained:
