@@ -246,7 +246,8 @@ class Factorization:
         self.Z, self.weights = both, weights
         self.products = cmfh.Products(both.T @ both, 6)
         random = [rng.standard_normal(shape) for shape in ((4, 6), (4, 5), (6, 4), (5, 4), (11, 4))]
-        self.factors = cmfh.Factors((random[0], random[1]), (random[2], random[3]), random[4])
+        W = random[4]
+        self.factors = cmfh.Factors((random[0], random[1]), (random[2], random[3]), W, self.products.gram @ W)
 
     def value(self, V: Array, U: tuple[Array, Array], P: tuple[Array, Array]) -> float:
         a, mu, gamma = self.weights
@@ -414,9 +415,10 @@ def test_no_ccq_update_raises_the_objective(seed: int, workers: Workers) -> None
     for _ in range(4):
         state = ccq.update_rotations(state, problem.pairs, workers)
         values.append(problem.of(state))
-        state = ccq.update_words(state, problem.pairs, problem.weights, workers)
+        targets = ccq.blended(state.rotations, problem.pairs, 2.0)
+        state = ccq.update_words(state, targets, problem.weights, workers)
         values.append(problem.of(state))
-        state = ccq.update_codes(state, problem.pairs, problem.weights, problem.sizes, workers)
+        state = ccq.update_codes(state, targets, problem.sizes, workers)
         values.append(problem.of(state))
     assert (np.diff(values) <= 1e-6 * np.abs(values[1:])).all()
     assert (state.codes[:, 1] < 16).all()
@@ -438,8 +440,8 @@ def test_ccq_rotations_are_orthonormal_and_best(workers: Workers) -> None:
 def test_ccq_words_reach_the_closed_form(workers: Workers) -> None:
     """The paper's (T B')(B B' + τ I)⁻¹, here with one-hot rows."""
     problem = Composite(workers)
-    state = ccq.update_words(problem.state, problem.pairs, problem.weights, workers, max_iter=500)
-    targets = ccq.blended(state.rotations, problem.pairs, 2.0).astype(float)
+    targets = ccq.blended(problem.state.rotations, problem.pairs, 2.0)
+    state = ccq.update_words(problem.state, targets, problem.weights, workers, max_iter=500)
     hot = np.zeros((90, 2, 256))
     for m in (0, 1):
         hot[np.arange(90), m, state.codes[:, m]] = 1.0

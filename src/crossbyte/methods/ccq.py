@@ -12,6 +12,7 @@ from scipy import linalg
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.blocks import Workers, steady_product
+from crossbyte.data.subspace import principal_directions
 from crossbyte.errors import InvalidInput, NotFitted
 from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.methods.preparing import Centring
@@ -68,11 +69,13 @@ class State(NamedTuple):
 
 
 def objective(state: State, pairs: Pairs, weights: Weights, workers: Workers) -> float:
-    """|X - B C R₁'|² + λ |Y - B C R₂'|² + τ |C|²."""
+    """|X - B C R₁'|² + λ |Y - B C R₂'|² + τ |C|², each error as |x|² - 2 x R·c + |c|²."""
     decoded = decode(state.words, state.codes, workers).astype(np.float64)
-    errors = [((rows - decoded @ R.T) ** 2).sum() for rows, R in zip(pairs, state.rotations, strict=True)]
-    shrinkage = weights.ridge * np.vdot(state.words, state.words)
-    return float(errors[0] + weights.text_weight * errors[1] + shrinkage)
+    images, texts = (
+        np.vdot(rows, rows) - 2 * np.vdot(rows @ R, decoded) + np.vdot(decoded, decoded)
+        for rows, R in zip(pairs, state.rotations, strict=True)
+    )
+    return float(images + weights.text_weight * texts + weights.ridge * np.vdot(state.words, state.words))
 
 
 def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
@@ -82,31 +85,31 @@ def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
     return state._replace(rotations=(first, second))
 
 
-def update_words(state: State, pairs: Pairs, weights: Weights, workers: Workers, max_iter: int = 12) -> State:
-    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² with t as in :func:`blended`, not worse than the start.
+def update_words(
+    state: State, targets: Float32, weights: Weights, workers: Workers, max_iter: int = 12
+) -> State:
+    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² over the words, not worse than the start.
 
     The paper inverts the (256 M)² matrix of common use; the same minimum is approached here without it.
     """
-    targets = blended(state.rotations, pairs, weights.text_weight)
     ridge = weights.ridge / (1.0 + weights.text_weight)
     words = update_codebooks(state.words, state.codes, targets, _FREE, ridge, workers, max_iter)
     return state._replace(words=words)
 
 
-def update_codes(state: State, pairs: Pairs, weights: Weights, sizes: list[int], workers: Workers) -> State:
-    """B: greedy codes of the blended targets, where they are better than those that are there."""
-    targets = blended(state.rotations, pairs, weights.text_weight)
+def update_codes(state: State, targets: Float32, sizes: list[int], workers: Workers) -> State:
+    """B: greedy codes of the targets, where they are better than those that are there."""
     found = greedy_codes(state.words, targets, sizes, workers)
     old, new = (_squares(targets - decode(state.words, codes, workers)) for codes in (state.codes, found))
     return state._replace(codes=np.where((new < old)[:, None], found, state.codes))
 
 
-def blended(maps: tuple[Float64, Float64], pairs: Pairs, text_weight: float) -> Float32:
+def blended(rotations: tuple[Float64, Float64], pairs: Pairs, text_weight: float) -> Float32:
     """Both halves as one target t = (x R₁ + λ y R₂) / (1 + λ) (n, d).
 
     Up to a constant, (1 + λ) |t - c|² is the error of c on both sides.
     """
-    images, texts = (steady_product(rows, R) for rows, R in zip(pairs, maps, strict=True))
+    images, texts = (rows @ R for rows, R in zip(pairs, rotations, strict=True))
     return np.asarray((images + text_weight * texts) / (1.0 + text_weight), dtype=np.float32)
 
 
@@ -135,8 +138,7 @@ def initial_state(
     workers: Workers,
 ) -> State:
     """Rotations along the strongest common directions of the sides, words by residual k-means."""
-    left, _, right = linalg.svd(pairs.images.T @ pairs.texts, full_matrices=False)
-    rotations = np.ascontiguousarray(left[:, :n_dims]), np.ascontiguousarray(right[:n_dims].T)
+    rotations = _common_directions(pairs, n_dims)
     rest = blended(rotations, pairs, text_weight)
     words = np.zeros((len(sizes), WORDS, n_dims))
     codes = np.empty((len(rest), len(sizes)), dtype=np.uint8)
@@ -145,6 +147,15 @@ def initial_state(
         codes[:, m], _ = nearest(rest, words[m, :size], workers)
         rest -= words[m].astype(np.float32)[codes[:, m]]
     return State(rotations, words, codes)
+
+
+def _common_directions(pairs: Pairs, n_dims: int) -> tuple[Float64, Float64]:
+    """The first singular vectors of X'Y, filled up where its rank is lower."""
+    product = pairs.images.T @ pairs.texts  # (d_I, d_T)
+    found = principal_directions(lambda basis: product.T @ (product @ basis), product.shape[1], n_dims).T
+    texts = np.zeros((product.shape[1], n_dims))
+    texts[:, : found.shape[1]] = found
+    return _orthonormal(product @ texts), _orthonormal(texts)
 
 
 def regressor(rows: Float64, points: NDArray[Any], ridge: float) -> Float64:
@@ -257,8 +268,9 @@ class CCQ(Method):
         before = objective(state, pairs, weights, workers)
         for number in range(1, self.max_iter + 1):
             state = update_rotations(state, pairs, workers)
-            state = update_words(state, pairs, weights, workers)
-            state = update_codes(state, pairs, weights, sizes, workers)
+            targets = blended(state.rotations, pairs, self.text_weight)
+            state = update_words(state, targets, weights, workers)
+            state = update_codes(state, targets, sizes, workers)
             after = objective(state, pairs, weights, workers)
             if before - after <= 1e-5 * before:
                 return state, number

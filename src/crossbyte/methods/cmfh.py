@@ -69,6 +69,8 @@ class Factors(NamedTuple):
     """(d_I, c) and (d_T, c) projections"""
     W: Float64
     """(d, c): the latent rows V are linear in the pair once they are optimal"""
+    cross: Float64
+    """(d, c), Z'V: all that U and P need to know of the rows"""
 
 
 def update_map(factors: Factors, products: Products, weights: Weights) -> Factors:
@@ -77,15 +79,17 @@ def update_map(factors: Factors, products: Products, weights: Weights) -> Factor
     terms = list(zip(weights.shares, factors.U, factors.P, strict=True))
     pull = np.vstack([share * U.T + mu * P for share, U, P in terms])
     inner = sum((share * U @ U.T for share, U, _ in terms), (2 * mu + gamma) * np.eye(pull.shape[1]))
-    return factors._replace(W=linalg.solve(inner, pull.T, assume_a="pos").T)
+    W = linalg.solve(inner, pull.T, assume_a="pos").T
+    return factors._replace(W=W, cross=products.gram @ W)
 
 
 def update_bases(factors: Factors, products: Products, weights: Weights) -> Factors:
     """U_t = (V'V + (γ/α_t) I)⁻¹ V'X_t."""
-    latent = products.gram @ factors.W  # Z'V
-    inner, c = factors.W.T @ latent, latent.shape[1]
+    inner = factors.W.T @ factors.cross  # V'V
     first, second = (
-        linalg.solve(inner + weights.shrinkage / share * np.eye(c), latent[side].T, assume_a="pos")
+        linalg.solve(
+            inner + weights.shrinkage / share * np.eye(len(inner)), factors.cross[side].T, assume_a="pos"
+        )
         for share, side in zip(weights.shares, products.sides, strict=True)
     )
     return factors._replace(U=(first, second))
@@ -97,8 +101,9 @@ def update_projections(factors: Factors, products: Products, weights: Weights) -
 
 
 def _projected(factors: Factors, products: Products, inverses: Both) -> Factors:
-    latent = products.gram @ factors.W
-    first, second = (inverse @ latent[side] for inverse, side in zip(inverses, products.sides, strict=True))
+    first, second = (
+        inverse @ factors.cross[side] for inverse, side in zip(inverses, products.sides, strict=True)
+    )
     return factors._replace(P=(first, second))
 
 
@@ -112,13 +117,12 @@ def _inverses(products: Products, weights: Weights) -> Both:
 def objective(factors: Factors, products: Products, weights: Weights) -> float:
     """Σ α_t |X_t - V U_t|² + μ |V - X_t P_t|² + γ (|U_t|² + |P_t|²) + γ |V|²."""
     _, mu, gamma = weights
-    latent = products.gram @ factors.W
-    inner = factors.W.T @ latent
+    inner = factors.W.T @ factors.cross
     value = gamma * np.trace(inner)
     for share, side, U, P in zip(weights.shares, products.sides, factors.U, factors.P, strict=True):
         block = products.gram[side, side]
-        value += share * (np.trace(block) - 2 * np.vdot(U, latent[side].T) + np.vdot(U, inner @ U))
-        value += mu * (np.trace(inner) - 2 * np.vdot(P, latent[side]) + np.vdot(P, block @ P))
+        value += share * (np.trace(block) - 2 * np.vdot(U, factors.cross[side].T) + np.vdot(U, inner @ U))
+        value += mu * (np.trace(inner) - 2 * np.vdot(P, factors.cross[side]) + np.vdot(P, block @ P))
         value += gamma * (np.vdot(U, U) + np.vdot(P, P))
     return float(value)
 
@@ -239,7 +243,7 @@ def _start(products: Products, n_bits: int, rng: np.random.Generator) -> Factors
     noise = rng.standard_normal((len(gram), n_bits))
     W = linalg.solve_triangular(lower, noise, lower=True, trans="T")
     none = np.zeros((n_bits, len(gram)))
-    return Factors((none[:, left], none[:, right]), (none[:, left].T, none[:, right].T), W)
+    return Factors((none[:, left], none[:, right]), (none[:, left].T, none[:, right].T), W, gram @ W)
 
 
 def _settled(before: float, after: float) -> bool:
