@@ -175,6 +175,7 @@ def models_and_queries() -> Iterator[tuple[str, CMCQ, Any, Any]]:
     settings: dict[str, dict[str, Any]] = {
         "cca": {"mapping": "cca", "n_components": 6},
         "cca with PCA": {"mapping": "cca", "n_components": 6, "text_components": 8, "image_components": 5},
+        "cca of roots": {"mapping": "cca", "n_components": 6, "image_power": 0.5, "text_power": 0.5},
         "contrastive": {"mapping": "contrastive", "n_components": 6},
         "sparse": {"n_atoms": 24, "image_components": 8},
         "sparse, ridge": {"n_atoms": 24, "image_components": 8, "query_map": "ridge"},

@@ -48,6 +48,18 @@ def test_rows_are_centred_and_brought_to_unit_length() -> None:
     assert not rows[[0, 9]].any()
 
 
+@pytest.mark.parametrize("power", [0.5, 0.3])
+@pytest.mark.parametrize("n_components", [None, 5])
+def test_values_are_taken_to_a_power_before_everything_else(n_components: int | None, power: float) -> None:
+    raw = _counts(2) * np.where(np.arange(15) % 2, 1.0, -1.0) * 7.0
+    powered = np.sign(raw) * np.abs(raw) ** power
+    expected = _prepare(powered, n_components)[1]
+    with Workers(1) as workers:
+        for stored in (raw, sparse.csr_matrix(raw)):
+            learned = Preparation.fit(stored, n_components, "images", workers, power)
+            np.testing.assert_allclose(learned.apply(stored, workers).dense(), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("n_components", [1, 5, 14])
 def test_reduction_is_principal_component_analysis(n_components: int) -> None:
     raw = _counts(1)

@@ -1,14 +1,15 @@
 """Preparation of features, learned on training data only: centre, reduce by PCA, bring to unit length.
 
-The order is that of LSSH, whose common space the paper takes over. Rows that are zero before centring
-(a text without a known word) stay zero.
+The order is that of LSSH, whose common space the paper takes over. Before it, values may be taken to a
+power: roots of a histogram are compared as by Hellinger, and its large bins do not drown the small ones. Rows
+that are zero before centring (a text without a known word) stay zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,26 @@ from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 
-__all__ = ["MAX_GRAM_DIMS", "Preparation"]
+__all__ = ["MAX_GRAM_DIMS", "Preparation", "Units"]
 
 
 MAX_GRAM_DIMS = 8192
 """Widest side whose (d, d) products are formed (512 MB)."""
 
 _RANK_CUT = 1e-10  # of the largest variance; below it a direction is rounding error
+
+
+class Units(NamedTuple):
+    """How raw values are taken: their sign, times a power of their size, times a number."""
+
+    power: float = 1.0
+    scale: float = 1.0
+
+    def of(self, values: Any) -> Any:
+        """Take an array of float64 values."""
+        if self.power != 1.0:
+            values = np.sign(values) * np.abs(values) ** self.power
+        return values * self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,24 +55,34 @@ class Preparation:
         Mean of the scaled training rows.
     components : (k, d) float64 or None
         Principal directions, strongest first; None where PCA is off.
+    power : float
+        Of the values, signs apart, before everything else.
     """
 
     scale: float
     mean: Float64
     components: Float64 | None
+    power: float = 1.0
 
     @classmethod
-    def fit(cls, raw: Raw, n_components: int | None, name: str, workers: Workers) -> Preparation:
+    def fit(
+        cls, raw: Raw, n_components: int | None, name: str, workers: Workers, power: float = 1.0
+    ) -> Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
-        scale = _power_of_two(_largest(raw, workers), name)
+        units = Units(power, _power_of_two(_largest(raw, workers) ** power, name))
         n, d = raw.shape
         if not _rows_differ(raw):
             raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
-        mean = workers.total(lambda rows: _column_sums(_block(raw, rows, scale)), n) / n
+        mean = workers.total(lambda rows: _column_sums(_block(raw, rows, units)), n) / n
         components = None
         if n_components is not None and n_components < d:
-            components = _principal_directions(raw, scale, mean, n_components, workers)
-        return cls(scale, mean, components)
+            components = _principal_directions(raw, units, mean, n_components, workers)
+        return cls(units.scale, mean, components, power)
+
+    @property
+    def units(self) -> Units:
+        """How raw values are taken, before the mean is taken off."""
+        return Units(self.power, self.scale)
 
     @property
     def n_features(self) -> int:
@@ -77,7 +101,7 @@ class Preparation:
         prepared = np.empty((raw.shape[0], self.n_dims), dtype=np.float32)
 
         def prepare(rows: slice) -> None:
-            block = _block(raw, rows, self.scale)
+            block = _block(raw, rows, self.units)
             prepared[rows] = _unit_length(self._centred(block), ~_zero_rows(block))
 
         workers.each(prepare, raw.shape[0])
@@ -100,7 +124,7 @@ class Preparation:
         mean_square = self.mean @ self.mean
 
         def measure(rows: slice) -> None:
-            block = _block(raw, rows, self.scale)
+            block = _block(raw, rows, self.units)
             squares = _squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
             keep = ~_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
@@ -108,22 +132,22 @@ class Preparation:
 
         workers.each(measure, raw.shape[0])
         values = sparse.csr_matrix(
-            (_narrow(raw.data.astype(np.float64) * self.scale), raw.indices, raw.indptr),
+            (_narrow(self.units.of(raw.data.astype(np.float64))), raw.indices, raw.indptr),
             shape=raw.shape,
         )
         return CentredSparseRows(values, self.mean, factors)
 
 
-def _block(raw: Raw, rows: slice, scale: float) -> Any:
+def _block(raw: Raw, rows: slice, units: Units) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
     if _is_sparse(raw):
-        return _scaled(raw if covers(rows, raw.shape[0]) else raw[rows], scale)
-    return np.ascontiguousarray(raw[rows], dtype=np.float64) * scale
+        return _in_units(raw if covers(rows, raw.shape[0]) else raw[rows], units)
+    return units.of(np.ascontiguousarray(raw[rows], dtype=np.float64))
 
 
-def _scaled(raw: Any, scale: float) -> sparse.csr_matrix:
-    """The sparse rows times a number, in float64 and of the same pattern."""
-    values = raw.data.astype(np.float64) * scale
+def _in_units(raw: Any, units: Units) -> sparse.csr_matrix:
+    """The sparse rows in float64 and of the same pattern."""
+    values = units.of(raw.data.astype(np.float64))
     return sparse.csr_matrix((values, raw.indices, raw.indptr), shape=raw.shape, copy=False)
 
 
@@ -179,18 +203,18 @@ def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
 
 
 def _principal_directions(
-    raw: Raw, scale: float, mean: Float64, n_components: int, workers: Workers
+    raw: Raw, units: Units, mean: Float64, n_components: int, workers: Workers
 ) -> Float64:
     n, d = raw.shape
     if d > MAX_GRAM_DIMS:
         return principal_directions(
             lambda basis: workers.total(
-                lambda rows: _covariance_times(_block(raw, rows, scale), mean, basis), n
+                lambda rows: _covariance_times(_block(raw, rows, units), mean, basis), n
             ),
             d,
             n_components,
         )
-    covariance = workers.total(lambda rows: _covariance(_block(raw, rows, scale), mean), n)
+    covariance = workers.total(lambda rows: _covariance(_block(raw, rows, units), mean), n)
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)

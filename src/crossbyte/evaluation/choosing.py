@@ -32,8 +32,9 @@ GRIDS: Mapping[str, Grid] = {
     "cmcq": EXTENDED_GRID,
     "cq": _SPARSE_MAPPING,
     "cmcq-cca": {
-        "ridge": _RIDGES,
-        "correlation": (0.0, 0.3, 1.0, 3.0, 10.0),
+        "image_power": (1.0, 0.5),
+        "ridge": (0.1, 0.3, 1.0, 3.0),
+        "correlation": (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
         "cross_penalty": (0.1, 1.0),
     },
     "lssh": {

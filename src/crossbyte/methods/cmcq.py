@@ -40,6 +40,7 @@ class Collaborative(FromModel):
     Attributes
     ----------
     n_components, image_components, text_components : int or None
+    image_power, text_power : float
         As for the estimator. Texts too wide for canonical correlation are reduced as for the other systems on
         it.
     shared_codebooks : bool
@@ -53,6 +54,8 @@ class Collaborative(FromModel):
     n_components: int | None = None
     image_components: int | None = None
     text_components: int | None = None
+    image_power: float = 1.0
+    text_power: float = 1.0
     shared_codebooks: bool = False
     max_iter: int = 10
     tol: float = 1e-4
@@ -94,7 +97,7 @@ class PaperCMCQ(SparseMapping, Collaborative):
         "cmcq",
         "CMCQ",
         True,
-        "The size of the image dictionary, μ, and the dimensions of the common space (the bits) are ours.",
+        "Whether ρ is absolute, the starts, the order of updates and the codes of unseen items are ours.",
     )
     mapping: ClassVar[str] = "sparse"
 

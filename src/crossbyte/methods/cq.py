@@ -14,7 +14,7 @@ from crossbyte.mapping.sparse import SparseState
 from crossbyte.methods.from_model import FromModel, SparseMapping
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.model.fitting import _start_sparse, prepare
+from crossbyte.model.fitting import prepare, start_sparse
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.objective import ObjectiveRecord, Problem, State
 from crossbyte.model.parameters import check_parameters, generator
@@ -83,7 +83,7 @@ class CQ(SparseMapping, FromModel):
         with Workers(self.n_jobs) as workers:
             preparations, rows = prepare(settings, images, texts, workers)
             problem = Problem(*rows, settings.weights, settings.pull, workers)
-            mapping = _start_sparse(problem, settings, rng, silent)
+            mapping = start_sparse(problem, settings, rng, silent)
             state, history = _quantized(problem, mapping, settings, rng)
             space = SparseSpace.of(mapping, *rows, settings.weights, settings.query_map, workers)
             assert state.sides is not None

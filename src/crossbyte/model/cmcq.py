@@ -54,6 +54,8 @@ class CMCQ(Saved):
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
         PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
+    image_power, text_power : float, default=1.0
+        Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms and counts.
     ridge : float or None, default=None
         Added to every variance of a canonical space, in units of the side's mean variance. None: 1, or chosen
         with ``"auto"``.
@@ -124,6 +126,8 @@ class CMCQ(Saved):
         n_atoms: int = 512,
         image_components: int | None = None,
         text_components: int | None = None,
+        image_power: float = 1.0,
+        text_power: float = 1.0,
         ridge: float | None = None,
         sparsity: float = 0.3,
         text_weight: float = 0.7,
@@ -146,6 +150,8 @@ class CMCQ(Saved):
         self.n_atoms = n_atoms
         self.image_components = image_components
         self.text_components = text_components
+        self.image_power = image_power
+        self.text_power = text_power
         self.ridge = ridge
         self.sparsity = sparsity
         self.text_weight = text_weight

@@ -23,7 +23,7 @@ from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.quantization.renumbering import renumber
 
-__all__ = ["fit_linear_space", "fit_pairs", "fit_prepared", "prepare"]
+__all__ = ["fit_linear_space", "fit_pairs", "fit_prepared", "prepare", "start_sparse"]
 
 Groups = NDArray[np.intp]
 
@@ -47,8 +47,8 @@ def prepare(
     settings: Settings, images: Any, texts: Any, workers: Workers
 ) -> tuple[tuple[Preparation, Preparation], tuple[Rows, Rows]]:
     """Learn both preparations and apply them to the training rows."""
-    image = Preparation.fit(images, settings.image_components, "images", workers)
-    text = Preparation.fit(texts, settings.text_components, "texts", workers)
+    image = Preparation.fit(images, settings.image_components, "images", workers, settings.image_power)
+    text = Preparation.fit(texts, settings.text_components, "texts", workers, settings.text_power)
     return (image, text), (image.apply(images, workers), text.apply(texts, workers))
 
 
@@ -66,7 +66,7 @@ def fit_prepared(
     """Fit on prepared pairs; a linear space made before may be given."""
     problem = Problem(*rows, settings.weights, settings.pull, workers)
     if settings.mapping == "sparse":
-        mapping: Any = _start_sparse(problem, settings, rng, report)
+        mapping: Any = start_sparse(problem, settings, rng, report)
         blocks = mapping_blocks(settings.weights.ratio)
     else:
         space = space or fit_linear_space(settings, *rows, groups, rng, workers)
@@ -88,7 +88,7 @@ def fit_linear_space(
     return refine_contrastively(space, X, Y, rng, groups) if settings.mapping == "contrastive" else space
 
 
-def _start_sparse(
+def start_sparse(
     problem: Problem, settings: Settings, rng: np.random.Generator, report: ProgressCallback
 ) -> SparseState:
     """The mapping on its own, before any quantizer; of many pairs, a sample teaches B, U and R enough."""

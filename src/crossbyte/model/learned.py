@@ -39,6 +39,8 @@ class Settings(NamedTuple):
     query_map: str
     max_iter: int
     tol: float
+    image_power: float = 1.0
+    text_power: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

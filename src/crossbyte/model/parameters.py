@@ -63,6 +63,8 @@ def check_parameters(model: CMCQ) -> Settings:
         query_map=check_choice(model.query_map, "query_map", ("paper", "ridge")),
         max_iter=check_integer(model.max_iter, "max_iter", 1),
         tol=check_number(model.tol, "tol", 0.0),
+        image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
+        text_power=check_number(model.text_power, "text_power", 0.0, 1.0, open_low=True),
     )
 
 

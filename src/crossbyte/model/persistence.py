@@ -67,8 +67,8 @@ def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:
     settings = _settings_from(document["settings"])
     return Learned(
         settings=settings,
-        image_preparation=_preparation(arrays, document, "image"),
-        text_preparation=_preparation(arrays, document, "text"),
+        image_preparation=_preparation(arrays, document, "image", settings.image_power),
+        text_preparation=_preparation(arrays, document, "text", settings.text_power),
         space=_space(arrays, settings),
         image_quantizer=_quantizer(arrays, document, "image", settings),
         text_quantizer=_quantizer(arrays, document, "text", settings),
@@ -82,7 +82,9 @@ def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:
 
 
 def _settings_document(settings: Settings) -> dict[str, Any]:
-    return settings._asdict() | {"weights": settings.weights._asdict(), "pull": settings.pull._asdict()}
+    later = {name for name in Settings._field_defaults if getattr(settings, name) == 1.0}
+    known = {name: value for name, value in settings._asdict().items() if name not in later}
+    return known | {"weights": settings.weights._asdict(), "pull": settings.pull._asdict()}
 
 
 def _settings_from(document: Mapping[str, Any]) -> Settings:
@@ -90,8 +92,9 @@ def _settings_from(document: Mapping[str, Any]) -> Settings:
     return Settings(**{**document, **nested})
 
 
-def _preparation(arrays: Arrays, document: Mapping[str, Any], side: str) -> Preparation:
-    return Preparation(document[f"{side}.scale"], arrays[f"{side}.mean"], arrays.get(f"{side}.components"))
+def _preparation(arrays: Arrays, document: Mapping[str, Any], side: str, power: float) -> Preparation:
+    mean, components = arrays[f"{side}.mean"], arrays.get(f"{side}.components")
+    return Preparation(document[f"{side}.scale"], mean, components, power)
 
 
 def _space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
@@ -150,7 +153,7 @@ def _check_side(
         (levels is not None) == (learned.settings.cross_term == "stored"), "cross levels that do not fit"
     )
     _require(levels is None or levels.shape == (256,), "cross levels of another number")
-    numbers = (quantizer.words, preparation.mean, preparation.scale + quantizer.epsilon)
+    numbers = (quantizer.words, preparation.mean, preparation.scale + quantizer.epsilon + preparation.power)
     _require(all(bool(np.isfinite(part).all()) for part in numbers), "numbers that are not finite")
 
 

@@ -20,7 +20,8 @@ from crossbyte.model.selection import Trial
 __all__ = ["Saved"]
 
 _NOT_IN_FILE = ("n_jobs", "callback")
-_ONLY_IF_SET = ("ridge",)  # parameters that came later: without them, older versions can read the file, too
+# Parameters that came later, with their defaults: without them, older versions can read the file, too.
+_ONLY_IF_CHANGED = {"ridge": None, "image_power": 1.0, "text_power": 1.0}
 
 
 class Saved(LearnedAttributes, BaseEstimator):
@@ -53,7 +54,7 @@ class Saved(LearnedAttributes, BaseEstimator):
         params = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params().items()
-            if name not in _NOT_IN_FILE and not (name in _ONLY_IF_SET and value is None)
+            if name not in _NOT_IN_FILE and not (name in _ONLY_IF_CHANGED and value == _ONLY_IF_CHANGED[name])
         }
         if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing

@@ -135,7 +135,10 @@ def _matrix(learned: Learned, side: str) -> Float64 | None:
 
 
 def _directions(preparation: Preparation, matrix: Float64, towards: Float64) -> tuple[Float64, float]:
-    """What a unit of each raw feature, and what the mean, add to z·v: scale G v, and -mean G v."""
+    """What a unit of each raw feature, and what the mean, add to z·v: scale G v, and -mean G v.
+
+    Where values are taken to a power, it is a unit of that.
+    """
     prepared = matrix @ towards
     raw = prepared if preparation.components is None else prepared @ preparation.components
     return preparation.scale * raw, -float(preparation.mean @ raw)
@@ -147,7 +150,8 @@ def _linear(
     columns, values = _filled(raw)
     pulls, mean = _directions(preparation, matrix, towards)
     factor = _factor(preparation, matrix, columns, values, point)
-    return _Parts(side, columns, values, factor * values * pulls[columns], factor * mean)
+    taken = preparation.units._replace(scale=1.0).of(values)
+    return _Parts(side, columns, values, factor * taken * pulls[columns], factor * mean)
 
 
 def _factor(
@@ -155,7 +159,7 @@ def _factor(
 ) -> float:
     """Find f of x' = f z: lengths were divided by after preparation, after mapping, or both."""
     centred = -preparation.mean
-    centred[columns] += values * preparation.scale
+    centred[columns] += preparation.units.of(values)
     placed = (centred if preparation.components is None else preparation.components @ centred) @ matrix
     square = float(placed @ placed)
     return float(point.astype(np.float64) @ placed) / square if square > 0 else 0.0
