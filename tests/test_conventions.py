@@ -86,7 +86,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "text_components": None, "image_power": 1.0, "text_power": 1.0, "ridge": None, "sparsity": 0.3,
         "text_weight": 0.7, "alignment": 0.7, "correlation": 0.3, "cross_penalty": 0.1,
         "sparsity_mode": "absolute", "query_map": "paper", "shared_codebooks": False,
-        "cross_term": "constant", "max_iter": 10, "tol": 1e-4, "random_state": None, "n_jobs": None, "callback": None,
+        "cross_term": "constant", "max_iter": 10, "tol": 1e-4, "random_state": None, "n_jobs": None,
+        "callback": None,
     }  # fmt: skip
     assert CMCQ().get_params() == expected
 
