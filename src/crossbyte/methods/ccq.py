@@ -192,7 +192,7 @@ class CCQ(Method):
     unit : bool
         Whether centred features are brought to unit length.
     max_iter : int
-        Rounds; it ends before when the objective falls by less than 1e-5 of itself.
+        Rounds; it ends before when the objective falls by less than 1e-4 of itself.
 
     Notes
     -----
@@ -272,7 +272,7 @@ class CCQ(Method):
             state = update_words(state, targets, weights, workers)
             state = update_codes(state, targets, sizes, workers)
             after = objective(state, pairs, weights, workers)
-            if before - after <= 1e-5 * before:
+            if before - after <= 1e-4 * before:
                 return state, number
             before = after
         return state, self.max_iter
