@@ -26,6 +26,8 @@ BENCHMARKS = (
     "fold_in",
     "flickr8k",
     "wiki",
+    "metrics",
+    "laboratory",
 )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from crossbyte.search.index import Index
     from crossbyte.search.planning.plan import plan
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "CMCQ",
