@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -11,6 +13,12 @@ from crossbyte.errors import InvalidInput, NotFitted
 from crossbyte.methods.anchors import AnchorFeatures, gaussian_kernel, mean_squared_distance
 from crossbyte.methods.label_rows import check_labels, shared_label, unit_labels
 from crossbyte.methods.logistic import LogisticBits, loss_and_gradient
+from crossbyte.methods.mlbe import MLBE
+from crossbyte.methods.mlbe_bits import Links, Pull, improve_codes, turn_bits
+from crossbyte.methods.mlbe_coding import Coder
+from crossbyte.methods.mlbe_posterior import Half, Relations, State, half_log_posterior, log_posterior
+from crossbyte.methods.mlbe_similarity import Kernel, nearest_documents, observe
+from crossbyte.methods.mlbe_updates import BLOCKS, ascend, update_link, update_weights
 from crossbyte.methods.seph import SePH, divergence, learn_codes
 
 
@@ -276,3 +284,255 @@ def test_seph_says_what_it_needs():
         SePH(similarity="pairs")
     with pytest.raises(NotFitted):
         SePH().queries("image", images)
+
+
+# MLBE
+
+
+def random_state(n=9, c=4, seed=0):
+    """A state with everything different from everything else."""
+    rng = np.random.default_rng(seed)
+
+    def half():
+        similarities, weights = rng.standard_normal((n, n)), 0.3 * rng.standard_normal((c, c))
+        codes = np.sign(rng.standard_normal((n, c)))
+        return Half(similarities + similarities.T, codes, weights + weights.T, 0.4, *(0.5 + rng.random(2)))
+
+    related = (rng.random((n, n)) < 0.4).astype(float)
+    observed = (rng.random((n, n)) < 0.7).astype(float)
+    return State(half(), half(), Relations(related, observed), 0.3, 1.7)
+
+
+def log_posterior_ref(state):
+    """By loops over pairs, term by term."""
+    total = -0.5 * np.log(state.link_spread) - (state.link**2 / 2 + 1) / state.link_spread
+    for half in (state.image, state.text):
+        n, c = half.codes.shape
+        for i in range(n):
+            for j in range(i, n):
+                error = half.similarities[i, j] - half.codes[i] @ half.weights @ half.codes[j]
+                total -= np.log(half.noise) / 2 + (error**2 + half.noise_before) / (2 * half.noise)
+        for k in range(c):
+            total -= sum(
+                np.log(half.spread) / 2 + half.weights[k, m] ** 2 / (2 * half.spread) for m in range(k, c)
+            )
+        total -= 1 / half.spread
+    for i, j in np.argwhere(state.relations.observed):
+        sign = 1 if state.relations.related[i, j] else -1
+        product = state.image.codes[i] @ state.text.codes[j]
+        total -= np.log1p(np.exp(-sign * state.link * product))
+    return total
+
+
+def test_the_log_posterior_is_that_of_loops():
+    for seed in range(3):
+        state = random_state(seed=seed)
+        assert log_posterior(state) == pytest.approx(log_posterior_ref(state))
+
+
+def slope_of_weights(half, step=1e-5):
+    """Derivative of the posterior by the symmetric weights, by differences."""
+    return by_differences(
+        lambda W: half_log_posterior(replace(half, weights=(W + W.T) / 2)), half.weights, step
+    )
+
+
+@pytest.mark.parametrize("size", [{"n": 20, "c": 4}, {"n": 3, "c": 6}])
+def test_weights_are_the_maximum_even_with_more_bits_than_documents(size):
+    half = random_state(**size).image
+    assert np.abs(slope_of_weights(half)).max() > 1.0
+    found = update_weights(half, max_iter=200)
+    np.testing.assert_array_equal(found.weights, found.weights.T)
+    assert np.abs(slope_of_weights(found)).max() < 1e-4
+
+
+def nudged(state, where, factor):
+    """The state with one number multiplied; ``where`` is "link", or "image.noise" and the like."""
+    side, _, name = where.rpartition(".")
+    changed = {name: factor * getattr(getattr(state, side) if side else state, name)}
+    return replace(state, **({side: replace(getattr(state, side), **changed)} if side else changed))
+
+
+VARIANCES = ["image.spread", "text.spread", "image.noise", "text.noise"]
+
+
+@pytest.mark.parametrize(
+    ("block", "where"), [*enumerate(VARIANCES, start=2), (8, "link"), (9, "link_spread")]
+)
+def test_variances_and_link_are_at_their_maximum(block, where):
+    state = BLOCKS[block](random_state(n=30))
+    highest = log_posterior(state)
+    assert log_posterior(nudged(state, where, 0.98)) < highest > log_posterior(nudged(state, where, 1.02))
+
+
+def test_a_link_without_evidence_stays_positive():
+    state = random_state()
+    opposite = replace(
+        state, relations=Relations(state.image.codes @ state.text.codes.T < 0, np.ones((9, 9)))
+    )
+    assert update_link(opposite).link == 1e-3
+
+
+def turned(state, side, i, k):
+    """The state with one bit turned."""
+    codes = getattr(state, side).codes.copy()
+    codes[i, k] *= -1
+    return replace(state, **{side: replace(getattr(state, side), codes=codes)})
+
+
+@pytest.mark.parametrize("side", ["image", "text"])
+def test_bits_are_turned_until_the_document_is_at_its_best(side):
+    state = random_state(n=12)
+    relations = state.relations if side == "image" else state.relations.turned()
+    half, other = (state.image, state.text) if side == "image" else (state.text, state.image)
+    codes = improve_codes(half, other.codes, relations, state.link)
+    better = replace(state, **{side: replace(half, codes=codes)})
+    assert log_posterior(better) > log_posterior(state)
+    last = int(np.flatnonzero((codes != half.codes).any(axis=1))[-1])  # nothing changed after it
+    gains = [log_posterior(turned(better, side, last, k)) - log_posterior(better) for k in range(4)]
+    assert max(gains) <= 1e-9
+
+
+def test_codes_that_cannot_gain_are_left_alone_and_are_a_maximum_over_single_bits():
+    state, codes = random_state(n=12), None
+    while codes is None or (codes != state.image.codes).any():
+        if codes is not None:
+            state = replace(state, image=replace(state.image, codes=codes))
+        codes = improve_codes(state.image, state.text.codes, state.relations, state.link)
+    highest = log_posterior(state)
+    assert all(log_posterior(turned(state, "image", i, k)) <= highest for i in range(12) for k in range(4))
+
+
+def test_gains_of_links_are_those_of_the_likelihood():
+    state = random_state()
+    links = Links.of_relations(state.relations, state.text.codes, state.link)
+    gains = links.gains(state.image.codes)
+    flat = replace(state.image, similarities=np.zeros((9, 9)), weights=np.zeros((4, 4)))
+    state = replace(state, image=flat)
+    expected = [
+        [log_posterior(turned(state, "image", i, k)) - log_posterior(state) for k in range(4)]
+        for i in range(9)
+    ]
+    np.testing.assert_allclose(gains, expected, atol=1e-9)
+
+
+def test_every_block_is_accepted_only_if_the_posterior_does_not_fall():
+    for seed in range(3):
+        state = random_state(n=15, seed=seed)
+        value = log_posterior(state)
+        for update in BLOCKS * 2:
+            state = update(state)
+            assert log_posterior(state) >= value - 1e-9
+            value = log_posterior(state)
+
+
+def test_a_block_that_would_lower_the_posterior_is_refused(monkeypatch):
+    state = random_state()
+    worse = [lambda state: replace(state, link=5.0), lambda state: replace(state, link_spread=1e-3)]
+    monkeypatch.setattr("crossbyte.methods.mlbe_updates.BLOCKS", worse)
+    sweeps = list(ascend(state, 5))
+    assert len(sweeps) == 2 and sweeps[-1][0] is state and sweeps[-1][1] == sweeps[0][1]
+
+
+def test_the_posterior_never_falls_and_its_sums_agree():
+    images, texts, labels = known_pairs()
+    history = MLBE(n_bits=8, similarity="labels").fit(images, texts, labels).details["log_posterior"]
+    assert len(history) > 2 and (np.diff(history) >= 0).all()
+    sweeps = list(ascend(random_state(n=25), 10))
+    for state, value in sweeps:
+        assert value == pytest.approx(log_posterior(state))
+
+
+def test_new_documents_get_the_code_that_explains_their_similarities():
+    half = random_state(n=40, c=5).image
+    truth = np.sign(np.random.default_rng(1).standard_normal((6, 5)))
+    images = half.codes @ half.weights
+    pull = Pull(images.T @ images, truth @ images.T @ images, 1.0)
+    gains, errors = pull.gains(truth), []
+    for k in range(5):
+        other = truth.copy()
+        other[:, k] *= -1
+        errors.append(-np.square((truth - other) @ images.T).sum(axis=1) / 2)
+    np.testing.assert_allclose(gains, np.transpose(errors), atol=1e-9)
+    near = truth.copy()
+    near[:, 0] *= -1
+    np.testing.assert_array_equal(turn_bits(near, pull, None), truth)
+
+
+def test_relations_are_observed_as_asked():
+    related = np.eye(20, dtype=bool)
+    relations = observe(related, 3.0, np.random.default_rng(0))
+    assert relations.observed.sum() == 80 and (relations.observed[related] == 1).all()
+    assert (observe(related, 1e6, np.random.default_rng(0)).observed == 1).all()
+
+
+def test_nearest_documents_and_centred_similarities():
+    images, _, _ = known_pairs(n=12)
+    kernel = Kernel.fit(images, 0.5, "images")
+    similarities = kernel.own_similarities()
+    np.testing.assert_allclose(similarities.sum(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(similarities, kernel.similarities(images), atol=1e-12)
+    assert (nearest_documents(similarities, 4).reshape(12, 4, 3)[0, :, 0]).all()
+    np.testing.assert_array_equal(nearest_documents(similarities, 1), np.eye(12, dtype=bool))
+    assert nearest_documents(similarities, 99).all()
+
+
+@pytest.mark.parametrize("similarity", ["pairs", "labels"])
+@pytest.mark.parametrize("max_documents", [500, 60])
+def test_mlbe_finds_the_class_of_new_documents(similarity, max_documents):
+    images, texts, labels = known_pairs(n=120)
+    model = MLBE(n_bits=12, similarity=similarity, max_documents=max_documents, n_neighbours=15)
+    model.fit(images, texts, labels)
+    assert model.details["n_learned_from"] == min(120, max_documents)
+    assert min(finds_the_class(model, *known_pairs(n=120, seed=1))) > 0.8
+
+
+def test_labels_are_not_looked_at_where_pairs_teach():
+    images, texts, labels = known_pairs()
+    with_labels = MLBE(n_bits=8).fit(images, texts, labels)
+    without = MLBE(n_bits=8).fit(images, texts)
+    np.testing.assert_array_equal(with_labels.training_items("text"), without.training_items("text"))
+
+
+def test_a_query_is_coded_by_its_own_features_alone():
+    images, texts, labels = known_pairs()
+    model = MLBE(n_bits=10, similarity="labels").fit(images, texts, labels)
+    together = model.queries("text", texts)
+    for row in (0, 7, 59):
+        np.testing.assert_array_equal(model.queries("text", texts[row : row + 1]), together[row : row + 1])
+    np.testing.assert_array_equal(model.side_items("image", images), model.queries("image", images))
+    coder = model._coders["image"]
+    assert isinstance(coder, Coder) and coder.code(images).shape == (60, 10)
+
+
+@pytest.mark.parametrize("similarity", ["pairs", "labels"])
+@pytest.mark.parametrize("n_bits", [1, 40])
+def test_mlbe_with_one_bit_and_with_more_bits_than_features(n_bits, similarity):
+    images, texts, labels = known_pairs()
+    model = MLBE(n_bits=n_bits, similarity=similarity, n_neighbours=15).fit(images, texts, labels)
+    assert model.training_items("image").shape == (60, -(-n_bits // 8))
+    assert min(finds_the_class(model, images, texts, labels)) > (0.45 if n_bits == 1 else 0.9)
+
+
+def test_mlbe_is_a_function_of_data_and_seed_and_writes_to_nothing():
+    images, texts, labels = known_pairs(n=90)
+    before = images.copy(), texts.toarray(), labels.copy()
+    settings = {"n_bits": 12, "similarity": "labels", "max_documents": 50}
+    first, again, dense, other = (
+        MLBE(**settings, n_jobs=jobs, random_state=seed).fit(images, rows, labels)
+        for rows, jobs, seed in ((texts, 1, 0), (texts, 2, 0), (texts.toarray(), 1, 0), (texts, 1, 1))
+    )
+    for same in (again, dense):
+        np.testing.assert_array_equal(first.training_items("text"), same.training_items("text"))
+        np.testing.assert_array_equal(first.queries("image", images), same.queries("image", images))
+    assert (first.training_items("text") != other.training_items("text")).any()
+    for kept, now in zip(before, (images, texts.toarray(), labels), strict=True):
+        np.testing.assert_array_equal(kept, now)
+
+
+def test_mlbe_says_what_it_needs():
+    images, texts, _ = known_pairs()
+    with pytest.raises(InvalidInput, match="got none"):
+        MLBE(similarity="labels").fit(images, texts)
+    with pytest.raises(NotFitted):
+        MLBE().training_items("image")
