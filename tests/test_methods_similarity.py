@@ -530,6 +530,19 @@ def test_mlbe_is_a_function_of_data_and_seed_and_writes_to_nothing():
         np.testing.assert_array_equal(kept, now)
 
 
+@pytest.mark.parametrize("labels", [np.ones((60, 1)), np.zeros((60, 2))])
+def test_labels_that_relate_all_documents_or_none_do_no_harm(labels):
+    images, texts, _ = known_pairs()
+    model = MLBE(n_bits=8, similarity="labels").fit(images, texts, labels)
+    assert np.isfinite(model.details["log_posterior"]).all()
+
+
+@pytest.mark.parametrize("wrong", [{"max_documents": 1}, {"negatives": -1.0}, {"width": 0.0}, {"noise": 0.0}])
+def test_parameters_of_mlbe_are_judged(wrong):
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        MLBE(**wrong)
+
+
 def test_mlbe_says_what_it_needs():
     images, texts, _ = known_pairs()
     with pytest.raises(InvalidInput, match="got none"):

@@ -19,6 +19,7 @@ from crossbyte.methods.mlbe_posterior import Half, State
 from crossbyte.methods.mlbe_similarity import Kernel, nearest_documents, observe
 from crossbyte.methods.mlbe_updates import ascend
 from crossbyte.methods.protocol import INTER_MODALITY, INTRA_MODALITY, About, Side
+from crossbyte.validation import check_integer, check_number
 
 __all__ = ["MLBE"]
 
@@ -87,6 +88,15 @@ class MLBE(SeparateHashing):
     _coders: dict[Side, Coder] = field(init=False, repr=False, default_factory=dict)
     _learned_codes: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
     _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that cannot be meant."""
+        super().__post_init__()
+        for name, low in (("max_documents", 2), ("n_neighbours", 1), ("n_sweeps", 0)):
+            check_integer(getattr(self, name), name, low)
+        check_number(self.negatives, "negatives", 0.0)
+        for name in ("width", "noise"):
+            check_number(getattr(self, name), name, 0.0, open_low=True)
 
     @property
     def details(self) -> Mapping[str, Any]:
