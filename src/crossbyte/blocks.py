@@ -47,11 +47,11 @@ def covers(rows: slice, n_rows: int) -> bool:
     return rows == slice(0, n_rows)
 
 
-def sample_rows(n_rows: int, rng: np.random.Generator) -> NDArray[np.intp] | None:
-    """Choose the rows that initialisations learn from, in order; None where all are few enough."""
-    if n_rows <= SAMPLE_ROWS:
+def sample_rows(n_rows: int, rng: np.random.Generator, most: int = SAMPLE_ROWS) -> NDArray[np.intp] | None:
+    """Choose at most so many rows to learn from, in order; None where all are few enough."""
+    if n_rows <= most:
         return None
-    return np.sort(rng.choice(n_rows, SAMPLE_ROWS, replace=False))
+    return np.sort(rng.choice(n_rows, most, replace=False))
 
 
 def steady_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,6 @@ import numpy as np
 from crossbyte.arrays import Float32, Raw
 from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Preparation
-from crossbyte.errors import NotFitted
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation, unit_rows
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.model.cmcq import CMCQ
@@ -118,5 +117,5 @@ class Canonical(Method):
 
     def _fitted(self) -> CanonicalSpace:
         if self._space is None:
-            raise NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
+            raise self._unfitted()
         return self._space

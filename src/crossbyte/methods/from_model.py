@@ -10,7 +10,6 @@ import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.blocks import Workers
-from crossbyte.errors import NotFitted
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.methods.tables import table_distances
 from crossbyte.model.learned import Learned
@@ -128,7 +127,7 @@ class FromModel(Method):
 
     def _fitted(self) -> Learned:
         if self._learned is None:
-            raise NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
+            raise self._unfitted()
         return self._learned
 
 

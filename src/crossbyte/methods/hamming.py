@@ -19,7 +19,7 @@ from crossbyte.arrays import Codes, Float32, Float64, Raw
 from crossbyte.blocks import Workers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.preparation import Preparation
-from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.errors import InvalidInput
 from crossbyte.methods.label_rows import check_labels
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.validation import check_codes, check_features, check_pairs
@@ -139,7 +139,7 @@ class SeparateHashing(Hashing):
 
     def _check_fitted(self) -> None:
         if not self._widths:
-            raise NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
+            raise self._unfitted()
 
 
 @dataclass(frozen=True, eq=False)

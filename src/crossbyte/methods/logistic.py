@@ -20,7 +20,7 @@ from scipy import linalg, optimize
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers, steady_product
 
-__all__ = ["LogisticBits", "loss_and_gradient"]
+__all__ = ["LogisticBits", "loss_and_gradient", "smoothed_log_odds"]
 
 _BITS_AT_ONCE = 8  # share one line search; few enough that no bit waits long for the others
 _JITTER = 1e-8  # on the kernel of the anchors, whose diagonal is 1: two of them may coincide
@@ -62,7 +62,7 @@ class LogisticBits:
         inputs = np.column_stack([(features - mean) @ turn, np.full(len(features), scale)])
         penalties = np.append(shares, 0.0)
         solution = np.zeros((len(penalties), signs.shape[1]))
-        solution[-1] = _smoothed_log_odds(signs) / scale
+        solution[-1] = smoothed_log_odds(signs) / scale
         mixed = np.flatnonzero(np.abs(signs.sum(axis=0)) < len(signs))
         groups = [mixed[start : start + _BITS_AT_ONCE] for start in range(0, len(mixed), _BITS_AT_ONCE)]
         found = workers.map(lambda bits: _minimise(inputs, signs[:, bits], penalties, max_iter), groups)
@@ -125,6 +125,7 @@ def _minimise(inputs: Float64, signs: Float64, penalties: Float64, max_iter: int
     return np.asarray(found.x, dtype=np.float64).reshape(shape)
 
 
-def _smoothed_log_odds(signs: Float64) -> Float64:
+def smoothed_log_odds(signs: Float64) -> Float64:
+    """Log odds (c,) of + among (n, c) signs; one of each more, so that none is infinite."""
     positive = (signs > 0).sum(axis=0)
     return np.log((positive + 1.0) / (len(signs) - positive + 1.0))

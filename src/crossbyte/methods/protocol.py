@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 from crossbyte.arrays import Float32
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import InvalidInput, NotFitted
 
 __all__ = ["INTER_DOCUMENT", "INTER_MODALITY", "INTRA_DOCUMENT", "INTRA_MODALITY", "About", "Method", "Side"]
 
@@ -149,3 +149,7 @@ class Method(ABC):
     @abstractmethod
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Distances (n, N) from queries of either kind to items coded for the searched ``side``."""
+
+    def _unfitted(self) -> NotFitted:
+        """What to raise where something is asked of a system that has learned nothing."""
+        return NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")

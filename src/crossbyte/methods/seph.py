@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Codes, Float64, Raw
-from crossbyte.blocks import Workers, row_blocks
-from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.arrays import Float64, Raw
+from crossbyte.blocks import Workers, row_blocks, sample_rows
+from crossbyte.errors import InvalidInput
 from crossbyte.methods.anchors import AnchorFeatures
-from crossbyte.methods.hamming import Hashing, pack_signs
+from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.label_rows import check_labels, unit_labels
-from crossbyte.methods.logistic import LogisticBits
+from crossbyte.methods.logistic import LogisticBits, smoothed_log_odds
 from crossbyte.methods.protocol import INTER_DOCUMENT, INTRA_DOCUMENT, About, Side
-from crossbyte.validation import check_features, check_pairs, check_rows_agree
+from crossbyte.methods.unified import UnifiedHashing
+from crossbyte.validation import check_integer, check_number
 
 __all__ = ["Divergence", "SePH", "divergence", "learn_codes"]
 
@@ -54,7 +55,7 @@ class _View:
 
 
 @dataclass(kw_only=True)
-class SePH(Hashing):
+class SePH(UnifiedHashing):
     """Semantics-preserving hashing with k-means anchors.
 
     Codes H (N, c) minimise ``KL(P || Q) + (α / cN) || |H| - 1 ||²``, where ``P_ij`` is proportional to the
@@ -103,58 +104,49 @@ class SePH(Hashing):
 
     _views: dict[Side, _View] = field(init=False, repr=False, default_factory=dict)
     _prior: Float64 = field(init=False, repr=False)  # log odds (c,) of the learned bits
-    _training_codes: Codes = field(init=False, repr=False)
     _n_learned_from: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that cannot be meant."""
+        super().__post_init__()
+        for name, low in (("max_documents", 2), ("n_anchors", 1), ("n_iter", 1)):
+            check_integer(getattr(self, name), name, low)
+        check_number(self.binary_weight, "binary_weight", 0.0)
+        for name in ("penalty", "learning_rate"):
+            check_number(getattr(self, name), name, 0.0, open_low=True)
 
     @property
     def details(self) -> Mapping[str, Any]:
         """How many documents the codes were learned from."""
         return {"n_learned_from": self._n_learned_from}
 
-    def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
-        """Learn codes from the labels of the training documents, and to predict them from either side."""
-        images, texts = check_pairs(images, texts)
+    def _train(self, images: Raw, texts: Raw, labels: Any, workers: Workers) -> Float64:
+        """Learn codes from the labels of the training documents, and to predict them from either side.
+
+        Documents of the subsample keep the codes that were learned; the others have what is predicted.
+        """
         known = check_labels(labels, images.shape[0], self.about.name)
         rng = np.random.default_rng(self.random_state)
-        chosen = _subsample(len(known), self.max_documents, rng)
-        with Workers(self.n_jobs) as workers:
-            values = self._learn_codes(unit_labels(known[chosen]), rng, workers)
-            signs = np.where(values > 0, 1.0, -1.0)
-            self._prior = _log_frequencies(signs)
-            self._views = {
-                "image": self._learn_view(images[chosen], signs, rng, workers, "images"),
-                "text": self._learn_view(texts[chosen], signs, rng, workers, "texts"),
-            }
-            self._training_codes = self._unified(images, texts)
-        self._training_codes[chosen] = pack_signs(signs)
+        chosen = sample_rows(len(known), rng, self.max_documents)
+        chosen = np.arange(len(known)) if chosen is None else chosen
+        signs = signs_of_values(self._learn_codes(unit_labels(known[chosen]), rng, workers))
+        self._prior = smoothed_log_odds(signs)
+        self._views = {
+            "image": self._learn_view(images[chosen], signs, rng, workers, "images"),
+            "text": self._learn_view(texts[chosen], signs, rng, workers, "texts"),
+        }
         self._n_learned_from = len(chosen)
-        return self
+        values = self._pair_signs(images, texts, workers)
+        values[chosen] = signs
+        return values
 
-    def queries(self, side: Side, rows: Any) -> Codes:
-        """Packed codes (n, B) predicted from features of one side."""
-        with Workers(self.n_jobs):
-            return pack_signs(self._view(side).log_odds(self._checked(side, rows)))
+    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+        return self._views[side].log_odds(rows)
 
-    def training_items(self, side: Side) -> Codes:
-        """Packed codes (N, B) of the training documents: as learned, beyond the subsample as predicted."""
-        self._view(side)
-        return self._training_codes
-
-    def side_items(self, side: Side, rows: Any) -> Codes:
-        """Packed codes (n, B) of documents of which only the searched side is known: those of queries."""
-        return self.queries(side, rows)
-
-    def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
-        """Packed codes (n, B) of documents of which both sides are known; the same for either side."""
-        images, texts = self._checked("image", images), self._checked("text", texts)
-        check_rows_agree(images, texts)
-        with Workers(self.n_jobs):
-            return self._unified(images, texts)
-
-    def _unified(self, images: Raw, texts: Raw) -> Codes:
+    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         """Combine both predictions: log odds add up, and the prior would otherwise count twice."""
-        both = self._view("image").log_odds(images) + self._view("text").log_odds(texts)
-        return pack_signs(both - self._prior)
+        both = self._views["image"].log_odds(images) + self._views["text"].log_odds(texts)
+        return both - self._prior
 
     def _learn_codes(self, labels: Float64, rng: np.random.Generator, workers: Workers) -> Float64:
         start = 1e-4 * rng.standard_normal((len(labels), self.n_bits))
@@ -174,14 +166,6 @@ class SePH(Hashing):
         inputs = features.apply(rows)
         bits = LogisticBits.fit(inputs, features.gram(), signs, workers, penalty=self.penalty)
         return _View(features, bits)
-
-    def _checked(self, side: Side, rows: Any) -> Raw:
-        return check_features(rows, f"{side}s", len(self._view(side).features.preparation.mean))
-
-    def _view(self, side: Side) -> _View:
-        if not self._views:
-            raise NotFitted(f"{self.about.name} has not learned anything yet; call fit with labels first")
-        return self._views[side]
 
 
 def learn_codes(
@@ -288,16 +272,3 @@ def _pairs(H: Real, L: Real, rows: slice) -> _Pairs:
     np.square(near, out=near)
     push = near.sum(axis=1)[:, None] * H[rows] - near @ H
     return _Pairs(pull, push, log_near, sum_near)
-
-
-def _subsample(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Numbers of at most ``size`` random rows, in order."""
-    if n_rows <= size:
-        return np.arange(n_rows)
-    return np.sort(rng.choice(n_rows, size, replace=False))
-
-
-def _log_frequencies(signs: Float64) -> Float64:
-    """Log odds (c,) of each bit among the learned codes; one of each sign more, so that none is infinite."""
-    positive = (signs > 0).sum(axis=0)
-    return np.log((positive + 1.0) / (len(signs) - positive + 1.0))

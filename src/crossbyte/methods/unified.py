@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Raw
 from crossbyte.blocks import Workers
-from crossbyte.errors import NotFitted
 from crossbyte.methods.hamming import Hashing, pack_signs
 from crossbyte.methods.protocol import Side
 from crossbyte.validation import check_features, check_pairs, check_rows_agree
@@ -23,20 +22,19 @@ __all__ = ["UnifiedHashing"]
 class UnifiedHashing(Hashing):
     """A hashing system with one code per document, whichever side is searched.
 
-    A subclass learns (:meth:`_learn`) and gives the values whose signs are the bits, of one half alone
-    (:meth:`_signs`) or of both (:meth:`_pair_signs`). All are called with validated features, inside the
-    workers that they get.
+    A subclass learns (:meth:`_learn`; where labels teach, :meth:`_train`) and gives the values whose signs
+    are the bits, of one half alone (:meth:`_signs`) or of both (:meth:`_pair_signs`). All are called with
+    validated features, inside the workers that they get.
     """
 
     _training_codes: Codes | None = field(init=False, repr=False, default=None)
     _widths: dict[Side, int] = field(init=False, repr=False, default_factory=dict)
 
     def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
-        """Learn from pairs, and keep the packed codes of the training documents; labels are not looked at."""
+        """Learn from pairs (and labels, where asked to), and keep the packed codes of the documents."""
         images, texts = check_pairs(images, texts)
         with Workers(self.n_jobs) as workers:
-            self._learn(images, texts, workers)
-            self._training_codes = pack_signs(self._pair_signs(images, texts, workers))
+            self._training_codes = pack_signs(self._train(images, texts, labels, workers))
         self._widths = {"image": images.shape[1], "text": texts.shape[1]}
         return self
 
@@ -63,9 +61,17 @@ class UnifiedHashing(Hashing):
         with Workers(self.n_jobs) as workers:
             return pack_signs(self._pair_signs(images, texts, workers))
 
-    @abstractmethod
+    def _train(self, images: Raw, texts: Raw, labels: Any, workers: Workers) -> NDArray[np.floating[Any]]:
+        """Learn, and give the values (N, n_bits) of which the signs are the training documents' bits.
+
+        Labels come as the caller gave them; here they are not looked at.
+        """
+        self._learn(images, texts, workers)
+        return self._pair_signs(images, texts, workers)
+
     def _learn(self, images: Raw, texts: Raw, workers: Workers) -> None:
         """Learn from validated pairs."""
+        raise NotImplementedError
 
     @abstractmethod
     def _signs(self, side: Side, rows: Raw, workers: Workers) -> NDArray[np.floating[Any]]:
@@ -79,6 +85,3 @@ class UnifiedHashing(Hashing):
         if not self._widths:
             raise self._unfitted()
         return check_features(rows, f"{side}s", self._widths[side])
-
-    def _unfitted(self) -> NotFitted:
-        return NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")
