@@ -15,10 +15,17 @@ from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.data.subspace import signs_of
 from crossbyte.errors import InvalidInput
 
-__all__ = ["LinearSpace", "canonical_correlation", "place"]
+__all__ = [
+    "LinearSpace",
+    "canonical_correlation",
+    "leading_pairs",
+    "place",
+    "second_moments",
+    "unit_rows",
+]
 
 
-_RANK_CUT = 1e-6  # of the largest correlation
+_RANK_CUT = 1e-6  # of the strongest relation
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +92,14 @@ def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: 
     ridge : float
         Added to every variance, in units of the side's mean variance.
     """
+    Cxx, Cyy, Cxy = second_moments(X, Y, workers)
+    left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge)
+    A, B, weights = leading_pairs(left.T @ Cxy @ right, n_dims)
+    return LinearSpace((left @ A) * weights, (right @ B) * weights)
+
+
+def second_moments(X: Rows, Y: Rows, workers: Workers) -> tuple[Float64, Float64, Float64]:
+    """X'X, Y'Y and X'Y, (d_I, d_I), (d_T, d_T) and (d_I, d_T), summed over centred rows."""
     for rows, name in ((X, "images"), (Y, "texts")):
         _check_width(rows, name)
 
@@ -93,18 +108,24 @@ def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: 
         return x.gram(), y.gram(), y.cross(x.dense())
 
     Cxx, Cyy, Cxy = workers.total(sums, X.shape[0])
-    left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge)
-    A, correlations, Bt = linalg.svd(left.T @ Cxy @ right, full_matrices=False)
-    keep = min(n_dims, int((correlations > _RANK_CUT * correlations[0]).sum()))
-    weights = correlations[:keep] * signs_of(A.T[:keep])
-    return LinearSpace((left @ A[:, :keep]) * weights, (right @ Bt[:keep].T) * weights)
+    return Cxx, Cyy, Cxy
+
+
+def leading_pairs(whitened: Float64, n_dims: int) -> tuple[Float64, Float64, Float64]:
+    """Leading singular vectors (d_I, k) and (d_T, k), and weights (k,): singular values, of fixed sign.
+
+    k is ``n_dims``, or the rank where that is lower.
+    """
+    A, relations, Bt = linalg.svd(whitened, full_matrices=False)
+    keep = min(n_dims, int((relations > _RANK_CUT * relations[0]).sum()))
+    return A[:, :keep], Bt[:keep].T, relations[:keep] * signs_of(A.T[:keep])
 
 
 def _check_width(rows: Rows, name: str) -> None:
     if rows.shape[1] > MAX_GRAM_DIMS:
         raise InvalidInput(
-            f"{name}: this common space needs all products of dimensions, and {rows.shape[1]} of them are "
-            f"more than {MAX_GRAM_DIMS}; set {name[:-1]}_components=512 to reduce them first"
+            f"{name}: all products of dimensions are needed, and {rows.shape[1]} of these are more than "
+            f"{MAX_GRAM_DIMS}; reduce them first (where it is a parameter, by {name[:-1]}_components=512)"
         )
 
 

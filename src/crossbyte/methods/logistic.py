@@ -119,9 +119,13 @@ def _minimise(inputs: Float64, signs: Float64, penalties: Float64, max_iter: int
         loss, gradient = loss_and_gradient(flat.reshape(shape), inputs, signs, penalties)
         return loss, gradient.ravel()
 
-    options = {"maxiter": max_iter, "maxcor": 10, "ftol": 1e-7, "gtol": 1e-3}
-    start = np.zeros(shape[0] * shape[1])
-    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    found = optimize.minimize(
+        objective,
+        np.zeros(shape[0] * shape[1]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxcor": 10, "ftol": 1e-7, "gtol": 1e-3},
+    )
     return np.asarray(found.x, dtype=np.float64).reshape(shape)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers, sample_rows
 from crossbyte.data.features import Rows
-from crossbyte.mapping.linear import canonical_correlation, place
+from crossbyte.mapping.linear import canonical_correlation, place, second_moments
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import nearest_rotation, random_rotation, signs_of_values
 from crossbyte.methods.protocol import INTER_MODALITY, About
@@ -22,7 +22,6 @@ from crossbyte.methods.similarity import (
     Similarity,
     label_affinity,
     related_directions,
-    second_moments,
 )
 from crossbyte.validation import check_integer, check_number
 

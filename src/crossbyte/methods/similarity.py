@@ -18,9 +18,8 @@ from scipy import linalg
 from crossbyte.arrays import Float64
 from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
-from crossbyte.data.preparation import MAX_GRAM_DIMS
-from crossbyte.data.subspace import signs_of
 from crossbyte.errors import InvalidInput
+from crossbyte.mapping.linear import leading_pairs
 from crossbyte.methods.label_rows import unit_labels
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "label_affinity",
     "label_similarity",
     "related_directions",
-    "second_moments",
     "signed_pairs",
     "with_ridge",
 ]
@@ -39,7 +37,6 @@ __all__ = [
 Indices = NDArray[np.intp]
 Labels = NDArray[np.bool_]
 
-_RANK_CUT = 1e-6  # of the largest relation, as in the common space
 _MOST_ROUNDS = 1000  # of drawing; beyond, what is looked for is too rare to be learned from
 
 
@@ -146,9 +143,6 @@ class Similarity(Protocol):
     def times(self, values: Float64) -> Float64:
         """S times (N, k) values."""
 
-    def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
-        """X'SY, (d_I, d_T), of images X (N, d_I) and texts Y (N, d_T)."""
-
 
 class PairSimilarity:
     """Every document is like itself and no other: S = I."""
@@ -156,10 +150,6 @@ class PairSimilarity:
     def times(self, values: Float64) -> Float64:
         """The values."""
         return values
-
-    def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
-        """X'Y."""
-        return workers.total(lambda rows: texts[rows].cross(images[rows].dense()), images.shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +172,7 @@ class LowRankSimilarity:
         return self.factors @ (self.weights[:, None] * (self.factors.T @ values))
 
     def cross(self, images: Rows, texts: Rows, workers: Workers) -> Float64:
-        """(F'X)' (w · F'Y)."""
+        """X'SY = (F'X)' (w · F'Y), (d_I, d_T), of images X (N, d_I) and texts Y (N, d_T)."""
         return self.seen_by(images, workers).T @ (self.weights[:, None] * self.seen_by(texts, workers))
 
     def seen_by(self, side: Rows, workers: Workers) -> Float64:
@@ -217,23 +207,6 @@ def label_affinity(labels: Labels) -> LowRankSimilarity:
     return LowRankSimilarity(factors, np.ones(labels.shape[1]))
 
 
-def second_moments(images: Rows, texts: Rows, workers: Workers) -> tuple[Float64, Float64, Float64]:
-    """X'X, Y'Y and X'Y, summed over the rows."""
-    for rows, name in ((images, "images"), (texts, "texts")):
-        if rows.shape[1] > MAX_GRAM_DIMS:
-            raise InvalidInput(
-                f"{name}: expected at most {MAX_GRAM_DIMS} features, of which all products are formed; "
-                f"got {rows.shape[1]}; reduce them first"
-            )
-
-    def sums(rows: slice) -> tuple[Float64, Float64, Float64]:
-        x, y = images[rows], texts[rows]
-        return x.gram(), y.gram(), y.cross(x.dense())
-
-    Cxx, Cyy, Cxy = workers.total(sums, images.shape[0])
-    return Cxx, Cyy, Cxy
-
-
 def with_ridge(C: Float64, ridge: float) -> Float64:
     """C + r I with r in units of the mean variance."""
     return C + ridge * np.trace(C) / len(C) * np.eye(len(C))
@@ -255,10 +228,5 @@ def related_directions(
     """
     U, V = (linalg.cholesky(with_ridge(C, ridge)) for C in (Cxx, Cyy))
     whitened = linalg.solve_triangular(U, linalg.solve_triangular(V, Cxy.T, trans="T").T, trans="T")
-    A, relations, Bt = linalg.svd(whitened, full_matrices=False)
-    keep = min(n_dims, int((relations > _RANK_CUT * relations[0]).sum()))
-    weights = relations[:keep] * signs_of(A.T[:keep])
-    return (
-        linalg.solve_triangular(U, A[:, :keep]) * weights,
-        linalg.solve_triangular(V, Bt[:keep].T) * weights,
-    )
+    A, B, weights = leading_pairs(whitened, n_dims)
+    return linalg.solve_triangular(U, A) * weights, linalg.solve_triangular(V, B) * weights
