@@ -315,6 +315,8 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, fits: Fits, monkeypatch: pyte
     with pytest.raises(FitInterrupted, match=r"after 1 of 2 runs.*run the same command again to go on"):
         do_runs(runs, LABELLED, tmp_path)
     assert len(read_results(tmp_path)) == 1
+    with pytest.raises(FitInterrupted, match="interrupted before the first of 1 run was done"):
+        do_runs(runs[1:], LABELLED, tmp_path / "other")
 
 
 def test_progress_counts_runs(tmp_path: Path, fits: Fits) -> None:
@@ -324,7 +326,17 @@ def test_progress_counts_runs(tmp_path: Path, fits: Fits) -> None:
     do_runs(
         runs, LABELLED, tmp_path, callback=lambda step: steps.append((step.detail, step.done, step.total))
     )
-    assert steps == [("plain, 16 bits, protocol A, seed 1", 2, 2)]
+    assert steps == [("", 0, 1), ("plain, 16 bits, protocol A, seed 1", 1, 1)]  # what was there took no time
+    steps.clear()
+    do_runs(runs, LABELLED, tmp_path, callback=lambda step: steps.append((step.detail, 0, 0)))
+    assert not steps
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_any_run(tmp_path: Path, fits: Fits) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(InvalidInput, match=r"expected a folder to write results into, got .*nothing was run"):
+        do_runs([run_of("A")], LABELLED, tmp_path / "taken")
+    assert not fits and (tmp_path / "taken").read_text() == "a file"
 
 
 # Processes

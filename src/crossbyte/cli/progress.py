@@ -16,8 +16,8 @@ __all__ = ["Pace", "shown"]
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
 # What is counted, where it is not steps.
-_UNITS = {"code": "rows"}
-_LONGEST_DETAIL = 40
+_UNITS = {"code": "rows", "runs": "runs"}
+_LONGEST_DETAIL = 60
 
 
 @contextmanager
@@ -68,8 +68,10 @@ class _Lines:
 
     def __call__(self, step: Progress) -> None:
         said = self._pace(step)
-        detail = f" ({step.detail})" if len(step.detail) <= _LONGEST_DETAIL else ""
-        self._waiting = f"{step.stage}{detail} done, at work on what is next"
+        detail = f" ({step.detail})" if 0 < len(step.detail) <= _LONGEST_DETAIL else ""
+        self._waiting = f"{step.stage}{detail} done{_of(step)}, at work on what is next"
+        if not step.done:
+            self._waiting = f"{step.stage}: at work on the first of {step.total:,}"
         self._print_if_due(f"{step.stage}{detail}{': ' if said else ''}{said}")
 
     @contextmanager
@@ -94,6 +96,11 @@ class _Lines:
             self._printed = now
             since = readable_seconds(now - self._began)
             print(f"crossbyte {self._verb}: {said}; {since} so far", file=sys.stderr, flush=True)
+
+
+def _of(step: Progress) -> str:
+    """How many are done, where there are several."""
+    return f" ({step.done:,} of {step.total:,})" if step.total > 1 else ""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 from crossbyte.data.collections.collection import Collection
@@ -16,6 +17,7 @@ from crossbyte.evaluation.processes import Failure, each_here, each_in_processes
 from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
 from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
 from crossbyte.evaluation.runs import Run
+from crossbyte.model.report.phrases import plural
 from crossbyte.progress import Progress, ProgressCallback, silent
 
 __all__ = ["Outcome", "do_runs"]
@@ -86,22 +88,25 @@ def do_runs(
     ------
     FitInterrupted
         Ctrl-C; the results so far are kept.
+    InvalidInput
+        Results cannot be written there; nothing was run.
     """
+    _check_writable(runs_folder(directory))
     outcome = Outcome()
     known = {} if again else dict(_known(runs, directory, outcome))
     outcome.n_found = len(known)
     jobs = _jobs([run for run in runs if run.digest not in known], collection)
-    done, total = len(known), len(runs)
+    done, total, n_found = len(known), len(runs), len(known)
+    if jobs:
+        callback(Progress(stage, "", 0, total - n_found))
     try:
         for job, failure in _done(jobs, collection, directory, source, n_processes):
             done += len(job)
             outcome.failed += [FailedRun(run, failure) for run in job if failure is not None]
-            callback(Progress(stage, str(job[0]), done, total))
+            # What was there took no time: counted, it would make the time left too short.
+            callback(Progress(stage, str(job[0]), done - n_found, total - n_found))
     except KeyboardInterrupt:
-        raise FitInterrupted(
-            f"interrupted after {done} of {total} runs, whose results are in {directory}; "
-            "run the same command again to go on from there"
-        ) from None
+        raise FitInterrupted(_interrupted(done, total, directory)) from None
     failed = {each.run.digest for each in outcome.failed}
     outcome.results = [
         known.get(run.digest) or read_result(_path(directory, run))
@@ -109,6 +114,28 @@ def do_runs(
         if run.digest not in failed
     ]
     return outcome
+
+
+def _check_writable(folder: Path) -> None:
+    """Make the folder of the results, and refuse one that takes no files: runs may take hours."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInput(
+            f"{folder}: expected a folder to write results into, got {error.strerror or error}; nothing was "
+            "run; name another folder"
+        ) from error
+
+
+def _interrupted(done: int, total: int, directory: Path) -> str:
+    if not done:
+        return f"interrupted before the first of {plural(total, 'run')} was done; run the command again when you like"
+    return (
+        f"interrupted after {done} of {total} runs, whose results are in {directory}; "
+        "run the same command again to go on from there"
+    )
 
 
 def _path(directory: Path, run: Run) -> Path:
