@@ -106,6 +106,8 @@ def do_runs(
             # What was there took no time: counted, it would make the time left too short.
             callback(Progress(stage, str(job[0]), done - n_found, total - n_found))
     except KeyboardInterrupt:
+        if not again:  # a process may have written one that it could no longer tell of
+            done = sum(_path(directory, run).exists() for run in runs)
         raise FitInterrupted(_interrupted(done, total, directory)) from None
     failed = {each.run.digest for each in outcome.failed}
     outcome.results = [
@@ -131,7 +133,8 @@ def _check_writable(folder: Path) -> None:
 
 def _interrupted(done: int, total: int, directory: Path) -> str:
     if not done:
-        return f"interrupted before the first of {plural(total, 'run')} was done; run the command again when you like"
+        what = f"interrupted before the first of {plural(total, 'run')} was done"
+        return f"{what}; run the command again when you like"
     return (
         f"interrupted after {done} of {total} runs, whose results are in {directory}; "
         "run the same command again to go on from there"
