@@ -63,6 +63,23 @@ def test_all_share_the_space_that_the_estimator_learns() -> None:
         assert method.details["n_components"] == 16
 
 
+def test_what_the_estimator_may_do_to_features_all_may() -> None:
+    images = np.abs(IMAGES)
+    powers = {"image_power": 0.5, "text_power": 0.7}
+    model = CMCQ(16, mapping="cca", max_iter=1, random_state=0, **powers).fit(images, TEXTS)
+    for key in ("cca", "cca-opq"):
+        method = make(key, 16, parameters=powers).fit(images, TEXTS)
+        assert np.array_equal(
+            method.queries("image", np.abs(NEW_IMAGES)), model.transform_images(np.abs(NEW_IMAGES))
+        )
+        assert np.array_equal(method.queries("text", NEW_TEXTS), model.transform_texts(NEW_TEXTS))
+    plain, rooted = (make("cca-itq", 16, parameters=each).fit(images, TEXTS) for each in ({}, powers))
+    assert not np.array_equal(plain.training_items("image"), rooted.training_items("image"))
+    for key in ("cca-rq", "cca-itq"):
+        with pytest.raises(InvalidInput, match="image_power"):
+            make(key, 16, parameters={"image_power": 0.0})
+
+
 def test_dimensions_and_ridge_can_be_given_and_are_judged() -> None:
     wider = make("cca", 8, parameters={"n_components": 12, "ridge": 0.1}).fit(IMAGES, TEXTS)
     assert wider.queries("text", NEW_TEXTS).shape == (60, 12)

@@ -24,8 +24,9 @@ __all__ = ["CRITERIA", "GRIDS", "Choice", "choose", "recorded_form"]
 Values = Sequence[Any]
 Grid = Mapping[str, Values]
 
-_RIDGES = (0.1, 10.0)  # beside the default, 1
 _SMALL_RIDGES = (1e-4, 1e-2, 1.0)
+# What CMCQ's space is offered below, and more: a comparison of codes must not be one of spaces.
+_CANONICAL = {"image_power": (1.0, 0.5), "ridge": (0.1, 0.3, 1.0, 3.0, 10.0)}
 _SPARSE_MAPPING = {name: values for name, values in EXTENDED_GRID.items() if name != "correlation"}
 
 GRIDS: Mapping[str, Grid] = {
@@ -56,12 +57,7 @@ GRIDS: Mapping[str, Grid] = {
     "qch": {"correlation_weight": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": _SMALL_RIDGES},
     "mlbe": {"negatives": (0.5, 1.0, 2.0)},
     "seph": {"binary_weight": (0.001, 0.01, 0.1), "penalty": (0.001, 0.01, 0.1)},
-    "cca": {"ridge": _RIDGES},
-    "cca-itq": {"ridge": _RIDGES},
-    "cca-pq": {"ridge": _RIDGES},
-    "cca-opq": {"ridge": _RIDGES},
-    "cca-rq": {"ridge": _RIDGES},
-    "cca-lsq": {"ridge": _RIDGES},
+    **dict.fromkeys(("cca", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"), _CANONICAL),
 }
 """What is tried, by system and parameter, in the order in which parameters are searched."""
 

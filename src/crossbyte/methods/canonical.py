@@ -18,7 +18,7 @@ from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import canonical_settings, check_parameters
 from crossbyte.validation import check_features, check_pairs, check_rows_agree
 
-__all__ = ["Canonical", "CanonicalSpace", "blend"]
+__all__ = ["Canonical", "CanonicalSpace", "blend", "space_settings"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +29,12 @@ class CanonicalSpace:
     space: LinearSpace
 
     @classmethod
-    def fit(
-        cls, images: Raw, texts: Raw, n_components: int, ridge: float | None, workers: Workers
-    ) -> CanonicalSpace:
-        """Learn from checked pairs; fewer dimensions than asked for where the data have fewer."""
-        settings = canonical_settings(_settings(n_components, ridge), texts.shape[1])
+    def fit(cls, images: Raw, texts: Raw, settings: Settings, workers: Workers) -> CanonicalSpace:
+        """Learn from checked pairs; fewer dimensions than asked for where the data have fewer.
+
+        The settings are those of :func:`space_settings`.
+        """
+        settings = canonical_settings(settings, texts.shape[1])
         preparations, rows = prepare(settings, images, texts, workers)
         space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
         return cls({"image": preparations[0], "text": preparations[1]}, space)
@@ -51,9 +52,12 @@ class CanonicalSpace:
         return place(prepared, workers)
 
 
-def _settings(n_components: int | None, ridge: float | None) -> Settings:
-    """The estimator's own settings, so that the two can never drift apart."""
-    return check_parameters(CMCQ(mapping="cca", n_components=n_components, ridge=ridge))
+def space_settings(
+    n_components: int | None, ridge: float | None, image_power: float = 1.0, text_power: float = 1.0
+) -> Settings:
+    """The estimator's own settings, checked by it, so that the two can never drift apart."""
+    powers: dict[str, Any] = {"image_power": image_power, "text_power": text_power}
+    return check_parameters(CMCQ(mapping="cca", n_components=n_components, ridge=ridge, **powers))
 
 
 def blend(images: Float32, texts: Float32) -> Float32:
@@ -72,17 +76,24 @@ class Canonical(Method):
         one length share one space. At most the rank of what the two sides share.
     ridge : float or None
         Added to every variance, in units of the side's mean variance; None for 1.
+    image_power, text_power : float
+        To which values are taken before centring, as CMCQ's may be: 0.5 for roots of histograms.
     """
 
     n_components: int | None = None
     ridge: float | None = None
+    image_power: float = 1.0
+    text_power: float = 1.0
 
     _space: CanonicalSpace | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         """Refuse wrong parameters before any work."""
         super().__post_init__()
-        _settings(self.n_components, self.ridge)
+        self._settings(self.n_components)
+
+    def _settings(self, n_components: int | None) -> Settings:
+        return space_settings(n_components, self.ridge, self.image_power, self.text_power)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -94,7 +105,7 @@ class Canonical(Method):
         images, texts = check_pairs(images, texts)
         n_components = self.n_bits if self.n_components is None else self.n_components
         with Workers(self.n_jobs) as workers:
-            space = CanonicalSpace.fit(images, texts, n_components, self.ridge, workers)
+            space = CanonicalSpace.fit(images, texts, self._settings(n_components), workers)
             points = space.points("image", images, workers), space.points("text", texts, workers)
             self._learn_codes({"image": points[0], "text": points[1]}, workers)
         self._space = space

@@ -9,12 +9,13 @@ import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Float64, Raw
 from crossbyte.blocks import Workers, sample_rows, steady_product
-from crossbyte.methods.canonical import CanonicalSpace, blend
+from crossbyte.methods.canonical import CanonicalSpace, blend, space_settings
 from crossbyte.methods.hamming import SeparateHashing, pack_signs
 from crossbyte.methods.itq import learn_rotation
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Side
+from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import DEFAULT_RIDGE
-from crossbyte.validation import check_integer, check_number, check_rows_agree
+from crossbyte.validation import check_integer, check_rows_agree
 
 __all__ = ["CCAITQ"]
 
@@ -31,6 +32,8 @@ class CCAITQ(SeparateHashing):
     ----------
     ridge : float
         Added to every variance, in units of the side's mean variance.
+    image_power, text_power : float
+        To which values are taken before centring, as CMCQ's may be.
     max_iter : int
         Rounds of iterative quantization.
     """
@@ -48,6 +51,8 @@ class CCAITQ(SeparateHashing):
     )
 
     ridge: float = DEFAULT_RIDGE
+    image_power: float = 1.0
+    text_power: float = 1.0
     max_iter: int = 50
 
     _space: CanonicalSpace = field(init=False, repr=False)
@@ -56,8 +61,11 @@ class CCAITQ(SeparateHashing):
     def __post_init__(self) -> None:
         """Refuse parameters that cannot be meant."""
         super().__post_init__()
-        check_number(self.ridge, "ridge", 0.0)
+        self._settings()
         check_integer(self.max_iter, "max_iter", 0)
+
+    def _settings(self) -> Settings:
+        return space_settings(self.n_bits, self.ridge, self.image_power, self.text_power)
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Packed codes (n, B) of points blended of both halves; the same for either ``side``."""
@@ -70,7 +78,7 @@ class CCAITQ(SeparateHashing):
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         rng = np.random.default_rng(self.random_state)
         with Workers(self.n_jobs) as workers:
-            self._space = CanonicalSpace.fit(images, texts, self.n_bits, self.ridge, workers)
+            self._space = CanonicalSpace.fit(images, texts, self._settings(), workers)
             points = self._space.points("image", images, workers), self._space.points("text", texts, workers)
         chosen = sample_rows(images.shape[0], rng)
         seen = [side if chosen is None else side[chosen] for side in points]
