@@ -20,18 +20,19 @@ from benchmarks.datasets import data_root
 from benchmarks.tables import Measurement, save
 from crossbyte.evaluation.results import Result, read_results
 
-UNSEEN = "cca,quantizers,cmcq,cmcq-cca,cmcq-auto"
-BYTES = "16,32,64,128"
+BITS = "16,32,64,128"
+OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca"
+UNSEEN = "cca,quantizers,cmcq,cmcq-cca"
 
 STEPS = {
-    "wiki": f"wiki --methods all --bits {BYTES}",
-    "wiki-labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BYTES}",
-    "wiki-ablations": f"wiki --methods cmcq,ccq --bits {BYTES} --ablations",
-    "flickr8k": "flickr8k --methods all --bits 32,64,128 --seeds 1 --ablations",
-    "flickr8k-unseen": f"flickr8k --methods {UNSEEN} --bits {BYTES} --protocol B,C --seeds 3",
-    "flickr8k-new-classes": "flickr8k --methods table3 --bits 32,64,128 --protocol D --seeds 3",
+    "wiki": f"wiki --methods table2,{OTHERS} --bits {BITS} --seeds 5",
+    "wiki-labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BITS} --seeds 3",
+    "wiki-ablations": f"wiki --methods cmcq,ccq --bits {BITS} --ablations --seeds 3",
+    "flickr8k-new-classes": "flickr8k --methods table3,cmcq-cca --bits 32,64,128 --protocol D --seeds 3",
+    "flickr8k-unseen": f"flickr8k --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 2",
+    "flickr8k-chosen": "flickr8k --methods cmcq-auto --bits 16,32 --protocol B,C --seeds 2",
     "flickr8k-sensitivity": "flickr8k --methods table2 --bits 32 --seeds 1 --sensitivity",
-    "fashion-unseen": f"fashion --methods {UNSEEN} --bits {BYTES} --protocol B,C --seeds 2",
+    "fashion-unseen": f"fashion --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 1",
     "fashion-sensitivity": "fashion --methods table2 --bits 32 --seeds 1 --sensitivity",
 }
 SCORES = {"A": "map@50", "B": "recall@10", "C": "recall@10", "D": "map@50"}

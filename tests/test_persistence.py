@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "shared": {"shared_codebooks": True},
     "cca": {"mapping": "cca"},
     "cca stored": {"mapping": "cca", "cross_term": "stored", "image_components": 6},
-    "powers": {"mapping": "cca", "image_power": 0.5, "text_power": 0.7, "ridge": 0.3},
+    "powers": {"mapping": "cca", "image_power": 0.5, "text_power": 0.7, "ridge": 0.3, "text_ridge": 2.0},
     "contrastive": {"mapping": "contrastive"},
     "auto": {"mapping": "auto"},
 }

@@ -306,6 +306,10 @@ def test_a_given_ridge_is_used_and_auto_tries_no_other(chosen: CMCQ) -> None:
     ]
     placed = [space.transform_texts(PAIRS.texts) for space in spaces]
     assert np.array_equal(placed[0], placed[1]) and not np.allclose(placed[0], placed[2])
+    apart = CMCQ(**SMALL, mapping="cca", text_ridge=0.2).fit(PAIRS.images, PAIRS.texts)
+    assert not np.allclose(apart.transform_texts(PAIRS.texts), placed[0])
+    same = CMCQ(**SMALL, mapping="cca", text_ridge=1.0).fit(PAIRS.images, PAIRS.texts)
+    assert np.array_equal(same.transform_texts(PAIRS.texts), placed[0])
 
 
 def test_auto_makes_at_most_eight_fits_besides_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

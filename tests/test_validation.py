@@ -35,7 +35,8 @@ BAD_PARAMETERS = [
       for value in (-0.1, np.nan, np.inf, "0.3", None, True, [0.3], 1j)),
     *((name, value) for name in ("image_power", "text_power")
       for value in (0.0, -0.5, 1.5, np.nan, None, "2")),
-    *(("ridge", value) for value in (-0.1, np.nan, np.inf, "0.3", True, [0.3])),
+    *((name, value) for name in ("ridge", "text_ridge")
+      for value in (-0.1, np.nan, np.inf, "0.3", True, [0.3])),
     ("sparsity_mode", "relative"),
     ("query_map", "lasso"),
     ("cross_term", "dropped"),

@@ -21,7 +21,7 @@ from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 
-__all__ = ["MAX_GRAM_DIMS", "Preparation", "Units"]
+__all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
 
 
 MAX_GRAM_DIMS = 8192
@@ -140,13 +140,13 @@ class Preparation:
 
 def _block(raw: Raw, rows: slice, units: Units) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
-    if _is_sparse(raw):
-        return _in_units(raw if covers(rows, raw.shape[0]) else raw[rows], units)
-    return units.of(np.ascontiguousarray(raw[rows], dtype=np.float64))
+    return in_units(raw if covers(rows, raw.shape[0]) else raw[rows], units)
 
 
-def _in_units(raw: Any, units: Units) -> sparse.csr_matrix:
-    """The sparse rows in float64 and of the same pattern."""
+def in_units(raw: Any, units: Units) -> Any:
+    """Give rows in float64, sparse ones of the same pattern."""
+    if not _is_sparse(raw):
+        return units.of(np.ascontiguousarray(raw, dtype=np.float64))
     values = units.of(raw.data.astype(np.float64))
     return sparse.csr_matrix((values, raw.indices, raw.indptr), shape=raw.shape, copy=False)
 

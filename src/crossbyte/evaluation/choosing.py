@@ -38,6 +38,11 @@ GRIDS: Mapping[str, Grid] = {
         "correlation": (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
         "cross_penalty": (0.1, 1.0),
     },
+    "cmcq-kernel": {
+        "ridge": (0.01, 0.03, 0.1, 0.3),
+        "text_ridge": (0.3, 1.0, 3.0, 10.0),
+        "correlation": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+    },
     "lssh": {
         "sparsity": (0.1, 0.2, 0.3, 0.5),
         "text_weight": (0.1, 0.5, 1.0, 2.0, 5.0),

@@ -82,7 +82,9 @@ def unit_rows(rows: Any) -> Any:
     return rows / lengths
 
 
-def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Workers) -> LinearSpace:
+def canonical_correlation(
+    X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Workers, text_ridge: float | None = None
+) -> LinearSpace:
     """Regularised CCA, each direction weighted by its correlation.
 
     Parameters
@@ -91,9 +93,11 @@ def canonical_correlation(X: Rows, Y: Rows, n_dims: int, ridge: float, workers: 
         Wanted dimensions; fewer are returned where the data have fewer.
     ridge : float
         Added to every variance, in units of the side's mean variance.
+    text_ridge : float, optional
+        The same for the texts, where it differs.
     """
     Cxx, Cyy, Cxy = second_moments(X, Y, workers)
-    left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge)
+    left, right = _whitener(Cxx, ridge), _whitener(Cyy, ridge if text_ridge is None else text_ridge)
     A, B, weights = leading_pairs(left.T @ Cxy @ right, n_dims)
     return LinearSpace((left @ A) * weights, (right @ B) * weights)
 

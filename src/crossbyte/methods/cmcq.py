@@ -15,10 +15,11 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.learned import Learned
 from crossbyte.model.parameters import canonical_settings, check_parameters
 
-__all__ = ["AutoCMCQ", "CanonicalCMCQ", "Collaborative", "PaperCMCQ"]
+__all__ = ["AutoCMCQ", "CanonicalCMCQ", "Collaborative", "PaperCMCQ", "about_cmcq"]
 
 
-def _about(key: str, name: str, in_paper: bool, reconstructed: str) -> About:
+def about_cmcq(key: str, name: str, in_paper: bool, reconstructed: str) -> About:
+    """What all settings of CMCQ declare alike, and what is their own."""
     return About(
         key=key,
         name=name,
@@ -93,7 +94,7 @@ class PaperCMCQ(SparseMapping, Collaborative):
     cross_term : {"constant", "stored"}
     """
 
-    about: ClassVar[About] = _about(
+    about: ClassVar[About] = about_cmcq(
         "cmcq",
         "CMCQ",
         True,
@@ -112,20 +113,21 @@ class CanonicalCMCQ(Collaborative):
 
     Attributes
     ----------
-    ridge : float or None
-        Of the canonical correlation; None for 1, in units of a side's mean variance.
+    ridge, text_ridge : float or None
+        Of the canonical correlation; None for 1 and for the same, in units of a side's mean variance.
     correlation, cross_penalty : float
         γ and μ.
     cross_term : {"constant", "stored"}
         Stored by default: the quantizers it is compared with are given exact distances too.
     """
 
-    about: ClassVar[About] = _about(
+    about: ClassVar[About] = about_cmcq(
         "cmcq-cca", "CMCQ on CCA", False, "Canonical correlation instead of the paper's sparse mapping."
     )
     mapping: ClassVar[str] = "cca"
 
     ridge: float | None = None
+    text_ridge: float | None = None
     correlation: float = 1.0
     cross_penalty: float = 0.1
     cross_term: str = "stored"
@@ -143,7 +145,7 @@ class AutoCMCQ(SparseMapping, Collaborative):
     ridge : float or None
     """
 
-    about: ClassVar[About] = _about(
+    about: ClassVar[About] = about_cmcq(
         "cmcq-auto",
         "CMCQ, chosen",
         False,

@@ -36,6 +36,7 @@ _HOMES = {
     "cca-lsq": ("cca_quantized", "CCALSQ"),
     "cmcq": ("cmcq", "PaperCMCQ"),
     "cmcq-cca": ("cmcq", "CanonicalCMCQ"),
+    "cmcq-kernel": ("cmcq_kernel", "KernelCMCQ"),
     "cmcq-auto": ("cmcq", "AutoCMCQ"),
 }
 

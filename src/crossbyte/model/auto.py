@@ -142,7 +142,7 @@ def _choose_ridge(
     """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
     tried = []
     for ridge in ridges:
-        space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers)
+        space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers, base.text_ridge)
         ranks = _space_ranks(space, data, workers)
         trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))
         tried.append((ranks.mean_log_rank(), trials[-1], ridge, space))

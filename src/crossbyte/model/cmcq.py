@@ -59,6 +59,8 @@ class CMCQ(Saved):
     ridge : float or None, default=None
         Added to every variance of a canonical space, in units of the side's mean variance. None: 1, or chosen
         with ``"auto"``.
+    text_ridge : float or None, default=None
+        The same for the texts, where it differs; the more, the nearer the space is to that of the texts.
     sparsity : float, default=0.3
         ρ, weight of the sparse codes' l1 norm.
     text_weight : float, default=0.7
@@ -129,6 +131,7 @@ class CMCQ(Saved):
         image_power: float = 1.0,
         text_power: float = 1.0,
         ridge: float | None = None,
+        text_ridge: float | None = None,
         sparsity: float = 0.3,
         text_weight: float = 0.7,
         alignment: float = 0.7,
@@ -153,6 +156,7 @@ class CMCQ(Saved):
         self.image_power = image_power
         self.text_power = text_power
         self.ridge = ridge
+        self.text_ridge = text_ridge
         self.sparsity = sparsity
         self.text_weight = text_weight
         self.alignment = alignment

@@ -84,7 +84,8 @@ def fit_linear_space(
     settings: Settings, X: Rows, Y: Rows, groups: Groups, rng: np.random.Generator, workers: Workers
 ) -> LinearSpace:
     """Canonical correlation, and its contrastive refinement where that is the mapping."""
-    space = canonical_correlation(X, Y, settings.n_components, settings.ridge, workers)
+    ridges = settings.ridge, settings.text_ridge
+    space = canonical_correlation(X, Y, settings.n_components, ridges[0], workers, ridges[1])
     return refine_contrastively(space, X, Y, rng, groups) if settings.mapping == "contrastive" else space
 
 

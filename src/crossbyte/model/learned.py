@@ -41,6 +41,7 @@ class Settings(NamedTuple):
     tol: float
     image_power: float = 1.0
     text_power: float = 1.0
+    text_ridge: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,7 @@ def check_parameters(model: CMCQ) -> Settings:
         tol=check_number(model.tol, "tol", 0.0),
         image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
         text_power=check_number(model.text_power, "text_power", 0.0, 1.0, open_low=True),
+        text_ridge=None if model.text_ridge is None else check_number(model.text_ridge, "text_ridge", 0.0),
     )
 
 

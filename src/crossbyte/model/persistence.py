@@ -82,7 +82,7 @@ def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:
 
 
 def _settings_document(settings: Settings) -> dict[str, Any]:
-    later = {name for name in Settings._field_defaults if getattr(settings, name) == 1.0}
+    later = {name for name, usual in Settings._field_defaults.items() if getattr(settings, name) == usual}
     known = {name: value for name, value in settings._asdict().items() if name not in later}
     return known | {"weights": settings.weights._asdict(), "pull": settings.pull._asdict()}
 

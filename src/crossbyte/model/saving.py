@@ -21,7 +21,7 @@ __all__ = ["Saved"]
 
 _NOT_IN_FILE = ("n_jobs", "callback")
 # Parameters that came later, with their defaults: without them, older versions can read the file, too.
-_ONLY_IF_CHANGED = {"ridge": None, "image_power": 1.0, "text_power": 1.0}
+_ONLY_IF_CHANGED = {"ridge": None, "text_ridge": None, "image_power": 1.0, "text_power": 1.0}
 
 
 class Saved(LearnedAttributes, BaseEstimator):

@@ -20,7 +20,7 @@ from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import canonical_settings
 from crossbyte.model.scoring import PartnerRanks, point_ranks
-from crossbyte.quantization.codebooks import residual_codebooks
+from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
 from crossbyte.quantization.kmeans import kmeans, nearest
 from crossbyte.quantization.quantizer import Quantizer
 
@@ -82,20 +82,12 @@ def product_quantized(
 ) -> Float32:
     """What product codes of the items stand for; dimensions are dealt so that all parts vary alike."""
     decoded = np.empty_like(items)
-    order = np.argsort(-train.var(axis=0), kind="stable")
-    for part in range(min(n_bytes, len(order))):
-        dims = np.sort(_dealt(order, part, min(n_bytes, len(order))))
+    for part in dealt_dimensions(train.var(axis=0), n_bytes):
+        dims = np.sort(part[part >= 0])
         words = kmeans(np.ascontiguousarray(train[:, dims]), _WORDS, rng, workers)
         labels, _ = nearest(np.ascontiguousarray(items[:, dims]), words, workers)
         decoded[:, dims] = words[labels]
     return decoded
-
-
-def _dealt(order: Any, part: int, n_parts: int) -> Any:
-    """Every second round is dealt backwards, as a snake."""
-    rounds = np.arange(len(order)) // n_parts
-    places = np.arange(len(order)) % n_parts
-    return order[np.where(rounds % 2 == 0, places, n_parts - 1 - places) == part]
 
 
 def residual_quantized(
