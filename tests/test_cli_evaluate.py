@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from crossbyte.cli import app
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.evaluation import quality_table, running
 from crossbyte.evaluation.results import read_results
+from crossbyte.methods import registry
 from crossbyte.model.report.report import Estimate
 
 DATA = "generated:160"
@@ -79,7 +81,7 @@ def test_a_table_of_means_and_chance(shell: Shell, fits: list[str]) -> None:
     text = shell(*arguments, *QUICK)
     assert text.startswith("lab: 8 results made\n")
     for task in ("image to text", "text to image"):
-        assert f"generated-160, protocol A, {task}: MAP@50\nsystem" in text
+        assert f"generated-160, protocol A, {task}: MAP@50, 2 seeds\nsystem" in text
     rows = [line.split("  ") for line in text.splitlines()]
     assert sum(row[0] == "Random codes" and "±" in row[-1] for row in rows) == 2
     assert sum(row[0] == "chance" for row in rows) == 2
@@ -131,6 +133,22 @@ def test_parameters_of_a_file_are_used(shell: Shell, tmp_path: Path) -> None:
     shell("evaluate", DATA, *arguments, *QUICK, "--parameters", "chosen.json")
     (result,) = read_results(tmp_path / "lab")
     assert dict(result.run.parameters) == {"ridge": 3.0} == {"ridge": result.details["parameters"]["ridge"]}
+
+
+def test_the_help_names_every_system(shell: Shell) -> None:
+    for verb in ("evaluate", "tune"):
+        told = re.sub(r"-\s+", "-", shell(verb, "--help").partition("--methods NAMES")[2])
+        named = set(re.findall(r"[a-z0-9-]+", told))
+        assert {*registry.all_keys(), *registry.GROUPS} <= named
+
+
+def test_a_damaged_result_is_told_with_the_report(shell: Shell, tmp_path: Path) -> None:
+    arguments = ("evaluate", DATA, "--methods", "random", "--bits", "8", "--seeds", "1", "--out", "lab")
+    shell(*arguments, "--jobs", "1", "--quiet")
+    (tmp_path / "lab" / "runs" / "cut.json").write_text("{")
+    for text in (shell("report", "lab"), shell(*arguments, "--jobs", "1", "--quiet")):
+        assert "left out of the report: cut.json: expected a result of an evaluation" in text
+    assert len(json.loads(shell("report", "lab", "--json"))["notes"]) == 1
 
 
 def test_the_report_is_written(shell: Shell, tmp_path: Path) -> None:
@@ -296,6 +314,12 @@ def test_own_pairs_as_json_and_kept(shell: Shell, tmp_path: Path, quick_choice: 
     assert len(read_results(tmp_path / "kept")) == len(table["systems"]) - 1
 
 
+def test_too_few_own_pairs_are_refused_before_any_run(shell: Shell, tmp_path: Path, fits: list[str]) -> None:
+    write_pairs(tmp_path / "own.npz", 21)
+    told = shell("evaluate", "own.npz", *QUICK, code=2)
+    assert told.startswith("crossbyte: expected at least 20 pairs to learn from, got 19") and not fits
+
+
 def test_options_without_effect_on_own_pairs_are_refused(shell: Shell, tmp_path: Path) -> None:
     write_pairs(tmp_path / "own.npz")
     for options in (("--seeds", "3"), ("--quick",), ("--ablations",), ("--similarity", "pairs")):
@@ -350,7 +374,8 @@ def test_tune_chooses_by_validation_and_goes_on(shell: Shell, tmp_path: Path, fi
     arguments = ("tune", DATA, "--methods", "cca,random", "--bits", "8,16", "--jobs", "1", "--quiet", "--out")
     text = shell(*arguments, "chosen.json")
     assert text.startswith("chosen.json: chosen parameters") and "random has nothing to choose" in text
-    assert fits == ["cca"] * 6  # two lengths, and the default, 0.1 and 10
+    n_trials = 2 * (1 + 1 + 5)  # two lengths; the default, the other power, and the ridges
+    assert fits == ["cca"] * n_trials
     document = json.loads((tmp_path / "chosen.json").read_text())
     entry = document["generated-160"]
     assert set(entry["methods"]) == {"cca"} and set(entry["methods"]["cca"]) == {"8", "16"}
@@ -358,7 +383,7 @@ def test_tune_chooses_by_validation_and_goes_on(shell: Shell, tmp_path: Path, fi
     told = shell(*arguments, "chosen.json", code=2)
     assert "something is there already" in told
     shell(*arguments, "chosen.json", "--overwrite")
-    assert len(fits) == 6
+    assert len(fits) == n_trials
     shell("evaluate", DATA, "--methods", "cca", "--bits", "8", "--seeds", "1", *QUICK, "--out", "lab",
           "--parameters", "chosen.json")  # fmt: skip
     (result,) = read_results(tmp_path / "lab")

@@ -168,7 +168,9 @@ def test_a_wrong_array_is_named(tmp_path: Path, changed: Arrays, message: str) -
 def test_labels_in_one_part_only_are_refused(tmp_path: Path) -> None:
     arrays = flickr_like()
     del arrays["label_query"]
-    with pytest.raises(DataFileError, match="labels in the training and the query part"):
+    with pytest.raises(
+        DataFileError, match="labels in the training and the query part, the query part has none"
+    ):
         read_collection(write_npz(tmp_path / "photos.npz", arrays))
 
 

@@ -15,19 +15,23 @@ from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
 from crossbyte.cli.output import plural
 from crossbyte.cli.progress import shown
 from crossbyte.errors import InvalidInput
+from crossbyte.methods.registry import GROUPS, all_keys
 
 if TYPE_CHECKING:
     from crossbyte.data.collections.collection import Collection
     from crossbyte.evaluation.loading import Source
+    from crossbyte.evaluation.report.study import Study
     from crossbyte.evaluation.running import Outcome
     from crossbyte.evaluation.runs import Run
 
 __all__ = [
+    "METHODS_HELP",
     "Laboratory",
     "DataName",
     "Processes",
     "Similarity",
     "judge_outcome",
+    "left_out",
     "parse_names",
     "parse_numbers",
 ]
@@ -41,6 +45,12 @@ class Similarity(StrEnum):
     PAIRS = "pairs"
     LABELS = "labels"
 
+
+METHODS_HELP = (
+    f"Systems with commas between them: {', '.join(all_keys())}; "
+    f"or groups: {', '.join(GROUPS)} (docs/evaluation.md)."
+)
+"""What ``--methods`` takes."""
 
 DataName = Annotated[
     str,
@@ -112,6 +122,11 @@ def _n_processes(asked: int | None) -> int:
     from crossbyte.blocks import available_cores
 
     return available_cores() if asked is None else asked
+
+
+def left_out(study: Study) -> list[str]:
+    """Say which results a report is without, a line each."""
+    return [f"left out of the report: {line}" for line in study.damaged]
 
 
 def judge_outcome(outcome: Outcome) -> int:

@@ -21,8 +21,9 @@ __all__ = ["compare_own"]
 
 def compare_own(laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, as_json: bool) -> int:
     """Measure crossbyte and simpler systems on held-out pairs; without a folder, results are not kept."""
-    from crossbyte.evaluation.quality_table import CHOSEN, own_runs, quality_table
+    from crossbyte.evaluation.quality_table import CHOSEN, check_enough, own_runs, quality_table
 
+    check_enough(len(laboratory.collection.train))
     runs = own_runs(laboratory.collection.name, laboratory.digest, bits)
     with TemporaryDirectory(prefix="crossbyte-") as passing, _nothing_kept(out):
         outcome = laboratory.do(runs, out or Path(passing))

@@ -86,8 +86,6 @@ def plan_runs(asked: Asked, collection: Collection, digest: str, recorded: Recor
     for protocol in asked.protocols:
         make_trial(protocol, collection)
     methods = _methods(asked, collection, plan.notes)
-    if not methods:
-        raise InvalidInput("expected systems to evaluate, and all were left out: " + "; ".join(plan.notes))
     plan.runs += _plain_runs(asked, methods, (collection.name, digest), recorded, plan.notes)
     if asked.ablations:
         plan.runs += list(_ablations(_of_varied(plan.runs, "--ablations")))
@@ -106,6 +104,7 @@ def _methods(asked: Asked, collection: Collection, notes: list[str]) -> dict[str
     if asked.similarity == "labels" and not has_labels:
         raise InvalidInput("--similarity labels: these data have no labels; use --similarity pairs")
     usable: dict[str, str] = {}
+    refused: list[Exception] = []
     for key in registry.keys_of(asked.methods):
         by_name = key in asked.methods
         try:
@@ -114,7 +113,10 @@ def _methods(asked: Asked, collection: Collection, notes: list[str]) -> dict[str
         except (InvalidInput, MissingExtra) as error:
             if by_name:
                 raise
+            refused.append(error)
             notes.append(f"{key} is left out: {error}")
+    if not usable:
+        raise refused[0]  # a group of which none can run: what holds for its first holds for it
     return usable
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossbyte.arrays import Float64
+from crossbyte.errors import InvalidInput
 from crossbyte.evaluation.measuring import QUERY_DEPTHS
 from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
 from crossbyte.evaluation.results import Result
@@ -17,8 +18,17 @@ from crossbyte.methods import registry
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.report.phrases import interval, more
 from crossbyte.model.report.report import Estimate
+from crossbyte.model.selection import MIN_GROUPS
 
-__all__ = ["CHOSEN", "UNCOMPRESSED", "QualityTable", "SystemQuality", "own_runs", "quality_table"]
+__all__ = [
+    "CHOSEN",
+    "UNCOMPRESSED",
+    "QualityTable",
+    "SystemQuality",
+    "check_enough",
+    "own_runs",
+    "quality_table",
+]
 
 CHOSEN = "cmcq-auto"
 UNCOMPRESSED = "cca"
@@ -76,6 +86,20 @@ class QualityTable(NamedTuple):
                 for system in self.systems
             ],
         }
+
+
+def check_enough(n_train: int) -> None:
+    """Refuse pairs that are too few for crossbyte to choose its settings on.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if n_train < MIN_GROUPS:
+        raise InvalidInput(
+            f"expected at least {MIN_GROUPS} pairs to learn from, got {n_train}: with so few, no system can "
+            "be told from another; give more pairs"
+        )
 
 
 def own_runs(data: str, digest: str, bits: Sequence[int], seed: int = 0) -> list[Run]:

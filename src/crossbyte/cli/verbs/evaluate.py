@@ -10,11 +10,13 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, exit_code, say, two_lines
 from crossbyte.cli.laboratory import (
+    METHODS_HELP,
     DataName,
     Laboratory,
     Processes,
     Similarity,
     judge_outcome,
+    left_out,
     parse_names,
     parse_numbers,
 )
@@ -37,7 +39,7 @@ def evaluate(
     data: DataName,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="NAMES", help="Systems, or table2, table3, quantizers or all."),
+        typer.Option("--methods", metavar="NAMES", help=METHODS_HELP),
     ] = None,
     bits: Annotated[
         str | None, typer.Option("--bits", metavar="N,N", help="Lengths of code; 16,32,64,128 if not given.")
@@ -104,7 +106,7 @@ def evaluate(
     known = _recorded(parameters, laboratory.collection.name, laboratory.digest)
     plan = plan_runs(asked, laboratory.collection, laboratory.digest, known)
     outcome = laboratory.do(plan.runs, out)
-    pages, code = _reported(out, outcome) if report else ([], 0)
+    pages, code = _reported(out, outcome, plan.notes) if report else ([], 0)
     _emit(out, plan, outcome, pages, as_json=as_json)
     return judge_outcome(outcome) or code
 
@@ -172,14 +174,17 @@ def _recorded(path: Path | None, name: str, digest: str) -> Recorded:
     return recorded_for(name, digest) if path is None else read_parameters(path, name, digest)
 
 
-def _reported(out: Path, outcome: Outcome) -> tuple[list[Path], int]:
-    """Write the report; what is wrong with it does not take the results away."""
+def _reported(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path], int]:
+    """Write the report, and note what it is without; what is wrong with it does not take results away."""
     if not outcome.results:
         return [], ExitCode.FINE
-    from crossbyte.evaluation.report.writing import write_report
+    from crossbyte.evaluation.report.study import read_study
+    from crossbyte.evaluation.report.writing import write_study
 
     try:
-        return write_report(out), ExitCode.FINE
+        study = read_study(out)
+        notes += left_out(study)
+        return write_study(study, out), ExitCode.FINE
     except CrossbyteError as error:
         say(*two_lines(error))
         return [], exit_code(error)
@@ -213,8 +218,11 @@ def _text(document: dict[str, Any], blocks: list[Block], notes: list[str]) -> li
 
 
 def _title(block: Block) -> str:
-    task = block.task.replace("-", " ")
-    return f"{block.data}, protocol {block.protocol}, {task}: {_METRICS.get(block.metric, block.metric)}"
+    task, metric = block.task.replace("-", " "), _METRICS.get(block.metric, block.metric)
+    seeds = {figure.n_seeds for by_bits in block.rows.values() for figure in by_bits.values()}
+    said = " or ".join(map(str, sorted(seeds)))
+    unit = "seed" if seeds == {1} else "seeds"
+    return f"{block.data}, protocol {block.protocol}, {task}: {metric}, {said} {unit}"
 
 
 def _table(block: Block) -> Table:

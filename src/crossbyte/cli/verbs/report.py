@@ -9,6 +9,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free, model_of
+from crossbyte.cli.laboratory import left_out
 from crossbyte.cli.output import emit
 from crossbyte.errors import InvalidInput, NotCalibrated
 
@@ -49,10 +50,13 @@ def report(
 def _report_of_runs(folder: Path, html: Path | None, *, as_json: bool) -> None:
     if html is not None:
         raise InvalidInput(f"--html is for models; the report of {folder} is always a page, in that folder")
-    from crossbyte.evaluation.report.writing import write_report
+    from crossbyte.evaluation.report.study import read_study
+    from crossbyte.evaluation.report.writing import write_study
 
-    written = write_report(folder)
-    emit({"written": written}, [f"{file}" for file in written], as_json=as_json)
+    study = read_study(folder)
+    written = write_study(study, folder)
+    notes = left_out(study)
+    emit({"written": written, "notes": notes}, [*map(str, written), *notes], as_json=as_json)
 
 
 def _report_of_model(path: Path, html: Path | None, *, overwrite: bool, as_json: bool) -> None:

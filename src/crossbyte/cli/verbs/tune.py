@@ -12,6 +12,7 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free
 from crossbyte.cli.laboratory import (
+    METHODS_HELP,
     DataName,
     Laboratory,
     Processes,
@@ -41,9 +42,7 @@ def tune(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="Where the chosen parameters are written.")
     ],
-    methods: Annotated[
-        str, typer.Option("--methods", metavar="NAMES", help="Systems, or table2, table3, quantizers or all.")
-    ] = "table2",
+    methods: Annotated[str, typer.Option("--methods", metavar="NAMES", help=METHODS_HELP)] = "table2",
     bits: Annotated[
         str, typer.Option("--bits", metavar="N,N", help="Lengths of code, each chosen for.")
     ] = "16,32,64,128",

@@ -85,11 +85,13 @@ def generated(shape: str | int, *, seed: int = 0, held_out: float = 0.1) -> Coll
 
 def _shape_of_size(key: str, held_out: float) -> _Shape:
     number = int(key) if re.fullmatch(r"\d{1,9}", key, re.ASCII) else 0
-    if number < _SMALLEST or not 0 < held_out < 1:
+    if number < _SMALLEST:
         raise InvalidInput(
             f"expected {PREFIX}{f', {PREFIX}'.join(_SHAPES)}, or {PREFIX}N with N pairs, "
-            f"at least {_SMALLEST}, and held_out in (0, 1); got {PREFIX}{key[:40]} and held_out={held_out:g}"
+            f"at least {_SMALLEST}; got {PREFIX}{key[:40]}"
         )
+    if not 0 < held_out < 1:
+        raise InvalidInput(f"held_out: expected a share above 0 and below 1, got {held_out:g}")
     n_query = min(max(round(held_out * number), 1), number - 1)
     drawn = {"n_labels": 10, "labels_per_pair": 1.7, "text_words": 12.0}
     note = "generated: dense image features, about 11 words, several labels"

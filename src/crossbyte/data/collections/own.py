@@ -190,7 +190,11 @@ def _labels(
     if not any(given):
         return [None] * len(parts), ()
     if not all(given):
-        raise DataFileError("expected labels in the training and the query part, one of them has none")
+        without = "query" if given[0] else "training"
+        raise DataFileError(
+            f"expected labels in the training and the query part, the {without} part has none; give both, "
+            "or none"
+        )
     names_key = _first(contents, _LABEL_NAMES)
     names = [] if names_key is None else [str(name) for name in contents.array(names_key).reshape(-1)]
     return label_columns([read.labels for read in parts], "labels", names)

@@ -25,7 +25,7 @@ from crossbyte.evaluation.report.study import Study, read_study
 from crossbyte.evaluation.report.times import time_sections
 from crossbyte.model.storage import replace_file
 
-__all__ = ["report_sections", "write_report"]
+__all__ = ["report_sections", "write_report", "write_study"]
 
 _FOLDER = "report"
 
@@ -52,11 +52,15 @@ def write_report(directory: Path, out: Path | None = None) -> list[Path]:
     MissingExtra
         matplotlib is not installed.
     """
-    study = read_study(Path(directory))
+    return write_study(read_study(Path(directory)), Path(directory if out is None else out))
+
+
+def write_study(study: Study, out: Path) -> list[Path]:
+    """Make the report of results that are read already; see :func:`write_report`."""
     check_matplotlib()
     sections = [section._replace(key=key_of(section.key)) for section in report_sections(study)]
     pictures = _pictures(sections)
-    return _written(Path(directory if out is None else out), _title(study), sections, pictures)
+    return _written(out, _title(study), sections, pictures)
 
 
 def report_sections(study: Study) -> list[Section]:
