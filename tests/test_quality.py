@@ -24,6 +24,7 @@ from crossbyte.model.quality.comparing import chance, expected_recall
 from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
 from crossbyte.model.quality.sample import Sample, hold_out
 from crossbyte.quantization.codebooks import residual_codebooks
+from crossbyte.quantization.codebooks import dealt_dimensions
 from crossbyte.quantization.kmeans import kmeans
 from index_twin import features, small_model
 
@@ -352,8 +353,9 @@ def spread_points(n: int, seed: int, width: int = 7) -> np.ndarray:
 @pytest.mark.parametrize("n_dims", [1, 2, 5, 7, 16])
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 5])
 def test_dealt_dimensions_are_a_partition(n_dims: int, n_parts: int) -> None:
-    order = np.random.default_rng(0).permutation(n_dims)
-    parts = [peers._dealt(order, part, min(n_parts, n_dims)).tolist() for part in range(min(n_parts, n_dims))]
+    variances = np.random.default_rng(0).random(n_dims)
+    parts = [part[part >= 0].tolist() for part in dealt_dimensions(variances, n_parts)]
+    assert len(parts) == min(n_parts, n_dims)
     assert sorted(sum(parts, [])) == list(range(n_dims))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -22,6 +22,7 @@ from crossbyte.evaluation.protocols import Database, Task, Trial
 from crossbyte.evaluation.results import Result
 from crossbyte.evaluation.runs import Run
 from crossbyte.evaluation.systems import system_of
+from crossbyte.methods.label_rows import shared_label
 from crossbyte.methods.protocol import Method
 from crossbyte.strict_json import plain_json
 
@@ -99,8 +100,7 @@ def _relevant(task: Task, database: Database, rows: slice) -> NDArray[np.bool_] 
     """Whether query and item share a label: (n, N)."""
     if task.labels is None or database.labels is None:
         return None
-    # float32: counts below 2^24 are exact, and integer products are slow
-    return (task.labels[rows].astype(np.float32) @ database.labels.T.astype(np.float32)) > 0
+    return shared_label(task.labels[rows], database.labels)
 
 
 def _per_query(scorer: Scorer) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,17 @@ from crossbyte.evaluation.runs import FORMAT, Run
 from crossbyte.model.storage import replace_file
 from crossbyte.strict_json import canonical_json, parse_json
 
-__all__ = ["TASKS", "Result", "read_result", "read_results", "runs_folder", "write_result"]
+__all__ = [
+    "TASKS",
+    "Result",
+    "latest",
+    "no_results",
+    "read_result",
+    "read_results",
+    "result_paths",
+    "runs_folder",
+    "write_result",
+]
 
 TASKS = ("image-to-text", "text-to-image", "text-to-text")
 """Names of tasks in the order of tables; the last one is only in protocol C."""
@@ -107,18 +117,33 @@ def read_results(directory: Path) -> list[Result]:
     InvalidInput
         There are none, or one of them is damaged.
     """
-    paths = sorted(runs_folder(directory).glob("*.json"))
+    paths = result_paths(directory)
     if not paths:
-        raise InvalidInput(
-            f"{directory}: expected results of an evaluation in its folder runs, got none; "
-            "make some with `crossbyte evaluate DATA --out DIR`"
-        )
-    latest: dict[tuple[Any, ...], Result] = {}
-    for result in map(read_result, paths):
-        known = latest.get(result.run.identity)
+        raise no_results(directory)
+    return latest(map(read_result, paths))
+
+
+def result_paths(directory: Path) -> list[Path]:
+    """Files of results of an evaluation, by name."""
+    return sorted(runs_folder(directory).glob("*.json"))
+
+
+def no_results(directory: Path, found: str = "none") -> InvalidInput:
+    """What to raise where there is no result that could be read; ``found`` says what is there instead."""
+    return InvalidInput(
+        f"{directory}: expected results of an evaluation in its folder runs, got {found}; "
+        "make some with `crossbyte evaluate DATA --out DIR`"
+    )
+
+
+def latest(results: Iterable[Result]) -> list[Result]:
+    """Of results that differ only in parameters, the one that was finished last; in the order they came."""
+    kept: dict[tuple[Any, ...], Result] = {}
+    for result in results:
+        known = kept.get(result.run.identity)
         if known is None or known.finished <= result.finished:
-            latest[result.run.identity] = result
-    return list(latest.values())
+            kept[result.run.identity] = result
+    return list(kept.values())
 
 
 def _result(document: Any) -> Result:

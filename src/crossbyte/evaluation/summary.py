@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from crossbyte.evaluation.results import TASKS, Result
 
-__all__ = ["MAIN_METRIC", "Block", "Figure", "summarise"]
+__all__ = ["MAIN_METRIC", "Block", "Figure", "figure_of", "summarise"]
 
 MAIN_METRIC = {
     "A": "map@50",
@@ -22,7 +22,7 @@ MAIN_METRIC = {
 
 
 class Figure(NamedTuple):
-    """Mean over seeds; the standard deviation is None of a single one."""
+    """Mean over seeds, sample standard deviation (None of a single one), and how many seeds."""
 
     mean: float
     spread: float | None
@@ -59,6 +59,13 @@ class Block(NamedTuple):
         return {**self._asdict(), "rows": rows}
 
 
+def figure_of(values: Sequence[float]) -> Figure | None:
+    """Sum up one value per seed; None if there is none."""
+    if not values:
+        return None
+    return Figure(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
 def summarise(results: Sequence[Result]) -> list[Block]:
     """Give a block per collection, protocol and task, of the main metric."""
     places = {(each.run.data, each.run.protocol): None for each in results}
@@ -93,7 +100,4 @@ def _name(result: Result) -> str:
 
 def _figure(results: Iterable[Result], name: str, bits: int, task: str, metric: str) -> Figure | None:
     chosen = [each for each in results if _name(each) == name and each.run.bits == bits]
-    values = [value for each in chosen if (value := each.score(metric, task)) is not None]
-    if not values:
-        return None
-    return Figure(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+    return figure_of([value for each in chosen if (value := each.score(metric, task)) is not None])

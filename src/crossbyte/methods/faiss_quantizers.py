@@ -21,6 +21,7 @@ from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import row_blocks
 from crossbyte.errors import MissingExtra
 from crossbyte.kernels import WORDS
+from crossbyte.quantization.codebooks import dealt_dimensions
 
 __all__ = [
     "Trained",
@@ -87,7 +88,7 @@ def product(points: Float32, n_bits: int, seed: int) -> Trained:
     part and the other bytes are not used.
     """
     faiss, sample = require_faiss(), _sample(points, n_bits, seed)
-    parts = _dealt(sample.var(axis=0), _n_codebooks(n_bits))
+    parts = dealt_dimensions(sample.var(axis=0), _n_codebooks(n_bits))
     quantizer = _product_quantizer(faiss, parts.size, len(parts), n_bits, seed)
     with threadpool_limits(1):
         quantizer.train(_spread(sample, parts))
@@ -170,15 +171,6 @@ def _seed_clustering(quantizer: Any, seed: int) -> None:
     """Seed the k-means inside, and let it take few points without printing a warning for each codebook."""
     quantizer.cp.seed = seed
     quantizer.cp.min_points_per_centroid = 1
-
-
-def _dealt(variances: Any, n_parts: int) -> NDArray[np.intp]:
-    """Dimensions (M, width) of each part, the strongest first, there and back; -1 where there is none."""
-    n_parts = min(n_parts, len(variances))
-    rounds = np.full((-(-len(variances) // n_parts), n_parts), -1)
-    rounds.flat[: len(variances)] = np.argsort(-variances, kind="stable")
-    rounds[1::2] = rounds[1::2, ::-1].copy()
-    return np.ascontiguousarray(rounds.T)
 
 
 def _spread(points: Float32, parts: NDArray[np.intp]) -> Float32:

@@ -43,6 +43,7 @@ def unit_labels(labels: NDArray[np.bool_]) -> Float64:
     return labels / np.sqrt(counts)[:, None]
 
 
-def shared_label(left: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether two documents have a label in common: (n, m) booleans for (n, C) and (m, C) labels."""
+def shared_label(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether documents have a label in common: (n, m) booleans for (n, C) and (m, C) labels of 0 and 1."""
+    # float32: counts below 2^24 are exact, and integer products are slow
     return np.asarray(left.astype(np.float32) @ right.T.astype(np.float32) > 0)

@@ -18,7 +18,7 @@ from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_features
 
-__all__ = ["Centring"]
+__all__ = ["Centring", "dense_rows"]
 
 _ROUNDING = 1e-12  # of the largest training value
 
@@ -79,7 +79,7 @@ class Centring:
         raw = self._checked(rows)
         prepared = np.empty((raw.shape[0], self.n_dims))
         for block in row_blocks(raw.shape[0]):
-            prepared[block] = self._prepared(_dense(raw[block]))
+            prepared[block] = self._prepared(dense_rows(raw[block]))
         return prepared
 
     def _checked(self, rows: Any) -> Raw:
@@ -105,7 +105,7 @@ class Centring:
         return values * np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)[:, None]
 
 
-def _dense(block: Any) -> Float64:
-    """The rows as a dense array of their own."""
+def dense_rows(block: Any) -> Float64:
+    """Rows (n, d), dense or sparse, as a dense array of their own."""
     values = block.toarray() if hasattr(block, "toarray") else block
     return np.array(values, dtype=np.float64, order="C")

@@ -11,6 +11,7 @@ import numpy as np
 from crossbyte.arrays import Float64, Raw
 from crossbyte.blocks import row_blocks
 from crossbyte.methods.hamming import SeparateHashing
+from crossbyte.methods.preparing import dense_rows
 from crossbyte.methods.protocol import About, Side
 
 __all__ = ["RandomCodes"]
@@ -43,13 +44,7 @@ class RandomCodes(SeparateHashing):
         salt = f"{self.random_state} {side} ".encode()
         drawn = bytearray()
         for block in row_blocks(rows.shape[0]):
-            for row in _dense(rows[block]):
+            for row in dense_rows(rows[block]) + 0.0:  # a row is the same however it is stored, and 0 is -0
                 drawn += hashlib.shake_128(salt + row.tobytes()).digest(n_bytes)
         bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8).reshape(-1, n_bytes), axis=1)
         return bits[:, : self.n_bits].astype(np.float64) - 0.5
-
-
-def _dense(block: Any) -> Float64:
-    """Rows as numbers of one type: a row is the same however it is stored, and 0 is -0."""
-    values = block.toarray() if hasattr(block, "toarray") else block
-    return np.asarray(values, dtype=np.float64) + 0.0

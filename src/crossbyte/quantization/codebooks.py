@@ -14,7 +14,14 @@ from crossbyte.blocks import Workers
 from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.quantization.kmeans import kmeans, nearest
 
-__all__ = ["cross_terms", "decode", "residual_codebooks", "update_codebooks", "update_shared_codebooks"]
+__all__ = [
+    "cross_terms",
+    "dealt_dimensions",
+    "decode",
+    "residual_codebooks",
+    "update_codebooks",
+    "update_shared_codebooks",
+]
 
 
 def decode(words: NDArray[Any], codes: Codes, workers: Workers) -> Float32:
@@ -50,6 +57,19 @@ def cross_terms(words: NDArray[Any], codes: Codes, workers: Workers) -> Float64:
 
     workers.each(measure, len(codes))
     return cross
+
+
+def dealt_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
+    """Dimensions (M, width) of the parts of a product quantizer, dealt so that all parts vary alike.
+
+    The strongest first, there and back; -1 where a part has one less. There are at most as many parts as
+    dimensions.
+    """
+    n_parts = min(n_parts, len(variances))
+    rounds = np.full((-(-len(variances) // n_parts), n_parts), -1)
+    rounds.flat[: len(variances)] = np.argsort(-variances, kind="stable")
+    rounds[1::2] = rounds[1::2, ::-1].copy()
+    return np.ascontiguousarray(rounds.T)
 
 
 def residual_codebooks(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.results import TASKS, Result, read_result, runs_folder
+from crossbyte.evaluation.results import TASKS, Result, latest, no_results, read_result, result_paths
+from crossbyte.evaluation.summary import Figure as Estimate
+from crossbyte.evaluation.summary import figure_of
 
 __all__ = ["OURS", "Estimate", "Scope", "Study", "System", "estimate", "number", "read_study"]
 
@@ -25,14 +27,6 @@ _ORDER = (
     *("cca", "random"),
 )
 _DATA_ORDER = ("wiki", "mirflickr", "nus-wide", "flickr8k", "fashion")
-
-
-class Estimate(NamedTuple):
-    """A figure over seeds: its mean, its sample standard deviation (None of one seed), how many seeds."""
-
-    mean: float
-    spread: float | None
-    n_seeds: int
 
 
 class System(NamedTuple):
@@ -185,29 +179,15 @@ def read_study(directory: Path) -> Study:
     InvalidInput
         There is no result at all.
     """
-    paths = sorted(runs_folder(directory).glob("*.json"))
-    latest: dict[tuple[Any, ...], Result] = {}
-    damaged = []
-    for path in paths:
+    results, damaged = [], []
+    for path in result_paths(directory):
         try:
-            result = _checked(read_result(path))
+            results.append(_checked(read_result(path)))
         except (InvalidInput, OSError) as error:
             damaged.append(f"{path.name}: {_without_path(str(error), path)}")
-            continue
-        known = latest.get(result.run.identity)
-        if known is None or known.finished <= result.finished:
-            latest[result.run.identity] = result
-    if not latest:
-        raise _nothing(directory, damaged)
-    return Study(list(latest.values()), damaged)
-
-
-def _nothing(directory: Path, damaged: Sequence[str]) -> InvalidInput:
-    found = f"{len(damaged)} damaged ({damaged[0]})" if damaged else "none"
-    return InvalidInput(
-        f"{directory}: expected results of an evaluation in its folder runs, got {found}; "
-        "make some with `crossbyte evaluate DATA --out DIR`"
-    )
+    if not results:
+        raise no_results(directory, f"{len(damaged)} damaged ({damaged[0]})" if damaged else "none")
+    return Study(latest(results), damaged)
 
 
 def _without_path(message: str, path: Path) -> str:
@@ -245,11 +225,8 @@ def _numbers(values: Any) -> list[float]:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Sum up figures of several seeds; None if there is none."""
-    found = [value for value in values if value is not None]
-    if not found:
-        return None
-    return Estimate(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
+    """Sum up figures of several seeds, as far as they are known; None if there is none."""
+    return figure_of([value for value in values if value is not None])
 
 
 def _system(result: Result) -> System:
