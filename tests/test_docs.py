@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index, errors
+from crossbyte.methods import registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "crossbyte"
@@ -269,6 +270,12 @@ def test_pictures_are_whole() -> None:
     for picture in pictures:
         assert ElementTree.fromstring(read(picture)).tag.endswith("svg")
         assert "url(http" not in read(picture)
+
+
+def test_every_compared_system_is_on_the_laboratory_page() -> None:
+    page = read(ROOT / "docs" / "evaluation.md")
+    names = [*registry.all_keys(), *registry.GROUPS]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_readme_promises_nothing_that_is_not_built() -> None:

@@ -152,7 +152,10 @@ def _counts(state: State) -> tuple[Float64, Float64, Float64]:
     columns = np.rint(state.image.codes @ state.text.codes.T).astype(np.intp).ravel() + c
     related = (state.relations.related * state.relations.observed).ravel()
     unrelated = state.relations.observed.ravel() - related
-    counts = [np.bincount(columns, weights, minlength=2 * c + 1) for weights in (related, unrelated)]
+    counts = [
+        np.bincount(columns, weights, minlength=2 * c + 1).astype(np.float64)
+        for weights in (related, unrelated)
+    ]
     return np.arange(-c, c + 1.0), counts[0], counts[1]
 
 
