@@ -23,8 +23,7 @@ from crossbyte.model.quality.cohort import Cohort
 from crossbyte.model.quality.comparing import chance, expected_recall
 from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
 from crossbyte.model.quality.sample import Sample, hold_out
-from crossbyte.quantization.codebooks import residual_codebooks
-from crossbyte.quantization.codebooks import dealt_dimensions
+from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
 from crossbyte.quantization.kmeans import kmeans
 from index_twin import features, small_model
 
