@@ -16,11 +16,13 @@ from crossbyte.evaluation.report.ablations import ablation_sections
 from crossbyte.evaluation.report.categories import declared, table1_section
 from crossbyte.evaluation.report.comparing import map_section
 from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Line, LineChart, Section, Table
+from crossbyte.evaluation.report.curves import curve_sections
 from crossbyte.evaluation.report.distortion import distortion_sections
 from crossbyte.evaluation.report.drawing import draw
 from crossbyte.evaluation.report.generalizing import seph_sections
 from crossbyte.evaluation.report.inlining import Inliner
 from crossbyte.evaluation.report.owndata import interval, own_sections
+from crossbyte.evaluation.report.phrases import seconds_text
 from crossbyte.evaluation.report.retrieving import recall_sections
 from crossbyte.evaluation.report.sensitivity import sensitivity_sections
 from crossbyte.evaluation.report.study import Scope, Study, read_study
@@ -212,6 +214,30 @@ def test_ablations_count_losses() -> None:
     chart = correlation.figures[0].charts[0]
     assert isinstance(chart, BarChart)
     assert [bars.values for bars in chart.bars] == [[0.5], [0.4], [0.52]]
+
+
+def test_ablations_say_their_own_seeds_and_chance() -> None:
+    results = [scored("cmfh", 0.5, seed=seed) for seed in range(5)]
+    results += [scored("cmcq", 0.5, seed=seed) for seed in range(2)] + [scored("cmcq", 0.4, variant="C=D")]
+    (section,) = ablation_sections(Study(results))
+    table = section.details[0]
+    assert "(Wiki, protocol A, 2 seeds)" in table.caption
+    assert row(table, "CMCQ in full")[1].below == "" and row(table, "C = D")[1].below == "1 of 2 seeds"
+    assert row(table, "chance")[1].text == "0.1800"
+
+
+def test_precision_tables_have_chance_and_no_empty_rows() -> None:
+    section, _ = curve_sections(Study([result("cmfh", 32), result("cmcq", 16)]))
+    table = section.details[0]
+    assert [each.cells[0].text for each in table.rows] == ["CMFH", "chance"]
+    assert all(0 < float(cell.text) < 1 for cell in row(table, "chance")[1:])
+    assert "beside CMCQ" not in words([section])
+
+
+def test_times_have_two_digits() -> None:
+    assert [seconds_text(value) for value in (0.006, 0.0612, 0.25, 12.34, 1234.5)] == [
+        "0.0060", "0.061", "0.25", "12.3", "1,234",
+    ]  # fmt: skip
 
 
 def test_sensitivity_has_the_best_other_system_as_a_level() -> None:

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
-from crossbyte.evaluation.report.phrases import TASK_NAMES, data_name, key_of, setting, with_spread
-from crossbyte.evaluation.report.study import Scope, Study, System
+from crossbyte.evaluation.report.phrases import (
+    TASK_NAMES,
+    data_name,
+    fewer_seeds,
+    figure_text,
+    key_of,
+    setting,
+    with_spread,
+)
+from crossbyte.evaluation.report.study import Estimate, Scope, Study, System
 
 __all__ = ["ablation_sections"]
 
@@ -38,7 +46,7 @@ def _section(study: Study, key: str, heading: str, claim: str, variants: Sequenc
     charts = [_chart(key, scope, system, task, variants) for scope, system in found for task in scope.tasks]
     tables = [_table(scope, system, task, variants) for scope, system in found for task in scope.tasks]
     words = [claim, *_verdicts(found, variants)]
-    return [Section(key, heading, words, [], [Figure(heading, [*charts])], tables)]
+    return [Section(key, heading, words, [], [Figure("Beside the full system", [*charts])], tables)]
 
 
 def _metric(scope: Scope) -> str:
@@ -85,15 +93,25 @@ def _bars(scope: Scope, system: System, lengths: Sequence[int], task: str) -> Ba
 
 def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> Table:
     systems = _compared(scope, system, variants)
-    lengths = _lengths(scope, systems)
-    rows = []
-    for each in systems:
-        found = [scope.measure(each, bits, task, _metric(scope)) for bits in lengths]
-        cells = [Cell("–" if value is None else with_spread(value)) for value in found]
-        rows.append(Row((Cell(_name(scope, each)), *cells)))
-    metric = _metric(scope).replace("map", "MAP")
-    caption = f"{metric}, {TASK_NAMES[task].lower()} ({setting(scope)})"
+    lengths, metric = _lengths(scope, systems), _metric(scope)
+    by_system = {each: [scope.measure(each, bits, task, metric) for bits in lengths] for each in systems}
+    n_seeds = max((figure.n_seeds for found in by_system.values() for figure in found if figure), default=0)
+    rows = [
+        Row((Cell(_name(scope, each)), *(_cell(figure, n_seeds) for figure in found)))
+        for each, found in by_system.items()
+    ]
+    rows.append(_chance_row(scope.chance(task, metric), len(lengths)))
+    caption = f"{metric.replace('map', 'MAP')}, {TASK_NAMES[task].lower()} ({setting(scope, n_seeds)})"
     return Table(caption, ("system", *(f"{bits} bits" for bits in lengths)), rows)
+
+
+def _cell(found: Estimate | None, n_seeds: int) -> Cell:
+    return Cell("–") if found is None else Cell(with_spread(found), fewer_seeds(found, n_seeds))
+
+
+def _chance_row(chance: float | None, n_lengths: int) -> Row:
+    cell = Cell("–" if chance is None else figure_text(chance))
+    return Row((Cell("chance"), *[cell] * n_lengths), quiet=True)
 
 
 def _verdicts(found: Sequence[tuple[Scope, System]], variants: Sequence[str]) -> list[str]:

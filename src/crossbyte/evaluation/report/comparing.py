@@ -8,6 +8,7 @@ from crossbyte.evaluation.report.phrases import (
     TASK_NAMES,
     data_name,
     difference,
+    fewer_seeds,
     figure_text,
     n_bits,
     row_name,
@@ -121,7 +122,7 @@ def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str,
         return Cell("–")
     rivals = contenders(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
-    fewer = f"{found.n_seeds} of {scope.n_seeds} seeds" if found.n_seeds < scope.n_seeds else ""
+    fewer = fewer_seeds(found, scope.n_seeds)
     return Cell(with_spread(found), "; ".join(filter(None, [beside, fewer])), best)
 
 

@@ -8,6 +8,7 @@ from crossbyte.evaluation.report.content import Cell, Figure, Line, LineChart, R
 from crossbyte.evaluation.report.phrases import (
     TASK_NAMES,
     data_name,
+    figure_text,
     key_of,
     n_bits,
     row_name,
@@ -37,10 +38,12 @@ def _section(study: Study, name: str) -> list[Section]:
     figures = [figure for scope in study.scopes("A") if (figure := _figure(scope, name)).charts]
     if not figures:
         return []
-    words = [
-        f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance. "
-        "The systems that the paper compares come first, the further ones beside CMCQ after them."
-    ]
+    words = [f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance."]
+    if any(len(_halves(scope)) > 1 for scope in study.scopes("A")):
+        words = [
+            f"{words[0]} The systems that the paper compares come first, the further ones (beside CMCQ, "
+            "where it was run) after them."
+        ]
     tables = _tables(study) if name == "precision_curve" else []
     return [Section(name.replace("_", "-"), heading, words, [], figures, tables)]
 
@@ -108,6 +111,10 @@ def _table(scope: Scope, bits: int, task: str) -> Table:
     for system in scope.systems:
         found = [scope.measure(system, bits, task, f"precision@{depth}") for depth in _DEPTHS]
         cells = [Cell("–" if value is None else with_spread(value)) for value in found]
-        rows.append(Row((Cell(row_name(scope, system)), *cells)))
+        if any(value is not None for value in found):
+            rows.append(Row((Cell(row_name(scope, system)), *cells), quiet=not scope.is_coded(system)))
+    chance = [scope.chance(task, f"precision@{depth}") for depth in _DEPTHS]
+    known = [Cell("–" if value is None else figure_text(value)) for value in chance]
+    rows.append(Row((Cell("chance"), *known), quiet=True))
     caption = f"Precision, {n_bits(bits)}, {TASK_NAMES[task].lower()} ({setting(scope)})"
     return Table(caption, ("system", *(f"@{depth:,}" for depth in _DEPTHS)), rows)

@@ -35,7 +35,7 @@ def distortion_sections(study: Study) -> list[Section]:
     ]
     tables = [_table(scope) for scope in scopes]
     charts = [_chart(scope, side) for scope in scopes if len(_duel(scope)) == 2 for side in _SIDES]
-    figures = [Figure("Quantization error", [*charts])] if charts else []
+    figures = [Figure("Two dictionaries beside one", [*charts])] if charts else []
     return [Section("distortion", "Quantization error", words, tables, figures)]
 
 

@@ -53,7 +53,8 @@ summary {{ cursor: pointer; color: var(--s0); margin: .5rem 0; }}
 @media (max-width: 36rem) {{ main {{ padding: 1rem .5rem 2rem; }} figure {{ padding: .4rem .1rem; }}
   figcaption {{ padding-left: .4rem; }} nav ul {{ columns: auto; }}
   th:first-child {{ min-width: 5.5rem; max-width: 8.5rem; white-space: normal;
-  overflow-wrap: break-word; }} }}
+  overflow-wrap: break-word; }}
+  th, td {{ padding-right: .5rem; }} td small {{ white-space: normal; min-width: 7rem; }} }}
 @media print {{ :root {{ {_LIGHT} --card: #fff; color-scheme: light; }} body {{ font-size: 10pt; }}
   main {{ max-width: none; padding: 0; }} nav {{ display: none; }} .scroll {{ overflow: visible; }}
   table {{ font-size: 8pt; }} small {{ font-size: 7pt; }} h2, h3, .caption {{ break-after: avoid; }}

@@ -13,6 +13,7 @@ __all__ = [
     "n_bits",
     "data_name",
     "difference",
+    "fewer_seeds",
     "figure_text",
     "joined",
     "key_of",
@@ -100,16 +101,22 @@ def row_name(scope: Scope, system: System) -> str:
     return scope.name(system) + (f" [{system.similarity}]" if system.similarity != "pairs" else "")
 
 
-def setting(scope: Scope) -> str:
-    """Data set, protocol and number of seeds, for captions."""
-    return f"{data_name(scope.data)}, protocol {scope.protocol}, {plural(scope.n_seeds, 'seed')}"
+def setting(scope: Scope, n_seeds: int | None = None) -> str:
+    """Data set, protocol and number of seeds, the most of any system if not said, for captions."""
+    said = plural(scope.n_seeds if n_seeds is None else n_seeds, "seed")
+    return f"{data_name(scope.data)}, protocol {scope.protocol}, {said}"
+
+
+def fewer_seeds(found: Estimate, n_seeds: int) -> str:
+    """Say of a figure that it has fewer seeds than its caption; nothing if it has not."""
+    return f"{found.n_seeds} of {n_seeds} seeds" if found.n_seeds < n_seeds else ""
 
 
 def seconds_text(value: float) -> str:
     """A time to two or three digits."""
     if value >= 100:
         return count(round(value))
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
 
 
 def key_of(*parts: str) -> str:

@@ -165,7 +165,15 @@ def _summary(scope: Scope, sweeps: Sequence[_Sweep]) -> Table:
     """Lowest and highest figure of each parameter, and how often it is above the best other system."""
     rows = [_summary_row(scope, sweep, task) for sweep in sweeps for task in scope.tasks]
     metric = _metric(scope).replace("map", "MAP")
-    header = ("parameter", "task", f"lowest {metric}", f"highest {metric}", "best other", "above it at")
+    header = (
+        "parameter",
+        "task",
+        f"lowest {metric}",
+        f"highest {metric}",
+        "best other",
+        "above it at",
+        "chance",
+    )
     return Table(f"Range of every parameter ({setting(scope)})", header, rows, 2)
 
 
@@ -177,7 +185,9 @@ def _summary_row(scope: Scope, sweep: _Sweep, task: str) -> Row:
     best = _best_other(scope, sweep.bits, task)
     name = Cell("–") if best is None else Cell(figure_text(best[1].mean), row_name(scope, best[0]))
     above = "–" if best is None else f"{sum(up > best[1].mean for up, _ in points)} of {len(points)}"
-    return Row((Cell(letter), Cell(TASK_NAMES[task]), *(words or [Cell("–")] * 2), name, Cell(above)))
+    guessed = scope.chance(task, _metric(scope))
+    chance = Cell("–" if guessed is None else figure_text(guessed))
+    return Row((Cell(letter), Cell(TASK_NAMES[task]), *(words or [Cell("–")] * 2), name, Cell(above), chance))
 
 
 def _points(line: Line) -> list[tuple[float, float]]:

@@ -78,7 +78,7 @@ def _verdict(scope: Scope, found: Sequence[Duel], as_bytes: bool) -> str:
     won = [duel for duel in found if duel.won]
     lost = [duel for duel in found if not duel.won]
     if not won:
-        start = "no CMCQ variant is first at any length"
+        start = "no CMCQ variant is first at any length run"
     else:
         every = "" if lost else "every length run, "
         start = f"a CMCQ variant is first of the pairs-only systems at {every}{_lengths(won, as_bytes)}"
