@@ -251,9 +251,12 @@ def test_the_unified_rule_weighs_both_sides_and_the_prior():
     images, texts, labels = known_pairs()
     model = SePH(n_bits=6, n_anchors=5).fit(images, texts, labels)
     odds = [model._views[side].log_odds(rows) for side, rows in (("image", images), ("text", texts))]
+    # As strong as what is predicted of some documents, for every other bit the other way.
+    model._prior = np.median(np.abs(sum(odds)), axis=0) * [1, -1, 1, -1, 1, -1]
     plus, minus = (1 / (1 + np.exp(-sign * np.stack(odds))) for sign in (1, -1))
     prior = 1 / (1 + np.exp(-model._prior))
     expected = plus.prod(axis=0) / prior > minus.prod(axis=0) / (1 - prior)
+    assert (expected != (plus.prod(axis=0) > minus.prod(axis=0))).any(axis=0).sum() >= 3
     np.testing.assert_array_equal(model.pair_items("image", images, texts), np.packbits(expected, axis=1))
 
 
