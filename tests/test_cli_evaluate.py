@@ -310,7 +310,10 @@ def test_own_pairs_as_json_and_kept(shell: Shell, tmp_path: Path, quick_choice: 
         assert system["gain"]["low"] <= system["gain"]["value"] <= system["gain"]["high"]
     for value in own["recall"]["text-to-image"].values():
         assert 0 <= value["low"] <= value["value"] <= value["high"] <= 1
-    assert json.loads(shell(*arguments)) == document
+    assert json.loads(shell(*arguments)) == document and document["report"] == []
+    text = shell("evaluate", "own.npz", "--bits", "16", "--jobs", "1", "--quiet", "--out", "kept")
+    assert text.endswith("kept/report.html: the report\nkept/report.md: the report\n")
+    assert (tmp_path / "kept" / "report.html").exists()
     assert len(read_results(tmp_path / "kept")) == len(table["systems"]) - 1
 
 

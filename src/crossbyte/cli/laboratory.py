@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -14,7 +15,7 @@ import typer
 from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
 from crossbyte.cli.output import plural
 from crossbyte.cli.progress import shown
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import CrossbyteError, InvalidInput
 from crossbyte.methods.registry import GROUPS, all_keys
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ __all__ = [
     "left_out",
     "parse_names",
     "parse_numbers",
+    "reported",
+    "said_pages",
 ]
 
 _MOST_SAID = 5  # failures told one by one
@@ -127,6 +130,27 @@ def _n_processes(asked: int | None) -> int:
 def left_out(study: Study) -> list[str]:
     """Say which results a report is without, a line each."""
     return [f"left out of the report: {line}" for line in study.damaged]
+
+
+def reported(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path], int]:
+    """Write the report, and note what it is without; what is wrong with it does not take results away."""
+    if not outcome.results:
+        return [], ExitCode.FINE
+    from crossbyte.evaluation.report.study import read_study
+    from crossbyte.evaluation.report.writing import write_study
+
+    try:
+        study = read_study(out)
+        notes += left_out(study)
+        return write_study(study, out), ExitCode.FINE
+    except CrossbyteError as error:
+        say(*two_lines(error))
+        return [], exit_code(error)
+
+
+def said_pages(pages: Iterable[Path]) -> list[str]:
+    """Name the pages of a report; its pictures are beside them."""
+    return [f"{page}: the report" for page in pages if page.suffix in (".html", ".md")]
 
 
 def judge_outcome(outcome: Outcome) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from crossbyte.cli.laboratory import Laboratory, judge_outcome
+from crossbyte.cli.laboratory import Laboratory, judge_outcome, reported, said_pages
 from crossbyte.cli.output import Table, emit, plural
 from crossbyte.errors import FitInterrupted
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["compare_own"]
 
 
-def compare_own(laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, as_json: bool) -> int:
+def compare_own(
+    laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, report: bool, as_json: bool
+) -> int:
     """Measure crossbyte and simpler systems on held-out pairs; without a folder, results are not kept."""
     from crossbyte.evaluation.quality_table import CHOSEN, check_enough, own_runs, quality_table
 
@@ -27,17 +29,21 @@ def compare_own(laboratory: Laboratory, bits: tuple[int, ...], out: Path | None,
     runs = own_runs(laboratory.collection.name, laboratory.digest, bits)
     with TemporaryDirectory(prefix="crossbyte-") as passing, _nothing_kept(out):
         outcome = laboratory.do(runs, out or Path(passing))
+    notes = outcome.notes
+    pages, code = ([], 0) if out is None or not report else reported(out, outcome, notes)
     measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
     tables = [quality_table(outcome.results, length) for length in bits if length in measured]
     document = {
         "data": laboratory.collection.name,
         "out": out,
         "tables": [table.to_dict() for table in tables],
-        "notes": outcome.notes,
+        "notes": notes,
+        "report": list(map(str, pages)),
     }
     said = [part for table in tables for part in _own_text(table)]
-    emit(document, [laboratory.collection.about, *said, *outcome.notes], as_json=as_json)
-    return judge_outcome(outcome)
+    written = said_pages(pages)
+    emit(document, [laboratory.collection.about, *said, *notes, *written], as_json=as_json)
+    return judge_outcome(outcome) or code
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossbyte.cli import options
-from crossbyte.cli.failures import ExitCode, exit_code, say, two_lines
 from crossbyte.cli.laboratory import (
     METHODS_HELP,
     DataName,
@@ -16,13 +15,14 @@ from crossbyte.cli.laboratory import (
     Processes,
     Similarity,
     judge_outcome,
-    left_out,
     parse_names,
     parse_numbers,
+    reported,
+    said_pages,
 )
 from crossbyte.cli.output import Table, emit, plural
 from crossbyte.cli.own_pairs import compare_own
-from crossbyte.errors import CrossbyteError, InvalidInput
+from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.evaluation.planning import Asked, Plan
@@ -100,13 +100,14 @@ def evaluate(
     asked = _with_extras(asked, ablations, sensitivity, full)
     if methods is None and not has_labels and protocol is None:
         _refuse(asked, seeds, quick, parameters)
-        return compare_own(laboratory, parse_numbers(bits or "32", "--bits"), out, as_json=as_json)
+        lengths = parse_numbers(bits or "32", "--bits")
+        return compare_own(laboratory, lengths, out, report=report, as_json=as_json)
     if out is None:
         raise InvalidInput("expected a folder for the results; give --out DIR")
     known = _recorded(parameters, laboratory.collection.name, laboratory.digest)
     plan = plan_runs(asked, laboratory.collection, laboratory.digest, known)
     outcome = laboratory.do(plan.runs, out)
-    pages, code = _reported(out, outcome, plan.notes) if report else ([], 0)
+    pages, code = reported(out, outcome, plan.notes) if report else ([], 0)
     _emit(out, plan, outcome, pages, as_json=as_json)
     return judge_outcome(outcome) or code
 
@@ -174,22 +175,6 @@ def _recorded(path: Path | None, name: str, digest: str) -> Recorded:
     return recorded_for(name, digest) if path is None else read_parameters(path, name, digest)
 
 
-def _reported(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path], int]:
-    """Write the report, and note what it is without; what is wrong with it does not take results away."""
-    if not outcome.results:
-        return [], ExitCode.FINE
-    from crossbyte.evaluation.report.study import read_study
-    from crossbyte.evaluation.report.writing import write_study
-
-    try:
-        study = read_study(out)
-        notes += left_out(study)
-        return write_study(study, out), ExitCode.FINE
-    except CrossbyteError as error:
-        say(*two_lines(error))
-        return [], exit_code(error)
-
-
 def _emit(out: Path, plan: Plan, outcome: Outcome, pages: list[Path], *, as_json: bool) -> None:
     from crossbyte.evaluation.summary import summarise
 
@@ -214,7 +199,7 @@ def _text(document: dict[str, Any], blocks: list[Block], notes: list[str]) -> li
     for block in blocks:
         said += ["", _title(block), _table(block)]
     said += ["", *notes] if notes else []
-    return [*said, *(f"{page}: the report" for page in document["report"] if page.endswith((".html", ".md")))]
+    return [*said, *said_pages(map(Path, document["report"]))]
 
 
 def _title(block: Block) -> str:
