@@ -21,8 +21,8 @@ from benchmarks.tables import Measurement, save
 from crossbyte.evaluation.results import Result, read_results
 
 BITS = "16,32,64,128"
-OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca"
-UNSEEN = "cca,quantizers,cmcq,cmcq-cca"
+OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca,cmcq-kernel"
+UNSEEN = "cca,quantizers,cmcq,cmcq-cca,cmcq-kernel"
 
 STEPS = {
     "wiki": f"wiki --methods table2,{OTHERS} --bits {BITS} --seeds 5",
