@@ -132,6 +132,14 @@ def test_table_3_on_the_papers_data_has_its_figures_in_brackets() -> None:
     assert "above SePH in 2 of 2 comparisons" in words([section])
 
 
+def test_table_3_calls_only_coded_systems_best() -> None:
+    given = {"data": "flickr8k", "protocol": "D"}
+    (section,) = seph_sections(Study([scored("cmcq", 0.5, **given), scored("cca", 0.5, **given)]))
+    marks = {each.cells[0].text: each.cells[-1].best for each in section.tables[0].rows}
+    assert marks["CMCQ"] and not any(best for name, best in marks.items() if name != "CMCQ")
+    assert "the best coded system of a column and task" in words([section])
+
+
 def test_table_3_on_other_data_shows_the_papers_apart() -> None:
     given = {"data": "fashion", "protocol": "D"}
     results = [scored("seph", 0.4, **given), scored("cmcq", 0.5, **given)]

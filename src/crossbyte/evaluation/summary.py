@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from crossbyte.evaluation.results import TASKS, Result
+from crossbyte.evaluation.runs import SIDE
 
 __all__ = ["MAIN_METRIC", "Block", "Figure", "figure_of", "summarise"]
 
@@ -19,6 +20,9 @@ MAIN_METRIC = {
     "P": "recall@10",
 }
 """What a short table shows of each protocol."""
+
+
+_VARIANTS = {"": "", SIDE: ", from the searched half"}
 
 
 class Figure(NamedTuple):
@@ -95,7 +99,8 @@ def _block(data: str, protocol: str, task: str, results: list[Result]) -> Block:
 def _name(result: Result) -> str:
     run, about = result.run, result.about
     taught = " (labels)" if run.similarity == "labels" and len(about["similarities"]) > 1 else ""
-    return f"{about['name']}{f' {run.variant}' if run.variant else ''}{taught}"
+    variant = _VARIANTS.get(run.variant, f" {run.variant}")
+    return f"{about['name']}{variant}{taught}"
 
 
 def _figure(results: Iterable[Result], name: str, bits: int, task: str, metric: str) -> Figure | None:

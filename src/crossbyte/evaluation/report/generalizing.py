@@ -33,7 +33,10 @@ def seph_sections(study: Study) -> list[Section]:
 
 
 def _section(scope: Scope, part: str) -> Section:
-    words = [f"By {PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best of a column and task."]
+    words = [
+        f"By {PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best coded system of a column and "
+        "task."
+    ]
     tables = [_table(scope, part)]
     if _is_the_papers(scope):
         words.append("Below, in brackets: the paper's figure, then ours minus the paper's.")
@@ -108,7 +111,8 @@ def _cell(scope: Scope, part: str, task: str, system: System, bits: int) -> Cell
         return Cell("–")
     theirs = table3(part, task, system.method, bits) if _is_the_papers(scope) and not system.variant else None
     beside = "" if theirs is None else f"({theirs:.3f}) {difference(found.mean, theirs)}"
-    return Cell(with_spread(found), beside, round(found.mean, 4) == _best(scope, task, bits))
+    best = scope.is_coded(system) and round(found.mean, 4) == _best(scope, task, bits)
+    return Cell(with_spread(found), beside, best)
 
 
 def _best(scope: Scope, task: str, bits: int) -> float | None:
