@@ -18,14 +18,14 @@ from crossbyte.evaluation.report.comparing import map_section
 from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Line, LineChart, Section, Table
 from crossbyte.evaluation.report.curves import curve_sections
 from crossbyte.evaluation.report.distortion import distortion_sections
-from crossbyte.evaluation.report.drawing import draw
+from crossbyte.evaluation.report.drawing import _STYLES, draw
 from crossbyte.evaluation.report.generalizing import seph_sections
 from crossbyte.evaluation.report.inlining import Inliner
 from crossbyte.evaluation.report.owndata import interval, own_sections
 from crossbyte.evaluation.report.phrases import seconds_text
 from crossbyte.evaluation.report.retrieving import recall_sections
 from crossbyte.evaluation.report.sensitivity import sensitivity_sections
-from crossbyte.evaluation.report.study import Scope, Study, read_study
+from crossbyte.evaluation.report.study import _ORDER, OURS, Scope, Study, read_study
 from crossbyte.evaluation.report.writing import report_sections, write_report
 from crossbyte.evaluation.results import Result, write_result
 from crossbyte.methods import registry
@@ -187,6 +187,12 @@ def test_quality_on_data_without_labels_has_intervals() -> None:
     assert re.fullmatch(r"\(0\.\d{4} to 0\.\d{4}\)", cell.below)
     assert row(section.tables[0], "chance")[3].text == "0.0100"
     assert not own_sections(Study([result("cmcq-auto", data="mine", protocol="B", partners=True)]))
+
+
+def test_every_system_has_its_place_and_its_line_and_ours_are_no_rivals() -> None:
+    keys = set(registry.all_keys())
+    assert {key for key in keys if key.partition("-")[0] == "cmcq"} == set(OURS)
+    assert set(_ORDER) == keys and keys - {"random"} <= set(_STYLES)
 
 
 def test_bootstrap_intervals() -> None:

@@ -68,6 +68,7 @@ _STYLES = {
     "cca-lsq": _Style("s8", "<", "-"),
     "cca": _Style("s4", "", (0, (6, 2, 1, 2))),
     "cmcq-cca": _Style("s7", "P", "-", 2.0),
+    "cmcq-kernel": _Style("s5", "p", "-", 2.0),
     "cmcq-auto": _Style("s2", "h", "-", 2.0),
     "chance": _Style("s4", "", (0, (1, 2))),
     "first": _Style("s0", "o", "-", 1.8),

@@ -17,7 +17,7 @@ from crossbyte.evaluation.summary import figure_of
 
 __all__ = ["OURS", "Estimate", "Scope", "Study", "System", "estimate", "number", "read_study"]
 
-OURS = ("cmcq", "cmcq-cca", "cmcq-auto")
+OURS = ("cmcq", "cmcq-cca", "cmcq-kernel", "cmcq-auto")
 """Keys of the systems that are this package's own."""
 
 _ORDER = (
