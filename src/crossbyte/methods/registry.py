@@ -6,6 +6,7 @@ Names, groups and homes are known without importing any system, so that a comman
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -140,8 +141,7 @@ def _known(key: str) -> str:
 
 def _check_parameters(method: type[Method], chosen: Mapping[str, Any]) -> None:
     given_apart = {"n_bits", "random_state", "n_jobs"}
-    known = [name for name, part in method.__dataclass_fields__.items() if part.init]
-    known = [name for name in known if name not in given_apart]
+    known = [part.name for part in fields(method) if part.init and part.name not in given_apart]
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise InvalidInput(
