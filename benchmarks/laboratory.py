@@ -3,8 +3,8 @@
     python -m benchmarks.laboratory wiki       # Table 2's Wiki column: all systems and lengths, 5 seeds
     python -m benchmarks.laboratory            # everything below, some hours; a second call goes on
 
-Every step is one call of the program, ``crossbyte evaluate``; its runs and its report stay in the cache
-folder of the benchmarks, and the means come into ``results/laboratory.json``.
+Every step is one call of the program, ``crossbyte evaluate``; all runs and their one report stay in the
+cache folder of the benchmarks, and the means come into ``results/laboratory.json``.
 """
 
 from __future__ import annotations
@@ -14,43 +14,48 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from benchmarks.coded import cache_folder
 from benchmarks.datasets import data_root
 from benchmarks.tables import Measurement, save
+from crossbyte.evaluation.report.writing import write_report
 from crossbyte.evaluation.results import Result, read_results
 
 BITS = "16,32,64,128"
 OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca,cmcq-kernel"
-UNSEEN = "cca,quantizers,cmcq,cmcq-cca,cmcq-kernel"
+UNSEEN = "cca,quantizers,cmcq,cmcq-cca"
 
 STEPS = {
     "wiki": f"wiki --methods table2,{OTHERS} --bits {BITS} --seeds 5",
-    "wiki-labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BITS} --seeds 3",
-    "wiki-ablations": f"wiki --methods cmcq,ccq --bits {BITS} --ablations --seeds 3",
-    "flickr8k-new-classes": "flickr8k --methods table3,cmcq-cca --bits 32,64,128 --protocol D --seeds 3",
-    "flickr8k-unseen": f"flickr8k --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 2",
-    "flickr8k-chosen": "flickr8k --methods cmcq-auto --bits 16,32 --protocol B,C --seeds 2",
-    "flickr8k-sensitivity": "flickr8k --methods table2 --bits 32 --seeds 1 --sensitivity",
-    "fashion-unseen": f"fashion --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 1",
-    "fashion-sensitivity": "fashion --methods table2 --bits 32 --seeds 1 --sensitivity",
+    "wiki, labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BITS} --seeds 3",
+    "wiki, ablations": f"wiki --methods cmcq --bits {BITS} --ablations --seeds 3",
+    "flickr8k, new classes": "flickr8k --methods table3,cmcq-cca --bits 32,64,128 --protocol D --seeds 2",
+    "flickr8k, unseen": f"flickr8k --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 2",
+    "fashion, unseen": f"fashion --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 1",
+    "flickr8k, sensitivity": "flickr8k --methods table2 --bits 32 --seeds 1 --sensitivity",
+    "fashion, sensitivity": "fashion --methods table2 --bits 32 --seeds 1 --sensitivity",
+    "flickr8k, chosen": "flickr8k --methods cmcq-auto --bits 16,32 --protocol B,C --seeds 2",
 }
 SCORES = {"A": "map@50", "B": "recall@10", "C": "recall@10", "D": "map@50"}
 
 
-def evaluate(step: str) -> list[Result]:
-    """Do one step, or what is left of it, and read its results."""
+def evaluate(step: str) -> None:
+    """Do one step, or what is left of it."""
     name, *options = STEPS[step].split()
-    out = cache_folder() / "laboratory" / step
     data = data_root() / name / f"{name}.npz"
     began = time.monotonic()
-    command = [sys.executable, "-m", "crossbyte", "evaluate", str(data), *options, "--out", str(out)]
-    subprocess.run(command, check=True)
-    print(f"{step}: {(time.monotonic() - began) / 60:.1f} minutes; report: {out / 'report.html'}", flush=True)
-    return read_results(out)
+    command = [sys.executable, "-m", "crossbyte", "evaluate", str(data), *options, "--no-report"]
+    subprocess.run([*command, "--out", str(folder())], check=True)
+    print(f"{step}: {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
 
 
-def measurements(step: str, results: Iterable[Result]) -> list[Measurement]:
+def folder() -> Path:
+    """Where the runs and their report are."""
+    return cache_folder() / "laboratory"
+
+
+def measurements(results: Iterable[Result]) -> list[Measurement]:
     """Means over seeds of every system, length and task."""
     found: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
@@ -58,9 +63,8 @@ def measurements(step: str, results: Iterable[Result]) -> list[Measurement]:
         if run.protocol in SCORES:
             variant = f" {run.variant}" if run.variant else ""
             taught = "" if run.similarity == "pairs" else f" ({run.similarity})"
-            system = (
-                f"{step}: {result.about['name']}{variant}{taught}, {run.bits} bits, protocol {run.protocol}"
-            )
+            name = f"{result.about['name']}{variant}{taught}"
+            system = f"{run.data}, protocol {run.protocol}, {run.bits} bits: {name}"
             for task in result.tasks:
                 found.setdefault((system, run.protocol, task), []).append(result)
     return [
@@ -71,7 +75,7 @@ def measurements(step: str, results: Iterable[Result]) -> list[Measurement]:
             None,
             float(each_seed[0].chance[task][SCORES[protocol]]),
         )
-        for (system, protocol, task), each_seed in found.items()
+        for (system, protocol, task), each_seed in sorted(found.items())
     ]
 
 
@@ -83,10 +87,10 @@ def main() -> None:
     """Do the named steps, or all, and keep the means."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("steps", nargs="*", metavar="step", help=f"some of {', '.join(STEPS)}")
-    steps = parser.parse_args().steps or list(STEPS)
-    entries = [entry for step in steps for entry in measurements(step, evaluate(step))]
-    if set(steps) == set(STEPS):
-        save("laboratory", entries, {"commands": STEPS})
+    for step in parser.parse_args().steps or STEPS:
+        evaluate(step)
+    write_report(folder())
+    save("laboratory", measurements(read_results(folder())), {"commands": STEPS})
 
 
 if __name__ == "__main__":
