@@ -579,16 +579,36 @@ def test_one_parameter_is_varied_while_the_others_stay(
     assert [outcome.n_found for outcome in outcomes] == [0, 2]
 
 
+def test_lengths_chosen_for_together_share_one_choice_by_their_mean(
+    tmp_path: Path, fits: Fits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "GRIDS", {"plain": {"shift": (1.0, 3.0)}})
+    monkeypatch.setattr(choosing, "system_of", lambda run: Plain(**run.parameters))
+    numbers = np.arange(0, 400, 8, dtype=np.float32)
+    train = Part(((numbers / 2) - 3)[:, None], numbers[:, None], None)
+    data = collection(train, train.take(np.arange(3)))
+    bases = [run_of("P", bits=16), run_of("P", bits=32), run_of("P", bits=16, similarity="labels")]
+    choices, _ = choose(bases, (0, 1), "pairs", do_with(data, tmp_path), together=True)
+    assert [choice.bits for choice in choices] == [(16, 32), (16,)]
+    assert len(fits) == 3 * (2 * 2 + 2)  # three values; two lengths and one, with two seeds each
+    results = [read_result(path) for path in runs_folder(tmp_path).iterdir()]
+    for trial in choices[0].trials:
+        given = {name: value for name, value in trial.params.items() if value}
+        found = [r for r in results if r.run.similarity == "pairs" and dict(r.run.parameters) == given]
+        assert {r.run.bits for r in found} == {16, 32} and len(found) == 4
+        assert trial.score == pytest.approx(np.mean([r.score("recall@10") for r in found]))
+
+
 def test_what_is_chosen_has_the_form_of_the_recorded_file(tmp_path: Path, fits: Fits) -> None:
-    choice = Choice(run_of("V", parameters={"shift": 1.0}), 0.5)
-    labels = Choice(run_of("V", similarity="labels", bits=32), 0.25)
-    nothing = Choice(run_of("V", method="failed"))
+    choice = Choice(run_of("V", parameters={"shift": 1.0}), (16, 64), 0.5)
+    labels = Choice(run_of("V", similarity="labels", bits=32), (32,), 0.25)
+    nothing = Choice(run_of("V", method="failed"), (16,))
     document = recorded_form([choice, labels, nothing], "so")
     path = tmp_path / "chosen.json"
     path.write_text(json.dumps(document))
     found = read_parameters(path, "tiny", "d")
     assert found.note == ""
-    assert found.parameters("plain", 16, "pairs") == {"shift": 1.0}
+    assert found.parameters("plain", 16, "pairs") == found.parameters("plain", 64, "pairs") == {"shift": 1.0}
     assert found.parameters("plain", 32, "labels") == {}
     assert set(document["tiny"]["methods"]) == {"plain", "plain/labels"}
-    assert document["tiny"]["scores"] == {"plain": {"16": 0.5}, "plain/labels": {"32": 0.25}}
+    assert document["tiny"]["scores"] == {"plain": {"16": 0.5, "64": 0.5}, "plain/labels": {"32": 0.25}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -72,12 +73,14 @@ CRITERIA = {"labels": ("V", "map@50", "ap@50"), "pairs": ("P", "recall@10", "rec
 
 @dataclass
 class Choice:
-    """What was chosen for one system at one length.
+    """What was chosen for one system at one length, or at several together.
 
     Attributes
     ----------
     run : Run
         With the parameters as they are now, those at their defaults left out.
+    bits : tuple of int
+        Lengths that it is chosen for; scores are means over them.
     score : float or None
         On the validation part; None before anything was tried.
     trials : list of Trial
@@ -85,12 +88,13 @@ class Choice:
     """
 
     run: Run
+    bits: tuple[int, ...]
     score: float | None = None
     trials: list[Trial] = field(default_factory=list)
 
 
 class _Candidate(NamedTuple):
-    """A value of one parameter, and its runs, one per seed."""
+    """A value of one parameter, and its runs, one per length and seed."""
 
     parameters: dict[str, Any]
     runs: list[Run]
@@ -101,6 +105,8 @@ def choose(
     seeds: Sequence[int],
     by: str,
     do: Callable[[list[Run]], Outcome],
+    *,
+    together: bool = False,
 ) -> tuple[list[Choice], list[Outcome]]:
     """Search parameter by parameter, all systems and lengths side by side.
 
@@ -113,15 +119,17 @@ def choose(
     by : {"labels", "pairs"}
     do : callable
         Does runs, and leaves those that are done.
+    together : bool
+        One choice per system for all its lengths, by the mean over them: there is less chance in it.
 
     Returns
     -------
     (choices, outcomes)
         The second of every round, with what failed.
     """
-    choices, outcomes = [Choice(run) for run in bases], []
+    choices, outcomes = _open_choices(bases, together), []
     for turn in range(max((len(GRIDS.get(run.method, {})) for run in bases), default=0)):
-        tried = {id(choice): list(_candidates(choice.run, turn, seeds)) for choice in choices}
+        tried = {id(choice): list(_candidates(choice, turn, seeds)) for choice in choices}
         runs = [run for candidates in tried.values() for each in candidates for run in each.runs]
         outcome = do(list({run.digest: run for run in runs}.values()))
         outcomes.append(outcome)
@@ -139,8 +147,9 @@ def recorded_form(choices: Sequence[Choice], how: str) -> dict[str, Any]:
     for choice in choices:
         if choice.score is not None:
             name = _name(choice.run)
-            methods.setdefault(name, {})[str(choice.run.bits)] = dict(choice.run.parameters)
-            scores.setdefault(name, {})[str(choice.run.bits)] = round(choice.score, 6)
+            for bits in map(str, choice.bits):
+                methods.setdefault(name, {})[bits] = dict(choice.run.parameters)
+                scores.setdefault(name, {})[bits] = round(choice.score, 6)
     return {first.data: {"digest": first.data_digest, "chosen": how, "methods": methods, "scores": scores}}
 
 
@@ -148,8 +157,19 @@ def _name(run: Run) -> str:
     return run.method if run.similarity == "pairs" else f"{run.method}/{run.similarity}"
 
 
-def _candidates(run: Run, turn: int, seeds: Sequence[int]) -> Iterator[_Candidate]:
+def _open_choices(bases: Sequence[Run], together: bool) -> list[Choice]:
+    """One for each run, or for all runs that differ in nothing but their length."""
+    if not together:
+        return [Choice(run, (run.bits,)) for run in bases]
+    alike: dict[str, list[Run]] = {}
+    for run in bases:
+        alike.setdefault(replace(run, bits=0).digest, []).append(run)
+    return [Choice(runs[0], tuple(run.bits for run in runs)) for runs in alike.values()]
+
+
+def _candidates(choice: Choice, turn: int, seeds: Sequence[int]) -> Iterator[_Candidate]:
     """The values of the parameter whose turn it is, that of now first."""
+    run = choice.run
     grid = list(GRIDS.get(run.method, {}).items())
     if turn >= len(grid):
         return
@@ -161,7 +181,10 @@ def _candidates(run: Run, turn: int, seeds: Sequence[int]) -> Iterator[_Candidat
         kept = {each: given for each, given in changed.items() if given != defaults[each]}
         yield _Candidate(
             {**kept, name: value},
-            [replace(run, parameters=kept, seed=seed) for seed in seeds],
+            [
+                replace(run, parameters=kept, bits=bits, seed=seed)
+                for bits, seed in product(choice.bits, seeds)
+            ],
         )
 
 
@@ -179,12 +202,13 @@ def _settle(
     name = list(GRIDS[choice.run.method])[turn]
     best = pick([trial for trial, _ in trials], name, prefer_large=by == "pairs")
     chosen = next(candidate for trial, candidate in trials if trial is best)
-    choice.run, choice.score = replace(chosen.runs[0], seed=choice.run.seed), best.score
+    choice.run = replace(choice.run, parameters=chosen.runs[0].parameters)
+    choice.score = best.score
     choice.trials += [trial for trial, _ in trials]
 
 
 def _score(results: Sequence[Result], by: str) -> tuple[float, float]:
-    """Mean over tasks and seeds, and its standard error over the queries."""
+    """Mean over tasks, lengths and seeds, and its standard error over the queries."""
     _, metric, per_query = CRITERIA[by]
     score = fmean(value for each in results if (value := each.score(metric)) is not None)
     values = [each.per_query[task][per_query] for each in results for task in each.tasks]

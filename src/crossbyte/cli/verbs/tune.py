@@ -57,6 +57,9 @@ def tune(
         Similarity | None,
         typer.Option("--similarity", help="What to teach systems with that can learn from either."),
     ] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="One choice for all lengths, by the mean over them.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="Without the limits of slow systems.")] = False,
     overwrite: options.Overwrite = False,
     jobs: Processes = None,
@@ -93,7 +96,9 @@ def tune(
     if not bases:
         raise InvalidInput("expected systems with parameters to choose, got none: " + "; ".join(notes))
     trials = out.with_name(f"{out.name}.trials")
-    choices, outcomes = choose(bases, range(seeds), criterion, lambda runs: laboratory.do(runs, trials))
+    choices, outcomes = choose(
+        bases, range(seeds), criterion, lambda runs: laboratory.do(runs, trials), together=together
+    )
     document = _write(out, choices, criterion, seeds)
     emit(document | {"notes": notes}, _text(out, choices, notes), as_json=as_json)
     return max(map(judge_outcome, outcomes))
@@ -117,7 +122,7 @@ def _text(out: Path, choices: list[Choice], notes: list[str]) -> list[str | Tabl
     rows = [
         [
             choice.run.method,
-            str(choice.run.bits),
+            ", ".join(map(str, choice.bits)),
             "–" if choice.score is None else f"{choice.score:.4f}",
             ", ".join(f"{name}={value}" for name, value in sorted(choice.run.parameters.items()))
             or "defaults",
