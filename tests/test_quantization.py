@@ -257,6 +257,28 @@ def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None
     assert together.sum() < apart.sum()
 
 
+@pytest.mark.parametrize("gamma", [1.0, 3.0, 10.0])
+def test_pairs_end_lower_than_from_the_codes_of_their_halves(gamma: float, workers: Workers) -> None:
+    points, sides = _fitted(workers)
+    pull = Pull(gamma, 0.0)
+    words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
+    tables = tuple(map(WordTables.of, words))
+    found = collaborative.encode_pairs(tables, points, epsilons, pull, workers)
+    codes = [collaborative.encode(tables[i], points[i], pull.penalty(epsilons[i]), workers) for i in (0, 1)]
+    for _ in range(10):
+        for i in (0, 1):
+            other = oracles.decode(words[1 - i], codes[1 - i]).astype(np.float32)
+            target = collaborative.blend(points[i], other, gamma)
+            codes[i] = collaborative.improve(tables[i], target, pull.penalty(epsilons[i]), codes[i], workers)
+
+    def objective(codes: Any) -> float:
+        decoded = [oracles.decode(words[i], codes[i]) for i in (0, 1)]
+        lost = sum(((points[i] - decoded[i]) ** 2).sum() for i in (0, 1))
+        return float(lost + gamma * ((decoded[0] - decoded[1]) ** 2).sum())
+
+    assert objective(found) < 0.98 * objective(codes)
+
+
 def test_one_item_is_coded_as_among_others(workers: Workers) -> None:
     points, sides = _fitted(workers)
     penalty = CrossPenalty(0.1, sides[0].epsilon)

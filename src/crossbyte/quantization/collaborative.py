@@ -186,10 +186,14 @@ def encode_pairs(
 ) -> tuple[Codes, Codes]:
     """Codes of new pairs, both halves known: P and Q alternately on their blended targets.
 
-    Starts from the codes that each half would get alone and ends when no code changes.
+    Starts from the codes that each half would get if the other could follow it freely: min over the other's
+    point of |x' - a|² + |y' - b|² + γ|a - b|² is |x' - a|² + w|y' - a|² with w = γ / (1 + γ). From the codes
+    of each half alone, the larger γ is, the sooner the alternation is stuck. Ends when no code changes.
     """
     penalties = tuple(pull.penalty(epsilon) for epsilon in epsilons)
-    codes = [encode(tables[i], points[i], penalties[i], workers) for i in (0, 1)]
+    w = pull.correlation / (1.0 + pull.correlation)
+    starts = [blend(points[i], points[1 - i], w) for i in (0, 1)]
+    codes = [encode(tables[i], starts[i], penalties[i], workers) for i in (0, 1)]
     for _ in range(max_rounds if pull.correlation > 0 else 0):
         before = [side.copy() for side in codes]
         for i in (0, 1):
