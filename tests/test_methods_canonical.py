@@ -19,7 +19,7 @@ from crossbyte.errors import InvalidInput, MissingExtra
 from crossbyte.methods import faiss_quantizers
 from crossbyte.methods.registry import GROUPS, about, make
 from crossbyte.model import parameters
-from crossbyte.quantization.codebooks import decode
+from crossbyte.quantization.codebooks import dealt_dimensions, decode
 
 N_TRAIN = 300
 PAIRS: Pairs = make_pairs(360, 24, 40, n_classes=4, n_topics=12, noise=0.1, words_per_text=30, random_state=0)
@@ -161,7 +161,7 @@ def test_product_codes_name_the_nearest_word_of_each_part(n_dims: int, n_bits: i
 
 
 def test_dealt_parts_vary_alike() -> None:
-    dealt = faiss_quantizers._dealt(np.array([9.0, 1.0, 8.0, 7.0, 2.0]), 2)
+    dealt = dealt_dimensions(np.array([9.0, 1.0, 8.0, 7.0, 2.0]), 2)
     assert dealt.tolist() == [[0, 4, 1], [2, 3, -1]]
 
 
