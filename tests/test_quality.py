@@ -654,7 +654,7 @@ def test_ratios_of_pairs_come_from_another_text_of_the_group(target: str) -> Non
         learned[name] = regression(NearItems.among(sum(parts), np.arange(60), levels))
     found = watched_groups().model.calibration_.likelihoods["text", target, "pair"]
     np.testing.assert_allclose(found, learned["other"], atol=5e-3, rtol=5e-3)
-    assert not np.allclose(found, learned["own"], atol=0.05, rtol=0.05)
+    assert not np.allclose(found, learned["own"], atol=0.02, rtol=0.02)
 
 
 def test_few_groups_with_a_second_row_teach_nothing() -> None:
