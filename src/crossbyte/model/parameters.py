@@ -16,9 +16,10 @@ from crossbyte.validation import check_choice, check_integer, check_number
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
 
-__all__ = ["MAPPINGS", "canonical_settings", "check_parameters", "generator"]
+__all__ = ["MAPPINGS", "QUERY_MAPS", "canonical_settings", "check_parameters", "generator"]
 
 MAPPINGS = ("sparse", "cca", "contrastive", "auto")
+QUERY_MAPS = ("paper", "ridge")
 MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
 IMAGE_COMPONENTS = 256
@@ -60,7 +61,7 @@ def check_parameters(model: CMCQ) -> Settings:
         ),
         shared_codebooks=bool(model.shared_codebooks),
         cross_term=check_choice(model.cross_term, "cross_term", ("constant", "stored")),
-        query_map=check_choice(model.query_map, "query_map", ("paper", "ridge")),
+        query_map=check_choice(model.query_map, "query_map", QUERY_MAPS),
         max_iter=check_integer(model.max_iter, "max_iter", 1),
         tol=check_number(model.tol, "tol", 0.0),
         image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
