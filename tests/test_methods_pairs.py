@@ -283,9 +283,11 @@ def test_cmfh_measures_the_objective_of_the_paper(weights: cmfh.Weights) -> None
 def test_no_cmfh_update_raises_the_objective(weights: cmfh.Weights, seed: int) -> None:
     problem = Factorization(weights, seed)
     factors, values = problem.factors, [problem.of(problem.factors)]
+    inverses = cmfh.projection_inverses(problem.products, weights)
+    updates = (cmfh.update_map, weights), (cmfh.update_bases, weights), (cmfh.update_projections, inverses)
     for _ in range(5):
-        for update in (cmfh.update_map, cmfh.update_bases, cmfh.update_projections):
-            factors = update(factors, problem.products, weights)
+        for update, given in updates:
+            factors = update(factors, problem.products, given)
             values.append(problem.of(factors))
     assert (np.diff(values) <= 1e-9 * np.abs(values[1:])).all()
 
@@ -301,7 +303,8 @@ def test_cmfh_updates_leave_no_gradient(weights: cmfh.Weights) -> None:
     V, U = problem.Z @ factors.W, factors.U
     assert np.abs(gradient(lambda part: problem.value(V, (part, U[1]), P), U[0])).max() < 1e-4
     assert np.abs(gradient(lambda part: problem.value(V, (U[0], part), P), U[1])).max() < 1e-4
-    P = cmfh.update_projections(factors, problem.products, weights).P
+    inverses = cmfh.projection_inverses(problem.products, weights)
+    P = cmfh.update_projections(factors, problem.products, inverses).P
     assert np.abs(gradient(lambda part: problem.value(V, U, (part, P[1])), P[0])).max() < 1e-4
     assert np.abs(gradient(lambda part: problem.value(V, U, (P[0], part)), P[1])).max() < 1e-4
 

@@ -13,14 +13,15 @@ from scipy import linalg
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.blocks import Workers, steady_product
 from crossbyte.data.subspace import principal_directions
-from crossbyte.errors import InvalidInput, NotFitted
 from crossbyte.kernels import WORDS, CrossPenalty
+from crossbyte.methods.itq import nearest_rotation
 from crossbyte.methods.preparing import Centring
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Method, Side
+from crossbyte.methods.tables import relative_error
 from crossbyte.quantization.codebooks import decode, update_codebooks
 from crossbyte.quantization.kmeans import kmeans, nearest
 from crossbyte.quantization.quantizer import DistanceTable
-from crossbyte.validation import check_integer, check_number, check_pairs
+from crossbyte.validation import check_integer, check_number, check_pairs, check_rows_agree
 
 __all__ = [
     "CCQ",
@@ -32,7 +33,6 @@ __all__ = [
     "initial_state",
     "objective",
     "regressor",
-    "relative_error",
     "update_codes",
     "update_rotations",
     "update_words",
@@ -81,7 +81,7 @@ def objective(state: State, pairs: Pairs, weights: Weights, workers: Workers) ->
 def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
     """R_t: the orthonormal factor of X_t' B C."""
     decoded = decode(state.words, state.codes, workers).astype(np.float64)
-    first, second = (_orthonormal(rows.T @ decoded) for rows in pairs)
+    first, second = (nearest_rotation(rows.T @ decoded) for rows in pairs)
     return state._replace(rotations=(first, second))
 
 
@@ -124,11 +124,6 @@ def greedy_codes(words: Float64, targets: Float32, sizes: list[int], workers: Wo
     return codes
 
 
-def relative_error(points: NDArray[Any], decoded: NDArray[Any]) -> float:
-    """Mean squared error of quantizing points, relative to their mean squared length."""
-    return float(_squares(points - decoded).sum() / max(_squares(points).sum(), np.finfo(float).tiny))
-
-
 def initial_state(
     pairs: Pairs,
     n_dims: int,
@@ -155,19 +150,13 @@ def _common_directions(pairs: Pairs, n_dims: int) -> tuple[Float64, Float64]:
     found = principal_directions(lambda basis: product.T @ (product @ basis), product.shape[1], n_dims).T
     texts = np.zeros((product.shape[1], n_dims))
     texts[:, : found.shape[1]] = found
-    return _orthonormal(product @ texts), _orthonormal(texts)
+    return nearest_rotation(product @ texts), nearest_rotation(texts)
 
 
 def regressor(rows: Float64, points: NDArray[Any], ridge: float) -> Float64:
     """(X'X + τ I)⁻¹ X' (B C): the (d_t, d) map that takes new rows to where their codes should be."""
     gram = rows.T @ rows + ridge * np.eye(rows.shape[1])
     return np.ascontiguousarray(linalg.solve(gram, rows.T @ points, assume_a="pos"))
-
-
-def _orthonormal(matrix: Float64) -> Float64:
-    """The nearest matrix with orthonormal columns."""
-    left, _, right = linalg.svd(matrix, full_matrices=False)
-    return np.ascontiguousarray(left @ right)
 
 
 def _squares(rows: NDArray[Any]) -> Float64:
@@ -306,10 +295,7 @@ class CCQ(Method):
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Codes and norms (n, M + 4) of documents of which both sides are known, the same for both sides."""
         points = self.queries("image", images), self.queries("text", texts)
-        if len(points[0]) != len(points[1]):
-            raise InvalidInput(
-                f"expected one text per image, got {len(points[0])} images and {len(points[1])} texts"
-            )
+        check_rows_agree(*points)
         blend = (points[0] + self.text_weight * points[1]) / (1.0 + self.text_weight)
         return self._coded(blend.astype(np.float32))
 
@@ -337,4 +323,4 @@ class CCQ(Method):
 
     def _check_fitted(self) -> None:
         if not self._maps:
-            raise NotFitted("CCQ has not learned anything yet; call fit(images, texts) first")
+            raise self._unfitted()

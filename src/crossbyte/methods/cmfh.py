@@ -23,6 +23,7 @@ __all__ = [
     "Products",
     "Weights",
     "objective",
+    "projection_inverses",
     "update_bases",
     "update_map",
     "update_projections",
@@ -95,19 +96,16 @@ def update_bases(factors: Factors, products: Products, weights: Weights) -> Fact
     return factors._replace(U=(first, second))
 
 
-def update_projections(factors: Factors, products: Products, weights: Weights) -> Factors:
-    """P_t = (X_t'X_t + (γ/μ) I)⁻¹ X_t'V."""
-    return _projected(factors, products, _inverses(products, weights))
-
-
-def _projected(factors: Factors, products: Products, inverses: Both) -> Factors:
+def update_projections(factors: Factors, products: Products, inverses: Both) -> Factors:
+    """P_t = (X_t'X_t + (γ/μ) I)⁻¹ X_t'V, with the inverses of :func:`projection_inverses`."""
     first, second = (
         inverse @ factors.cross[side] for inverse, side in zip(inverses, products.sides, strict=True)
     )
     return factors._replace(P=(first, second))
 
 
-def _inverses(products: Products, weights: Weights) -> Both:
+def projection_inverses(products: Products, weights: Weights) -> Both:
+    """(X_t'X_t + (γ/μ) I)⁻¹ of both sides: the same in every round."""
     ridge = weights.shrinkage / weights.projection
     blocks = (products.gram[side, side] for side in products.sides)
     first, second = (linalg.inv(block + ridge * np.eye(len(block))) for block in blocks)
@@ -204,17 +202,17 @@ class CMFH(UnifiedHashing):
 
     def _alternate(self, products: Products) -> Factors:
         weights = Weights(self.image_share, self.projection_weight, self.shrinkage)
-        inverses = _inverses(products, weights)
+        inverses = projection_inverses(products, weights)
         factors = _start(products, self.n_bits, np.random.default_rng(self.random_state))
         self._objectives = []
         for _ in range(self.max_iter):
             factors = update_bases(factors, products, weights)
-            factors = _projected(factors, products, inverses)
+            factors = update_projections(factors, products, inverses)
             factors = update_map(factors, products, weights)
             self._objectives.append(objective(factors, products, weights))
             if len(self._objectives) > 1 and _settled(*self._objectives[-2:]):
                 break
-        return _projected(factors, products, inverses)
+        return update_projections(factors, products, inverses)
 
     def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return _placed(rows, self._centrings[side], self._projections[side], workers)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.blocks import Workers
+from crossbyte.blocks import Workers, sample_rows
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.mapping import sparse as mapping
@@ -117,21 +116,15 @@ class LSSH(UnifiedHashing):
             "image": Preparation.fit(images, self.image_components, "images", workers),
             "text": Preparation.fit(texts, None, "texts", workers),
         }
-        chosen = self._chosen(images.shape[0], rng)
-        X, Y = (
-            self._prepared("image", images[chosen], workers),
-            self._prepared("text", texts[chosen], workers),
-        )
+        chosen = sample_rows(images.shape[0], rng, self.max_pairs)
+        if chosen is not None:
+            images, texts = images[chosen], texts[chosen]
+        X, Y = self._prepared("image", images, workers), self._prepared("text", texts, workers)
         state = mapping.initial_state(X, Y, self.n_atoms, self.n_bits, self._weights, rng, workers)
         for _ in range(self.max_iter):
             state = next_round(state, X, Y, self._weights, workers)
         self._learned = Dictionaries(state.B, state.U, state.R)
         self._details = {"n_learned_from": X.shape[0], "atoms_per_image": state.S.nnz / X.shape[0]}
-
-    def _chosen(self, n_pairs: int, rng: np.random.Generator) -> slice | NDArray[np.intp]:
-        if n_pairs <= self.max_pairs:
-            return slice(None)
-        return np.sort(rng.choice(n_pairs, self.max_pairs, replace=False))
 
     def _prepared(self, side: Side, rows: Raw, workers: Workers) -> Rows:
         return self._preparations[side].apply(rows, workers)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import Workers
@@ -28,7 +31,7 @@ def table_distances(quantizer: Quantizer, points: Float32, scan_codes: Codes, wo
     return distances
 
 
-def relative_error(points: Float32, decoded: Float32) -> float:
+def relative_error(points: NDArray[np.floating[Any]], decoded: NDArray[np.floating[Any]]) -> float:
     """Sum of squared distances from points to what their codes stand for, over the points' sum of squares."""
     exact = points.astype(np.float64)
     lost = exact - decoded
