@@ -287,7 +287,7 @@ def quick_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_own_pairs_give_a_quality_table(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_choice: None, faiss: bool
 ) -> None:
-    monkeypatch.setattr(quality_table, "has_faiss", lambda: faiss)
+    monkeypatch.setattr(quality_table, "is_installed", lambda module: faiss)
     write_pairs(tmp_path / "own.npz")
     text = shell("evaluate", "own.npz", "--bits", "16", *QUICK)
     assert "2 bytes per item, learned from 216 pairs, asked among 24 unseen pairs" in text

@@ -29,6 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LEAVES = {
     "arrays",
     "errors",
+    "extras",
     "validation",
     "blocks",
     "kernels",

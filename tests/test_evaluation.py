@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from crossbyte import extras
 from crossbyte.data.collections.collection import Collection, Part
 from crossbyte.errors import FitInterrupted, InvalidInput, MissingExtra
-from crossbyte.evaluation import choosing, planning, recorded, systems
+from crossbyte.evaluation import choosing, recorded, systems
 from crossbyte.evaluation.choosing import GRIDS, Choice, choose, recorded_form
 from crossbyte.evaluation.digests import collection_digest
 from crossbyte.evaluation.planning import Asked, plan_runs
@@ -393,7 +394,7 @@ def test_systems_that_need_labels_are_refused_by_name_and_left_out_of_a_group() 
 
 
 def test_faiss_systems_are_refused_by_name_and_left_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "has_faiss", lambda: False)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
     with pytest.raises(MissingExtra, match=r"cca-rq needs FAISS; install it with"):
         plan_runs(asked(methods=("cca-rq",)), LABELLED, "d", Recorded())
     with pytest.raises(MissingExtra, match=r"cca-pq needs FAISS; install it with"):

@@ -12,7 +12,8 @@ from crossbyte.errors import InvalidInput, MissingExtra
 from crossbyte.evaluation.protocols import make_trial
 from crossbyte.evaluation.recorded import Recorded
 from crossbyte.evaluation.runs import SIDE, Run
-from crossbyte.evaluation.systems import MOST_BITS, has_faiss, needs_faiss, similarity_of, system_of
+from crossbyte.evaluation.systems import MOST_BITS, needs_faiss, similarity_of, system_of
+from crossbyte.extras import check_installed
 from crossbyte.methods import registry
 
 __all__ = ["ABLATIONS", "SENSITIVITY", "Asked", "Plan", "plan_runs"]
@@ -108,7 +109,8 @@ def _methods(asked: Asked, collection: Collection, notes: list[str]) -> dict[str
     for key in registry.keys_of(asked.methods):
         by_name = key in asked.methods
         try:
-            _check_installed(key)
+            if needs_faiss(key):
+                check_installed("faiss", f"{key} needs")
             usable[key] = similarity_of(key, asked.similarity, has_labels=has_labels)
         except (InvalidInput, MissingExtra) as error:
             if by_name:
@@ -118,11 +120,6 @@ def _methods(asked: Asked, collection: Collection, notes: list[str]) -> dict[str
     if not usable:
         raise refused[0]  # a group of which none can run: what holds for its first holds for it
     return usable
-
-
-def _check_installed(key: str) -> None:
-    if needs_faiss(key) and not has_faiss():
-        raise MissingExtra(f"{key} needs FAISS; install it with: pip install 'crossbyte[faiss]'")
 
 
 def _plain_runs(

@@ -13,7 +13,8 @@ from crossbyte.evaluation.measuring import QUERY_DEPTHS
 from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
 from crossbyte.evaluation.results import Result
 from crossbyte.evaluation.runs import Run
-from crossbyte.evaluation.systems import has_faiss, system_of
+from crossbyte.evaluation.systems import system_of
+from crossbyte.extras import is_installed
 from crossbyte.methods import registry
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.report.phrases import interval, more
@@ -110,7 +111,7 @@ def own_runs(data: str, digest: str, bits: Sequence[int], seed: int = 0) -> list
     InvalidInput
         One of the systems does not have one of the lengths.
     """
-    quantizers = registry.GROUPS["quantizers"] if has_faiss() else tuple(OWN_QUANTIZERS)
+    quantizers = registry.GROUPS["quantizers"] if is_installed("faiss") else tuple(OWN_QUANTIZERS)
     keys = (CHOSEN, UNCOMPRESSED, *quantizers)
     runs = [Run(data, digest, "B", key, length, seed) for length in bits for key in keys]
     for run in runs:

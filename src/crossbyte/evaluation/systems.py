@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +12,7 @@ from crossbyte.evaluation.runs import Run
 from crossbyte.methods import registry
 from crossbyte.methods.protocol import Method
 
-__all__ = ["MOST_BITS", "has_faiss", "needs_faiss", "similarity_of", "system_of"]
+__all__ = ["MOST_BITS", "needs_faiss", "similarity_of", "system_of"]
 
 MOST_BITS: Mapping[str, int] = MappingProxyType({"mlbe": 64})
 """Longest codes of systems whose time grows too fast; ``--full`` lifts it."""
@@ -40,11 +39,6 @@ def system_of(run: Run) -> Method:
 def needs_faiss(key: str) -> bool:
     """Whether a system is FAISS's."""
     return key in registry.GROUPS["quantizers"]
-
-
-def has_faiss() -> bool:
-    """Whether FAISS is installed; it is not imported."""
-    return find_spec("faiss") is not None
 
 
 def similarity_of(key: str, asked: str | None, *, has_labels: bool) -> str:

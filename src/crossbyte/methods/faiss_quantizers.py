@@ -8,7 +8,6 @@ its results may depend on the number of threads.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from crossbyte.arrays import Codes, Float32
 from crossbyte.blocks import row_blocks
-from crossbyte.errors import MissingExtra
+from crossbyte.extras import require
 from crossbyte.kernels import WORDS
 from crossbyte.quantization.codebooks import dealt_dimensions
 
@@ -62,11 +61,7 @@ class Trained:
 
 def require_faiss() -> Any:
     """The library, or the command that installs it."""
-    try:
-        return importlib.import_module("faiss")
-    except ImportError as error:
-        message = "the standard quantizers need FAISS; install it with: pip install 'crossbyte[faiss]'"
-        raise MissingExtra(message) from error
+    return require("faiss", "the standard quantizers need")
 
 
 def product(points: Float32, n_bits: int, seed: int) -> Trained:

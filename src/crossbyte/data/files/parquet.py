@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -14,7 +13,8 @@ from crossbyte.data.files.contents import Contents, Entry, type_name
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.opening import Opened
 from crossbyte.data.files.sandbox import parse_apart
-from crossbyte.errors import DataFileError, MissingExtra
+from crossbyte.errors import DataFileError
+from crossbyte.extras import check_installed
 
 __all__ = ["parquet_contents", "parse_parquet"]
 
@@ -23,8 +23,7 @@ _ROWS_AT_ONCE = 100  # few, because one row may be large, and the parent stops u
 
 def parquet_contents(opened: Opened, limits: Limits, *, headers_only: bool = False) -> Contents:
     """Read the columns of a file; those of numbers, and of lists of one length, are arrays."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtra("Parquet files need pyarrow; install it with: pip install 'crossbyte[arrow]'")
+    check_installed("pyarrow", "Parquet files need")
     if opened.file.read(4) != b"PAR1":
         raise DataFileError("expected a Parquet file, got other bytes at its start; write it anew")
     return parse_apart(opened, "parquet", limits, headers_only=headers_only)

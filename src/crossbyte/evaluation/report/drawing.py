@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crossbyte.errors import MissingExtra
 from crossbyte.evaluation.report.content import BarChart, Bars, Chart, Line, LineChart
+from crossbyte.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,11 +99,7 @@ def check_matplotlib() -> None:
     MissingExtra
         With the command that installs what is missing.
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        message = "the report's figures need matplotlib; install it with: pip install 'crossbyte[plots]'"
-        raise MissingExtra(message) from error
+    require("matplotlib.figure", "the report's figures need")
 
 
 def draw(chart: Chart) -> Picture:

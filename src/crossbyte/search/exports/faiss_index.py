@@ -11,7 +11,6 @@ codebook that is zero but for that coordinate.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.errors import InvalidInput, MissingExtra
+from crossbyte.errors import InvalidInput
+from crossbyte.extras import require
 from crossbyte.kernels import WORDS
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.quantization.quantizer import Quantizer
@@ -77,7 +77,7 @@ def export_faiss(
     InvalidInput
         A file is there already, or no document has the side.
     """
-    faiss = _faiss()
+    faiss = require("faiss", "a FAISS index needs")
     check_choice(target, "target", _SIDES)
     kind = _SIDES[1 - _SIDES.index(target)] if query is None else check_choice(query, "query", _SIDES)
     snapshot = index._handle.current().snapshot
@@ -135,14 +135,6 @@ def faiss_distances(queries: Float32, scores: NDArray[Any], constant: float) -> 
     squares = np.einsum("nd,nd->n", points, points)[:, None]
     found = np.where(np.asarray(scores) > np.finfo(np.float32).min, scores, -np.inf).astype(np.float64)
     return (squares + constant - 2 * found).astype(np.float32)
-
-
-def _faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ImportError as error:
-        message = "a FAISS index needs FAISS; install it with: pip install 'crossbyte[faiss]'"
-        raise MissingExtra(message) from error
 
 
 def _offsets(model: CMCQ, listing: Listing, kind: str) -> _Offsets:

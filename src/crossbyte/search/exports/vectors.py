@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.blocks import Workers
-from crossbyte.errors import InvalidInput, MissingExtra
+from crossbyte.errors import InvalidInput
+from crossbyte.extras import require
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.details import Details
 from crossbyte.search.exports.listing import Listing, write_ids
@@ -128,11 +128,7 @@ def _write_parquet(
 
 
 def _arrow() -> tuple[Any, Any]:
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        message = "Parquet files need pyarrow; install it with: pip install 'crossbyte[arrow]'"
-        raise MissingExtra(message) from error
+    return require("pyarrow", "Parquet files need"), require("pyarrow.parquet", "Parquet files need")
 
 
 def _schema(arrow: Any, listing: Listing, dtype: np.dtype[Any]) -> Any:

@@ -1,0 +1,53 @@
+"""Libraries that are installed only by those who ask for them: import one, or say how to install it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from crossbyte.errors import MissingExtra
+
+__all__ = ["check_installed", "is_installed", "require"]
+
+_LIBRARIES = {
+    "faiss": ("FAISS", "faiss"),
+    "matplotlib": ("matplotlib", "plots"),
+    "pyarrow": ("pyarrow", "arrow"),
+}
+"""What people call each module, and the extra that brings it."""
+
+
+def require(module: str, who: str) -> Any:
+    """Import an optional module, or one inside it; ``who`` is who needs it, with the verb.
+
+    Raises
+    ------
+    MissingExtra
+        With the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise _missing(module, who) from error
+
+
+def is_installed(module: str) -> bool:
+    """Whether an optional module is there; it is not imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def check_installed(module: str, who: str) -> None:
+    """Refuse without importing anything.
+
+    Raises
+    ------
+    MissingExtra
+        With the command that installs it.
+    """
+    if not is_installed(module):
+        raise _missing(module, who)
+
+
+def _missing(module: str, who: str) -> MissingExtra:
+    library, extra = _LIBRARIES[module.partition(".")[0]]
+    return MissingExtra(f"{who} {library}; install it with: pip install 'crossbyte[{extra}]'")
