@@ -42,15 +42,18 @@ LEAVES = {
 }
 LAYERS = dict.fromkeys(LEAVES, 0) | {
     "data": 1,
-    "mapping": 2,
-    "quantization": 3,
-    "model": 4,
-    "methods": 5,
-    "search": 6,
-    "demo": 7,
-    "evaluation": 8,
-    "cli": 9,
-    "__main__": 10,
+    "encoders": 2,
+    "mapping": 3,
+    "quantization": 4,
+    "model": 5,
+    "methods": 6,
+    "search": 7,
+    "gallery": 8,
+    "demo": 9,
+    "evaluation": 10,
+    "service": 11,
+    "cli": 12,
+    "__main__": 13,
 }
 
 

@@ -10,6 +10,9 @@
     │   ├── UnknownId                    no document has this id
     │   ├── PayloadTooLarge              a document's payload passes the limit
     │   ├── DataFileError                a file of features or payloads cannot be read, or is refused
+    │   │   └── PictureError             a picture cannot be decoded, or is refused
+    │   ├── NoEncoder                    raw text or pictures, and nothing at hand that encodes them
+    │   ├── WrongEncoder                 an encoder other than the one the model was fitted with
     │   ├── NotCalibrated (AttributeError)   a report or a probability was asked of a model without one
     │   ├── NoPlan                       no setting meets the budget or the wanted recall
     │   └── FilterError                  a filter does not parse
@@ -67,12 +70,14 @@ __all__ = [
     "ModelFileError",
     "NewerIndexFile",
     "NewerModelFile",
+    "NoEncoder",
     "NoPlan",
     "NotCalibrated",
     "NotFinite",
     "NotFitted",
     "NumericalError",
     "PayloadTooLarge",
+    "PictureError",
     "ReadOnlyIndex",
     "StaleReader",
     "StorageFailed",
@@ -81,6 +86,7 @@ __all__ = [
     "UnknownField",
     "UnknownId",
     "WriteRefused",
+    "WrongEncoder",
     "WrongModel",
 ]
 
@@ -115,6 +121,18 @@ class PayloadTooLarge(InvalidInput):
 
 class DataFileError(InvalidInput):
     """A file of features or payloads cannot be read, or is refused; the message names it and says why."""
+
+
+class PictureError(DataFileError):
+    """A picture cannot be decoded, or is refused for its size or its kind."""
+
+
+class NoEncoder(InvalidInput):
+    """Raw text or a picture came, and nothing at hand encodes it."""
+
+
+class WrongEncoder(InvalidInput):
+    """An encoder is not the one that the model was fitted with."""
 
 
 class NotCalibrated(InvalidInput, AttributeError):

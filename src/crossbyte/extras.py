@@ -11,8 +11,12 @@ __all__ = ["check_installed", "is_installed", "require"]
 
 _LIBRARIES = {
     "faiss": ("FAISS", "faiss"),
+    "fontawesomefree": ("the Font Awesome icons", "demo"),
     "matplotlib": ("matplotlib", "plots"),
+    "onnxruntime": ("ONNX Runtime", "onnx"),
+    "open_clip": ("open_clip", "clip"),
     "pyarrow": ("pyarrow", "arrow"),
+    "sentence_transformers": ("sentence-transformers", "sentences"),
 }
 """What people call each module, and the extra that brings it."""
 

@@ -1,0 +1,1 @@
+"""An index of raw pictures and texts: encoders, index and thumbnails together."""
