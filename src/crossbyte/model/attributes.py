@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ from crossbyte.mapping.space import SparseSpace
 from crossbyte.model.objective import ObjectiveRecord
 
 if TYPE_CHECKING:
+    from crossbyte.encoders.protocol import EncoderState
     from crossbyte.model.learned import Learned
     from crossbyte.model.quality.calibration import Calibration
     from crossbyte.model.report.report import Report
@@ -27,6 +30,7 @@ class LearnedAttributes:
     _trials: list[Trial]
     _calibration: Calibration | None
     _report: Report | None = None
+    _encoders: Mapping[str, EncoderState] = MappingProxyType({})
 
     def _current(self) -> Learned:
         """What was learned; the estimator says where it is."""
@@ -145,6 +149,12 @@ class LearnedAttributes:
         if self._report is None:
             raise NotCalibrated("this model has no quality report: call calibrate(images, texts) first")
         return self._report
+
+    @property
+    def encoder_states_(self) -> dict[str, EncoderState]:
+        """What made the features, by side ("image", "text"); empty for a model of plain features."""
+        self._current()
+        return dict(self._encoders)
 
     @property
     def n_text_features_(self) -> int:

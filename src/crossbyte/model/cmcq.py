@@ -205,6 +205,7 @@ class CMCQ(Coding):
         validate_data(self, images, skip_check_array=True)
         self._learned, self._trials = learned, trials
         self._calibration = self._report = None
+        self._encoders = {}
         return self
 
     def calibrate(

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import DamagedModelFile
 from crossbyte.model.attributes import LearnedAttributes
 from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
 from crossbyte.model.learned import Learned
 from crossbyte.model.persistence import contents_of, learned_from
 from crossbyte.model.quality.persistence import calibration_from, quality_document, report_from
+from crossbyte.model.recorded_encoders import check_encoder, encoder_contents, encoders_from
 from crossbyte.model.selection import Trial
 
 __all__ = ["Saved"]
@@ -49,6 +51,25 @@ class Saved(LearnedAttributes, BaseEstimator):
         contents = parse_model_bytes(data, name)
         return cls._from_contents(contents.arrays, contents.document, name)
 
+    def attach_encoders(self, *, image: EncoderState | None = None, text: EncoderState | None = None) -> Self:
+        """Record what made the features, so that queries are encoded the same way; ``fit`` forgets it.
+
+        Parameters
+        ----------
+        image, text : EncoderState, optional
+            The ``state`` of an encoder; None for features that came from elsewhere.
+
+        Raises
+        ------
+        InvalidInput
+            Its features have another width than the model's.
+        """
+        learned = self._current()
+        widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
+        given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
+        self._encoders = {side: check_encoder(side, state, widths[side]) for side, state in given.items()}
+        return self
+
     def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, document = contents_of(self._current())
         params = {
@@ -60,6 +81,8 @@ class Saved(LearnedAttributes, BaseEstimator):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
         selection = [list(trial) for trial in self._trials]
         document |= {"parameters": params, "selection": selection}
+        encoder_arrays, encoders = encoder_contents(self._encoders)
+        arrays, document = arrays | encoder_arrays, document | encoders
         return arrays, document | quality_document(self._calibration, self._report)
 
     @classmethod
@@ -72,5 +95,6 @@ class Saved(LearnedAttributes, BaseEstimator):
             raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
         model._learned, model._trials = learned, trials
         model._calibration, model._report = calibration_from(document, name), report_from(document, name)
+        model._encoders = encoders_from(arrays, document, name)
         model.n_features_in_ = learned.image_preparation.n_features
         return model
