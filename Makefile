@@ -3,6 +3,7 @@
 #   STRICT=1      compiler warnings in native/ are errors (as in .ci/run)
 #   PYTHON=...    the interpreter that makes .venv; otherwise the newest one found, 3.11 or later
 #   PYTEST_ARGS=  more arguments for pytest, e.g. PYTEST_ARGS="-k lasso"
+#   SCREENSHOTS=  a folder in which `make test-browser` keeps pictures of every page
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,6 +23,9 @@ PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
 , := ,
 STRICT ?=
 PYTEST_ARGS ?=
+SCREENSHOTS ?=
+# Two processes, or more where there are more cores; idle ones take over tests of the others.
+PYTEST := $(BIN)/python -m pytest -x -q -n auto --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -75,12 +79,24 @@ demo: $(STAMP) ## see crossbyte at work
 
 .PHONY: test
 test: $(STAMP) ## the tests, in minutes
-	$(BIN)/python -m pytest -x -q -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) -m "not long and not browser" $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: test ## the tests, the long ones, and all of them once more without the native extension
-	$(BIN)/python -m pytest -x -q -m long $(PYTEST_ARGS)
-	CROSSBYTE_NO_NATIVE=1 $(BIN)/python -m pytest -x -q -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) -m long $(PYTEST_ARGS)
+	CROSSBYTE_NO_NATIVE=1 $(PYTEST) -m "not long and not browser" $(PYTEST_ARGS)
+
+# Debian's Chromium where there is none yet and we may install it; elsewhere the message says what is needed.
+FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
+  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    echo "== installing Chromium and its driver"; \
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; \
+  else echo "make: the browser tests need chromium and chromedriver on PATH; install both" >&2; exit 1; fi; fi
+
+.PHONY: test-browser
+test-browser: $(STAMP) ## the page, in a real browser without a window
+	@$(FIND_CHROMIUM)
+	CROSSBYTE_SCREENSHOTS="$(SCREENSHOTS)" $(BIN)/python -m pytest -x -q -m browser tests/browser $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) ## formatting, lint and types; changes nothing
