@@ -1,4 +1,4 @@
-"""Write the README's table of figures from the kept results.
+"""Write the README's tables of figures, and those of docs/evaluation.md, from the kept results.
 
 python -m benchmarks.summary               # after the benchmarks it names have run
 """
@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import laboratory_tables
 from benchmarks.tables import RESULTS
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-MARKS = ("figures", "speeds")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Line(NamedTuple):
@@ -95,12 +95,18 @@ SPEEDS = (
 
 def main() -> None:
     """Replace what stands between the marks."""
-    text = README.read_text()
-    for mark, written in zip(MARKS, (table(), speeds()), strict=True):
+    replace(ROOT / "README.md", {"figures": table(), "speeds": speeds()})
+    replace(ROOT / "docs" / "evaluation.md", laboratory_tables.tables())
+
+
+def replace(page: Path, written: dict[str, str]) -> None:
+    """Put each text between the marks of its name."""
+    text = page.read_text()
+    for mark, table in written.items():
         start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
         before, rest = text.split(start)
-        text = before + start + "\n" + written + end + rest.split(end)[1]
-    README.write_text(text)
+        text = before + start + "\n" + table + end + rest.split(end)[1]
+    page.write_text(text)
 
 
 def speeds() -> str:
