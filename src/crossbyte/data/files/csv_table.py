@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from crossbyte.data.files.lines import read_lines
 from crossbyte.data.files.opening import Opened
 from crossbyte.errors import DataFileError
 
-__all__ = ["csv_columns", "csv_header", "csv_matrix"]
+__all__ = ["csv_columns", "csv_header", "csv_matrix", "csv_rows", "typed_column"]
 
 _NUMBER = re.compile(
     r"\s*[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|nan|inf(?:inity)?)\s*", re.ASCII | re.I
@@ -30,7 +30,7 @@ _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": 
 def csv_matrix(opened: Opened, limits: Limits) -> NDArray[np.float64]:
     """Read a matrix of numbers, (n, d) float64; a first line without any number is a header and skipped."""
     cells, width, n_rows = array("d"), 0, 0
-    for line, row in _rows(opened, limits):
+    for line, row in csv_rows(opened, limits):
         if not width:
             width = len(row)
             if _is_header(line, row):
@@ -44,7 +44,7 @@ def csv_matrix(opened: Opened, limits: Limits) -> NDArray[np.float64]:
 
 def csv_header(opened: Opened, limits: Limits) -> list[str]:
     """Return the names in the first line, which must differ."""
-    return _names(next(_rows(opened, limits), (1, [])))
+    return _names(next(csv_rows(opened, limits), (1, [])))
 
 
 def csv_columns(opened: Opened, limits: Limits) -> dict[str, list[Any]]:
@@ -53,33 +53,59 @@ def csv_columns(opened: Opened, limits: Limits) -> dict[str, list[Any]]:
     A column whose every value is an integer (64 bits, no leading zeros) becomes integers; decimal numbers,
     floats; true or false, booleans; in these, an empty field is None. Every other column stays text as it is.
     """
-    rows = _rows(opened, limits)
+    rows = csv_rows(opened, limits)
     names = _names(next(rows, (1, [])))
     columns: list[list[str]] = [[] for _ in names]
     for _, row in rows:
         for column, field in zip(columns, row, strict=True):
             column.append(field)
-    return {name: _typed(column) for name, column in zip(names, columns, strict=True)}
+    return {name: typed_column(column) for name, column in zip(names, columns, strict=True)}
 
 
-def _rows(opened: Opened, limits: Limits) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields of each row, all of one width; empty lines may stand at the end only."""
-    reader = csv.reader(read_lines(opened, limits), strict=True)
+def csv_rows(
+    opened: Opened,
+    limits: Limits,
+    *,
+    delimiter: str = ",",
+    on_bad: Callable[[int, str], None] | None = None,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields of each row, all of one width; empty lines may stand at the end only.
+
+    With ``on_bad``, rows that are not understood are told to it, by line and reason, and left out, and empty
+    lines may stand anywhere.
+    """
+    reader = csv.reader(read_lines(opened, limits), strict=True, delimiter=delimiter)
     width, n_rows, empty = 0, 0, 0
-    try:
-        for row in reader:
-            if not row:
-                empty = empty or reader.line_num
-                continue
-            width = width or len(row)
-            n_rows += 1
-            _check_row(reader.line_num, row, width, empty)
-            _check_extent(reader.line_num, row, n_rows, limits)
+    while (row := _next_row(reader, on_bad)) is not None:
+        if not row:
+            empty = empty or reader.line_num
+            continue
+        width = width or len(row)
+        n_rows += 1
+        _check_count(reader.line_num, n_rows, limits)
+        try:
+            _check_row(reader.line_num, row, width, 0 if on_bad else empty)
+            _check_extent(reader.line_num, row, limits)
+        except DataFileError as error:
+            if on_bad is None:
+                raise
+            on_bad(reader.line_num, str(error).partition(": ")[2])
+        else:
             yield reader.line_num, row
-    except csv.Error as error:
-        raise DataFileError(
-            f"line {reader.line_num}: expected comma-separated values, got {error}"
-        ) from error
+
+
+def _next_row(reader: Any, on_bad: Callable[[int, str], None] | None) -> list[str] | None:
+    """Return the next row, or None at the end; the reader goes on with the line after one that is broken."""
+    while True:
+        begin = reader.line_num + 1
+        try:
+            return next(reader, None)
+        except csv.Error as error:
+            if on_bad is None:
+                raise DataFileError(
+                    f"line {reader.line_num}: expected comma-separated values, got {error}"
+                ) from error
+            on_bad(begin, f"expected quoted fields to end before line {reader.line_num + 1}, got {error}")
 
 
 def _check_row(line: int, row: list[str], width: int, empty: int) -> None:
@@ -92,13 +118,16 @@ def _check_row(line: int, row: list[str], width: int, empty: int) -> None:
         )
 
 
-def _check_extent(line: int, row: list[str], n_rows: int, limits: Limits) -> None:
+def _check_count(line: int, n_rows: int, limits: Limits) -> None:
+    if n_rows > limits.rows:
+        raise DataFileError(f"line {line}: expected at most {limits.rows} rows, got more; split the file")
+
+
+def _check_extent(line: int, row: list[str], limits: Limits) -> None:
     if len(row) > limits.columns:
         raise DataFileError(
             f"line {line}: expected at most {limits.columns} columns, got {len(row)}; save a .npy file"
         )
-    if n_rows > limits.rows:
-        raise DataFileError(f"line {line}: expected at most {limits.rows} rows, got more; split the file")
     if max(map(len, row)) > limits.field_chars:
         raise DataFileError(
             f"line {line}: expected at most {limits.field_chars} characters in a field, got more"
@@ -134,7 +163,8 @@ def _numbers(line: int, row: list[str]) -> Iterator[float]:
         yield float(field)
 
 
-def _typed(column: list[str]) -> list[Any]:
+def typed_column(column: list[str]) -> list[Any]:
+    """Turn texts into integers, floats or booleans where all of them are; see `csv_columns`."""
     given = [field for field in column if field]
     if not given:
         return list(column)

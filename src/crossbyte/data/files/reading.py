@@ -6,12 +6,14 @@ Every failure is a `crossbyte.errors.DataFileError` that begins with the file's 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossbyte.data.files.choosing import as_matrix, choose_matrix
 from crossbyte.data.files.contents import Contents, Entry, type_name
 from crossbyte.data.files.csv_table import csv_columns, csv_header, csv_matrix
 from crossbyte.data.files.dataset import Dataset, dataset_of
+from crossbyte.data.files.embeddings import read_embedding_folder
 from crossbyte.data.files.jsonl import jsonl_rows
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.mat import mat_contents
@@ -91,15 +93,16 @@ def read_rows(path: PathLike, *, limits: Limits = _DEFAULT) -> list[dict[str, An
 
 
 def read_dataset(path: PathLike, *, split: str | None = None, limits: Limits = _DEFAULT) -> Dataset:
-    """Read both sides, ids, groups and payloads from one file.
+    """Read both sides, ids, groups and payloads from one file, or from a folder of embeddings.
 
     Parameters
     ----------
-    path : path of a ``.npz``, ``.mat`` or ``.parquet`` file
+    path : path of a ``.npz``, ``.mat`` or ``.parquet`` file, or of a folder as clip-retrieval writes it
         With arrays image_SPLIT and text_SPLIT (dense, or sparse as four arrays), id_SPLIT or name_SPLIT,
         group_SPLIT, vocabulary; every other column of one value, or several texts, for each row is a payload
         field.
         Or the same without an ending: images or image, texts or text, ids or id or name, groups or group.
+        A folder has img_emb/img_emb_0.npy …, text_emb/text_emb_0.npy …, metadata/metadata_0.parquet ….
     split : str, optional
         The ending; by default ``train`` if there is one, else none.
     limits : Limits, optional
@@ -112,6 +115,10 @@ def read_dataset(path: PathLike, *, split: str | None = None, limits: Limits = _
     ------
     DataFileError, MissingExtra, FileNotFoundError, PermissionError
     """
+    if Path(path).is_dir():
+        with naming(path):
+            _refuse_split(split)
+            return read_embedding_folder(Path(path), limits)
     form = _form(path, _SEVERAL)
     with naming(path), open_regular(path) as opened:
         return dataset_of(_contents(opened, form, limits), split)
@@ -155,6 +162,11 @@ def _form(path: PathLike, forms: tuple[str, ...]) -> str:
 def _refuse_key(form: str, key: str | None) -> None:
     if key is not None:
         raise DataFileError(f"a {form} file holds one matrix and no keys, got key {key!r}; leave it out")
+
+
+def _refuse_split(split: str | None) -> None:
+    if split is not None:
+        raise DataFileError(f"a folder of embeddings has no splits, got split {split!r}; leave it out")
 
 
 def _rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
