@@ -10,7 +10,7 @@ from crossbyte.encoders.protocol import SIDES, Encoder
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_choice
 
-__all__ = ["SPECS", "kind_of", "make_encoder"]
+__all__ = ["SPECS", "check_side", "kind_of", "make_encoder"]
 
 SPECS = {
     "builtin": "builtin",
@@ -118,4 +118,15 @@ def _learned(side: str, sample: Sequence[Any]) -> Encoder:
 
 
 def _other(kind: str, spec: str, side: str) -> Encoder:
-    raise InvalidInput(f"{spec}: encoders of the kind {kind} are not there yet")
+    if kind == "sentence-transformers":
+        from crossbyte.encoders.sentence_transformers import SentenceTexts
+
+        check_side(side, "text", spec)
+        return SentenceTexts.from_spec(spec)
+    if kind == "open-clip":
+        from crossbyte.encoders.open_clip import ClipItems
+
+        return ClipItems.from_spec(spec, side)
+    from crossbyte.encoders.functions import FunctionItems
+
+    return FunctionItems.from_spec(spec, side)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crossbyte.encoders.choosing import kind_of
 from crossbyte.encoders.protocol import SIDES, Encoder, EncoderState
-from crossbyte.errors import InvalidInput, NoEncoder, WrongEncoder
+from crossbyte.errors import NoEncoder, WrongEncoder
 from crossbyte.validation import check_choice
 
 __all__ = ["KINDS", "restore_encoder"]
@@ -60,26 +60,44 @@ def restore_encoder(
     return encoder
 
 
+_ONE_SIDE = {
+    "builtin-images": "image",
+    "builtin-texts": "text",
+    "onnx": "image",
+    "sentence-transformers": "text",
+}
+
+
 def _restored(state: EncoderState, side: str, given: str | None, n_jobs: int | None) -> Encoder:
+    if _ONE_SIDE.get(state.kind, side) != side:
+        raise WrongEncoder(f"{state.name!r} ({state.kind}) is no encoder of {side}s")
     if KINDS[state.kind] == "builtin":
-        return _builtin(state, side)
+        return _builtin(state)
     if state.kind == "onnx":
         from crossbyte.encoders.onnx import OnnxPictures
 
         return OnnxPictures.from_state(state, _needed(given, state, side, "PATH.onnx"), n_jobs)
-    raise InvalidInput(f"encoders of the kind {state.kind} are not there yet")
+    if state.kind == "sentence-transformers":
+        from crossbyte.encoders.sentence_transformers import SentenceTexts
+
+        return SentenceTexts.from_state(state, given)
+    if state.kind == "open-clip":
+        from crossbyte.encoders.open_clip import ClipItems
+
+        return ClipItems.from_state(state, side, given)
+    from crossbyte.encoders.functions import FunctionItems
+
+    return FunctionItems.from_spec(_needed(given, state, side, "module:function"), side)
 
 
-def _builtin(state: EncoderState, side: str) -> Encoder:
-    if state.kind == "builtin-images" and side == "image":
+def _builtin(state: EncoderState) -> Encoder:
+    if state.kind == "builtin-images":
         from crossbyte.encoders.builtin_images import BuiltinImages
 
         return BuiltinImages.from_state(state)
-    if state.kind == "builtin-texts" and side == "text":
-        from crossbyte.encoders.builtin_texts import BuiltinTexts
+    from crossbyte.encoders.builtin_texts import BuiltinTexts
 
-        return BuiltinTexts.from_state(state)
-    raise WrongEncoder(f"{state.name!r} ({state.kind}) is no encoder of {side}s")
+    return BuiltinTexts.from_state(state)
 
 
 def _needed(given: str | None, state: EncoderState, side: str, form: str) -> str:

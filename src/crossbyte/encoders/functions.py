@@ -1,0 +1,137 @@
+"""A user's own function as an encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from crossbyte.arrays import Raw
+from crossbyte.blocks import row_blocks
+from crossbyte.encoders.hashing import fingerprint_of
+from crossbyte.encoders.onnx_pictures import check_picture
+from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.protocol import EncoderState
+from crossbyte.errors import InvalidInput
+
+__all__ = ["FunctionItems"]
+
+_BATCH = 64
+
+
+class FunctionItems:
+    """Items through a function that the user named; it gets lists of at most 64.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a list of (height, width, 3) uint8 arrays, or of str; returns an array or a sparse matrix with
+        one row for each. A row may not depend on the others.
+    name : str
+        ``module:function``.
+    side : {"image", "text"}
+    """
+
+    kind = "function"
+
+    def __init__(self, function: Callable[[list[Any]], Any], name: str, side: str) -> None:
+        self._function, self._name, self._side = function, name, side
+        probe: Any = np.zeros((32, 32, 3), dtype=np.uint8) if side == "image" else "a photograph"
+        dimension = checked_rows(self._call([probe]), 1, name).shape[1]
+        settings = {"function": name, "version": _version(function), "side": side, "dimension": dimension}
+        fingerprint = fingerprint_of(self.kind, settings, {})
+        self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
+
+    @classmethod
+    def from_spec(cls, spec: str, side: str) -> Self:
+        """Import the module (of the current folder too) and take its function."""
+        module_name, _, name = spec.partition(":")
+        function = getattr(_imported(module_name, spec), name, None)
+        if not callable(function):
+            raise InvalidInput(f"{spec}: the module {module_name} has no function {name}")
+        return cls(function, spec, side)
+
+    @property
+    def state(self) -> EncoderState:
+        """The function's name, and its version or a digest of its source."""
+        return self._state
+
+    def encode(self, items: Sequence[Any]) -> Raw:
+        """Make features by the function.
+
+        Parameters
+        ----------
+        items : sequence
+            Pictures as (height, width, 3) uint8 arrays, or texts as str.
+
+        Returns
+        -------
+        (n, dimension) float32 ndarray or csr_matrix
+
+        Raises
+        ------
+        InvalidInput
+            What the function returned has another shape, or a value that is not finite.
+        """
+        if self._side == "text":
+            return encode_texts(items, self._rows, self._state.dimension)
+        return self._rows([check_picture(item) for item in items])
+
+    def _rows(self, items: Sequence[Any]) -> Raw:
+        if not items:
+            return np.zeros((0, self._state.dimension), dtype=np.float32)
+        parts: list[Any] = [self._checked(items[rows]) for rows in row_blocks(len(items), _BATCH)]
+        if any(sparse.issparse(part) for part in parts):
+            return sparse.csr_matrix(sparse.vstack([sparse.csr_matrix(part) for part in parts]))
+        return np.asarray(np.concatenate(parts))
+
+    def _checked(self, items: Sequence[Any]) -> Raw:
+        return checked_rows(self._call(list(items)), len(items), self._name, self._state.dimension)
+
+    def _call(self, items: list[Any]) -> Any:
+        try:
+            return self._function(items)
+        except Exception as error:
+            raise InvalidInput(
+                f"the encoder {self._name} failed on a list of {len(items)} {self._side}s: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def _imported(name: str, spec: str) -> ModuleType:
+    """Import a module; one beside the user is found too, where the program's folder is another."""
+    importlib.invalidate_caches()
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InvalidInput(
+            f"{spec}: the module {name} cannot be imported ({error}); it must be installed, or lie in the "
+            "current folder"
+        ) from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def _version(function: Any) -> str:
+    """What the user calls the version, or a digest of the function's module."""
+    version = getattr(function, "version", None)
+    if version is not None:
+        return str(version)
+    try:
+        source = Path(inspect.getsourcefile(function) or "").read_bytes()
+    except (OSError, TypeError):
+        source = repr(type(function)).encode()
+    return hashlib.blake2b(source, digest_size=16).hexdigest()

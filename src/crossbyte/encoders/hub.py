@@ -1,0 +1,79 @@
+"""Models of other libraries: what their weights are recognised by, and loading them from this machine alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from crossbyte.errors import NoEncoder
+
+__all__ = ["check_hub_name", "is_local", "local_files_only", "weights_digest"]
+
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_patching = threading.Lock()
+
+
+def is_local(name: str) -> bool:
+    """Whether a name is a path on this machine rather than a hub's name."""
+    return Path(name).expanduser().exists()
+
+
+def check_hub_name(name: Any, encoder: str) -> str:
+    """Return a hub's name that stands in a model's file; refuse what could be a path of this machine.
+
+    Raises
+    ------
+    NoEncoder
+        It has no such form, or a file or folder of that name is there: a model's file may not choose it.
+    """
+    if not isinstance(name, str) or not _HUB_NAME.fullmatch(name) or is_local(name):
+        raise NoEncoder(f"the model does not say where its encoder {encoder!r} is; give it yourself")
+    return name
+
+
+def weights_digest(network: Any) -> str:
+    """32 hexadecimal digits of all weights of a torch module: their names, shapes and values."""
+    digest = hashlib.blake2b(digest_size=16)
+    weights = network.state_dict()
+    for name in sorted(weights):
+        values = np.ascontiguousarray(weights[name].detach().cpu().float().numpy())
+        digest.update(f"{name}{values.shape}".encode())
+        digest.update(values.data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def local_files_only() -> Iterator[None]:
+    """Hold the libraries that fetch models to what is on this machine.
+
+    Hugging Face's library reads its environment once, so the constant itself is set, as its makers advise;
+    open_clip fetches some weights by urllib.
+    """
+    hub, clip = sys.modules.get("huggingface_hub.constants"), sys.modules.get("open_clip.pretrained")
+    wanted = [(hub, "HF_HUB_OFFLINE", True), (clip, "urllib", _NoNetwork())]
+    patches = [(module, name, value) for module, name, value in wanted if hasattr(module, name)]
+    with _patching:
+        before = [getattr(module, name) for module, name, _ in patches]
+        try:
+            for module, name, value in patches:
+                setattr(module, name, value)
+            yield
+        finally:
+            for (module, name, _), value in zip(patches, before, strict=True):
+                setattr(module, name, value)
+
+
+class _NoNetwork:
+    """Stands for urllib where nothing may be fetched."""
+
+    @property
+    def request(self) -> NoReturn:
+        raise NoEncoder("its weights are not on this machine")

@@ -1,0 +1,184 @@
+"""A model of open_clip as an encoder of pictures, of texts, or of both."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+from PIL import Image
+
+from crossbyte.arrays import Float32, Raw
+from crossbyte.encoders.hashing import fingerprint_of
+from crossbyte.encoders.hub import check_hub_name, is_local, local_files_only, weights_digest
+from crossbyte.encoders.onnx_pictures import check_picture
+from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.protocol import EncoderState
+from crossbyte.errors import InvalidInput, NoEncoder
+from crossbyte.extras import require
+
+__all__ = ["ClipItems"]
+
+PREFIX = "open-clip:"
+_HUB = "hf-hub:"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What open_clip gives for a name."""
+
+    network: Any
+    preprocess: Any
+    tokenizer: Any
+    torch: Any
+    device: str
+
+
+class ClipItems:
+    """One side of a CLIP model; rows have length one. Items go through it one at a time.
+
+    Parameters
+    ----------
+    clip : Clip
+    model : str
+        ``MODEL`` or ``MODEL@PRETRAINED``.
+    side : {"image", "text"}
+    """
+
+    kind = "open-clip"
+
+    def __init__(self, clip: Clip, model: str, side: str) -> None:
+        self._clip, self._side = clip, side
+        name, hub_name = _public_name(model)
+        decisive = {
+            "weights": weights_digest(clip.network),
+            "preprocess": _plain(getattr(clip.network.visual, "preprocess_cfg", None)),
+            "side": side,
+        }
+        probe: Any = np.zeros((8, 8, 3), dtype=np.uint8) if side == "image" else "a"
+        dimension = len(self._row(probe))
+        fingerprint = fingerprint_of(self.kind, decisive, {})
+        settings = {**decisive, "model": hub_name}
+        self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
+
+    @classmethod
+    def from_spec(cls, spec: str, side: str) -> Self:
+        """Load a model by name and weights; those of a hub are downloaded where they are not yet."""
+        model = spec.removeprefix(PREFIX)
+        try:
+            return cls(_load(model, local=False), model, side)
+        except (OSError, ValueError, RuntimeError, AssertionError) as error:
+            raise InvalidInput(f"{spec}: open_clip cannot load it: {error}") from error
+
+    @classmethod
+    def from_state(cls, state: EncoderState, side: str, given: str | None) -> Self:
+        """Load the model again, from this machine alone.
+
+        Raises
+        ------
+        NoEncoder
+            It is not on this machine, or was a local one and is not given.
+        """
+        model = _checked(state) if given is None else given.removeprefix(PREFIX)
+        try:
+            return cls(_load(model, local=True), model, side)
+        except (OSError, ValueError, RuntimeError, AssertionError) as error:
+            raise NoEncoder(
+                f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never "
+                f"downloads ({error}); load it once with open_clip.create_model_and_transforms, or give a file "
+                f"of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
+            ) from error
+
+    @property
+    def state(self) -> EncoderState:
+        """A digest of the weights, the preparation of pictures, and the names; no path."""
+        return self._state
+
+    def encode(self, items: Sequence[Any]) -> Raw:
+        """Make features of one side.
+
+        Parameters
+        ----------
+        items : sequence
+            Pictures as (height, width, 3) uint8 arrays, or texts as str.
+
+        Returns
+        -------
+        (n, dimension) float32 ndarray
+        """
+        if self._side == "text":
+            return encode_texts(items, self._rows, self._state.dimension)
+        return self._rows([check_picture(item) for item in items])
+
+    def _rows(self, items: Sequence[Any]) -> Float32:
+        if not items:
+            return np.zeros((0, self._state.dimension), dtype=np.float32)
+        rows = np.stack([self._row(item) for item in items])
+        return np.asarray(checked_rows(rows, len(items), self._state.name, self._state.dimension))
+
+    def _row(self, item: Any) -> Float32:
+        clip = self._clip
+        with clip.torch.no_grad():
+            if self._side == "image":
+                tensor = clip.preprocess(Image.fromarray(item)).unsqueeze(0).to(clip.device)
+                row = clip.network.encode_image(tensor, normalize=True)
+            else:
+                row = clip.network.encode_text(clip.tokenizer([item]).to(clip.device), normalize=True)
+        return np.asarray(row.float().cpu().numpy()[0], dtype=np.float32)
+
+
+_loaded: WeakValueDictionary[str, Clip] = WeakValueDictionary()
+"""Those in use: both sides of a model are one network."""
+
+
+def _load(model: str, *, local: bool) -> Clip:
+    clip = _loaded.get(model)
+    if clip is None:
+        clip = _loaded[model] = _load_anew(model, local)
+    return clip
+
+
+def _load_anew(model: str, local: bool) -> Clip:
+    library = require("open_clip", f"the encoder {PREFIX}{model} needs")
+    torch = importlib.import_module("torch")  # open_clip has imported it
+    name, _, pretrained = model.partition("@")
+    if not pretrained and not name.startswith(_HUB):
+        tags = ", ".join(tag for known, tag in library.list_pretrained() if known == name)
+        raise ValueError(
+            f"say which weights, as {PREFIX}{name}@PRETRAINED; known for {name}: {tags or 'none'}"
+        )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    weights = {
+        "pretrained": str(Path(pretrained).expanduser()) if is_local(pretrained) else pretrained or None
+    }
+    with local_files_only() if local else nullcontext():
+        network, _, preprocess = library.create_model_and_transforms(name, **weights, device=device)
+        tokenizer = library.get_tokenizer(name)
+    network.eval()
+    return Clip(network, preprocess, tokenizer, torch, device)
+
+
+def _public_name(model: str) -> tuple[str, str | None]:
+    """What people may call it, and what finds it again on any machine, if anything does."""
+    name, _, pretrained = model.partition("@")
+    if pretrained and is_local(pretrained):
+        return f"{name}@{Path(pretrained).name}", None
+    return model, model
+
+
+def _checked(state: EncoderState) -> str:
+    """The model's name in a state, which may come from anybody: no path, no other way to load it."""
+    model = state.settings.get("model")
+    name, at, pretrained = model.partition("@") if isinstance(model, str) else ("", "", "")
+    check_hub_name(name.removeprefix(_HUB), state.name)
+    return f"{name}@{check_hub_name(pretrained, state.name)}" if at else name
+
+
+def _plain(settings: Any) -> Any:
+    return json.loads(json.dumps(settings, sort_keys=True, default=str))
