@@ -1,0 +1,40 @@
+// What the page has to say above the results: nothing matches, nothing there, or an error, in plain words.
+
+import { byId, h } from "./dom.js";
+
+/** An error of the server as a paragraph or two. */
+export function errorText(error) {
+  return h(
+    "div",
+    { class: "error-text" },
+    h("p", {}, error.message || "Something went wrong."),
+    error.hint && h("p", { class: "hint" }, error.hint),
+  );
+}
+
+export function clearNotice() {
+  byId("notice").replaceChildren();
+}
+
+function notice(kind, title, ...more) {
+  byId("notice").replaceChildren(h("div", { class: `notice ${kind}` }, h("p", { class: "notice-title" }, title), more));
+}
+
+export function showError(error, retry) {
+  const again = h("button", { type: "button", class: "button", onclick: retry }, "Try again");
+  byId("notice").replaceChildren(h("div", { class: "notice error", role: "alert" }, errorText(error), retry && again));
+}
+
+export function showNoMatch() {
+  notice("calm", "Nothing here seems to match.", h("p", {}, "These are the nearest, but none of them is likely to be what you mean."));
+}
+
+export function showNothing(isFiltered, clearFilters) {
+  if (!isFiltered) return notice("calm", "There is nothing here yet.", h("p", {}, "Add documents with crossbyte add."));
+  const button = h("button", { type: "button", class: "button", onclick: clearFilters }, "Clear the filters");
+  return notice("calm", "No document passes these filters.", button);
+}
+
+export function showHint(text) {
+  notice("calm", text);
+}

@@ -1,0 +1,177 @@
+// The quality tab: what was measured on pairs that the model had not seen, and captions that look wrong.
+
+import { getAudit, getReport } from "./api.js";
+import { auditView } from "./audit.js";
+import { figure, table } from "./chart.js";
+import { byId, h } from "./dom.js";
+import { errorText } from "./notices.js";
+import { count, of100, plural } from "./words.js";
+
+const DIRECTIONS = { text_to_image: "Words find pictures", image_to_text: "Pictures find texts" };
+const NAMES = {
+  crossbyte: "crossbyte",
+  uncompressed: "the same, uncompressed",
+  cca_pq: "CCA + product quantization",
+  cca_rq: "CCA + residual quantization",
+  chance: "chance",
+};
+
+const systemOf = (report, name) => report.systems.find((system) => system.name === name) ?? null;
+const recallOf = (system, direction, depth = 10) => system.directions[direction].recall[depth];
+
+function card(report, direction) {
+  const own = recallOf(systemOf(report, "crossbyte"), direction)[0];
+  const beside = ["uncompressed", "chance"]
+    .map((name) => [name, systemOf(report, name)])
+    .filter(([, system]) => system)
+    .map(([name, system]) => `${name} ${of100(recallOf(system, direction)[0])}`);
+  const what = direction === "text_to_image" ? ["picture", "texts"] : ["text", "pictures"];
+  return h(
+    "div",
+    { class: "score" },
+    h("p", { class: "score-title" }, DIRECTIONS[direction]),
+    h("p", { class: "score-number" }, of100(own), h("span", {}, " of 100")),
+    h("p", {}, `The right ${what[0]} is among the first 10 for ${of100(own)} of 100 ${what[1]}.`),
+    h("p", { class: "hint" }, beside.join(" · ")),
+  );
+}
+
+function ceiling(values) {
+  const top = Math.min(1, Math.max(...values) * 1.08);
+  const step = top > 0.5 ? 0.2 : top > 0.2 ? 0.1 : 0.05;
+  const high = Math.min(1, Math.ceil(top / step) * step);
+  const ticks = Array.from({ length: Math.round(high / step) + 1 }, (_, place) => place * step);
+  return { low: 0, high, ticks, name: (tick) => `${Math.round(100 * tick)}` };
+}
+
+/** A level that does not depend on the bytes, over the whole width. */
+function level(report, name, direction, sizes) {
+  const system = systemOf(report, name);
+  if (!system) return null;
+  const value = recallOf(system, direction)[0];
+  return { name: NAMES[name], kind: name, dots: false, points: [[sizes[0], value], [sizes[sizes.length - 1], value]] };
+}
+
+function bytesFigure(report, direction) {
+  const sizes = report.curve.map((point) => point.n_bytes);
+  const names = Object.keys(report.curve[0].recall);
+  const measured = names.map((name) => ({
+    name: NAMES[name],
+    kind: name,
+    points: report.curve
+      .filter((point) => point.recall[name])
+      .map((point) => [point.n_bytes, ...point.recall[name][direction]])
+      .map((point) => (name === "crossbyte" ? point : point.slice(0, 2))),
+  }));
+  const levels = ["uncompressed", "chance"].filter((name) => !names.includes(name)).map((name) => level(report, name, direction, sizes));
+  const series = [...measured, ...levels.filter(Boolean)];
+  const chart = {
+    title: DIRECTIONS[direction],
+    words: "Right ones among the first 10, of 100, by bytes per item.",
+    x: { low: sizes[0], high: sizes[sizes.length - 1], ticks: sizes, name: String, title: "bytes per item", bend: Math.log2 },
+    y: ceiling(series.flatMap((each) => each.points.map((point) => point[3] ?? point[1]))),
+    series,
+  };
+  const at = (each, size) => each.points.find((point) => point[0] === size) ?? (each.dots === false ? each.points[0] : null);
+  const rows = series.map((each) => [each.name, ...sizes.map((size) => (at(each, size) ? of100(at(each, size)[1]) : "–"))]);
+  return figure(chart, table(["of 100", ...sizes.map((size) => plural(size, "byte"))], rows));
+}
+
+function sizeFigure(report) {
+  const point = report.curve.find((each) => each.n_bytes === report.n_bytes) ?? report.curve[report.curve.length - 1];
+  const sizes = point.by_size.map(([size]) => size);
+  const points = point.by_size;
+  const chart = {
+    title: "As the index grows",
+    words: `More items are more strangers: expected with ${plural(point.n_bytes, "byte")}, mean of both directions.`,
+    x: { low: sizes[0], high: sizes[sizes.length - 1], ticks: spaced(sizes), name: compact, title: "items in the index", bend: Math.log },
+    y: ceiling(points.map((each) => each[1])),
+    series: [{ name: "crossbyte, right ones among the first 10, of 100", kind: "crossbyte", points }],
+  };
+  return figure(chart, table(["items", "of 100"], points.map(([size, recall]) => [count(size), of100(recall)])));
+}
+
+const compact = (size) => new Intl.NumberFormat("en", { notation: "compact" }).format(size);
+
+/** At most five ticks. */
+function spaced(sizes) {
+  const step = Math.ceil(sizes.length / 5);
+  return sizes.filter((_, place) => place % step === 0);
+}
+
+function reliabilityFigure(all) {
+  const kinds = { text: "crossbyte", image: "second" };
+  const bins = all.flatMap((each) => each.bins);
+  const top = Math.min(1, Math.max(0.05, ...bins.flatMap(([stated, true_]) => [stated, true_])) * 1.05);
+  const ticks = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1].filter((tick) => tick <= top);
+  const axis = { low: 0, high: top, ticks, name: (tick) => `${Math.round(100 * tick)}`, bend: Math.sqrt };
+  const series = all.map((each) => ({
+    name: each.query === "text" ? DIRECTIONS.text_to_image : DIRECTIONS.image_to_text,
+    kind: kinds[each.query],
+    line: false,
+    points: each.bins.map(([stated, true_]) => [stated, true_]),
+  }));
+  const ideal = { name: "perfectly true", kind: "chance", dots: false, points: [[0, 0], [top, top]] };
+  const chart = {
+    title: "Are the probabilities true?",
+    words: "On the dotted line they are: of the hits given 20 %, 20 of 100 were right.",
+    x: { ...axis, title: "stated probability, %" },
+    y: axis,
+    series: [...series, ideal],
+  };
+  const rows = all.flatMap((each) => each.bins.map(([stated, true_, number]) => [`${each.query} query`, of100(stated), of100(true_), count(number)]));
+  return figure(chart, table(["direction", "stated, %", "true, of 100", "hits"], rows));
+}
+
+function reliabilityWords(all) {
+  const error = Math.max(...all.map((each) => each.error));
+  const match = Math.min(...all.map((each) => each.match_auroc));
+  const truth = error < 0.05 ? "The probabilities are true" : error < 0.1 ? "The probabilities are roughly right" : "Do not lean on the probabilities";
+  const told = match >= 0.8 ? "it can tell when nothing matches" : match >= 0.6 ? "it can tell only roughly when nothing matches" : "it cannot tell when nothing matches";
+  return `${truth} (off by ${(100 * error).toFixed(1)} points on average), and ${told} (AUROC ${match.toFixed(2)}; 0.5 is guessing).`;
+}
+
+function section(title, lead, ...children) {
+  return h("section", { class: "report-part" }, h("h2", {}, title), lead && h("p", { class: "lead" }, lead), children);
+}
+
+function qualityView(report) {
+  const directions = Object.keys(DIRECTIONS);
+  const measured = `Measured on ${plural(report.n_held_out, "pair")} that the model had not seen, with ${plural(report.n_bytes, "byte")} per item.`;
+  return [
+    section("How well it finds", measured, h("div", { class: "scores" }, directions.map((each) => card(report, each)))),
+    report.curve.length
+      ? section(
+          "Quality against bytes",
+          null,
+          h("div", { class: "figures" }, directions.map((each) => bytesFigure(report, each)), sizeFigure(report), report.reliability.length && reliabilityFigure(report.reliability)),
+        )
+      : report.reliability.length && section("Calibration", null, h("div", { class: "figures" }, reliabilityFigure(report.reliability))),
+    report.reliability.length ? h("p", { class: "lead" }, reliabilityWords(report.reliability)) : null,
+    report.text && h("details", { class: "report-words" }, h("summary", {}, "The whole report in words"), h("pre", { tabindex: "0" }, report.text)),
+  ].filter(Boolean);
+}
+
+async function attempt(run, absent, title) {
+  try {
+    return await run();
+  } catch (error) {
+    if (error.status === 404) return [section(title, absent)];
+    return [section(title, null, errorText(error))];
+  }
+}
+
+let isShown = false;
+
+/** Fill the tab, once; `open(id)` shows a document. */
+export async function showReport(openDocument) {
+  if (isShown) return;
+  isShown = true;
+  const view = byId("view-report");
+  view.replaceChildren(h("p", { class: "hint" }, "Reading the report …"));
+  const [quality, audit] = await Promise.all([
+    attempt(async () => qualityView(await getReport()), "This index has no quality report: its model was not calibrated when it was made.", "How well it finds"),
+    attempt(async () => [auditView(await getAudit(24), openDocument)], "Pairs were not checked when this index was made.", "Captions that look wrong"),
+  ]);
+  view.replaceChildren(...quality, ...audit);
+}
