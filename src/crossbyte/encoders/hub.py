@@ -1,4 +1,4 @@
-"""Models of other libraries: what their weights are recognised by, and loading them from this machine alone."""
+"""Models of other libraries: what their weights are known by, and loading them from this machine alone."""
 
 from __future__ import annotations
 

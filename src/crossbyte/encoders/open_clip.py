@@ -91,8 +91,8 @@ class ClipItems:
         except (OSError, ValueError, RuntimeError, AssertionError) as error:
             raise NoEncoder(
                 f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never "
-                f"downloads ({error}); load it once with open_clip.create_model_and_transforms, or give a file "
-                f"of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
+                f"downloads ({error}); load it once with open_clip.create_model_and_transforms, or give a "
+                f"file of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
             ) from error
 
     @property
