@@ -11,6 +11,8 @@ import signal
 import sys
 from typing import BinaryIO
 
+from PIL import UnidentifiedImageError
+
 from crossbyte.data.files.child import limit_resources
 from crossbyte.data.pictures.answers import READY, read_request, send_answer
 from crossbyte.data.pictures.decoding import TooManyPixels, decode
@@ -55,6 +57,12 @@ def _limit_cpu(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its message is the address of a buffer
+        return "the header makes no sense"
+    return f"{type(error).__name__}: {error}"[:300]
+
+
 def _answer(out: BinaryIO, data: bytes, max_pixels: int) -> None:
     try:
         decoded = decode(data, max_pixels)
@@ -63,7 +71,7 @@ def _answer(out: BinaryIO, data: bytes, max_pixels: int) -> None:
     except TooManyPixels as error:
         send_answer(out, {"refused": "pixels", "reason": f"{error.width} x {error.height}"})
     except Exception as error:  # whatever a decoder raises, the parent shall know
-        send_answer(out, {"refused": "damaged", "reason": f"{type(error).__name__}: {error}"[:300]})
+        send_answer(out, {"refused": "damaged", "reason": _reason(error)})
     else:
         head = {"size": decoded.size, "shrunk": decoded.shrunk}
         send_answer(out, head, decoded.pixels, decoded.thumbnail)

@@ -103,9 +103,7 @@ class Decoder:
             raise self._refused(refusal) from None
         except (ChildEnded, OSError):
             raise self._obituary(rang) from None
-        except (
-            BaseException
-        ):  # Ctrl-C in the middle of an answer: the rest of it must never be read as another
+        except BaseException:  # Ctrl-C: what is left of this answer must never be taken for the next
             self.end()
             raise
 
@@ -139,7 +137,10 @@ class Decoder:
         with self._lock:
             if self._stopped:
                 raise InvalidInput("expected an open PictureReader, this one was closed; make another")
-            self._process = process = _spawn(self._limits)
+            try:
+                self._process = process = _spawn(self._limits)
+            except OSError as error:  # no process or no memory left
+                raise _not_started(error.strerror or str(error)) from None
         self._left = _PICTURES_OF_A_LIFE
         try:
             with _clock(process, _STARTING_SECONDS):
@@ -147,13 +148,17 @@ class Decoder:
                     raise ChildEnded
         except ChildEnded:
             self.end()
-            raise _ChildFailed(
-                f"the process that decodes pictures did not start (exit code {process.returncode}); "
-                "free some memory, or install crossbyte again"
-            ) from None
+            raise _not_started(f"exit code {process.returncode}") from None
         except BaseException:
             self.end()
             raise
+
+
+def _not_started(why: str) -> _ChildFailed:
+    return _ChildFailed(
+        f"the process that decodes pictures did not start ({why}); "
+        "free some memory, or install crossbyte again"
+    )
 
 
 def _spawn(limits: PictureLimits) -> subprocess.Popen[bytes]:

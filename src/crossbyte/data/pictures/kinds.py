@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
+
 from crossbyte.errors import PictureError
 
 __all__ = ["check_kind", "format_of"]
@@ -77,7 +79,7 @@ def _other_kind(head: bytes) -> tuple[str, str]:
 
 def _text_kind(head: bytes) -> tuple[str, str] | None:
     try:
-        text = head.decode("utf-8-sig", errors="strict" if len(head) < _HEAD_BYTES else "ignore").lower()
+        text = getincrementaldecoder("utf-8-sig")().decode(head).lower()  # the last letter may be cut
     except UnicodeDecodeError:
         return None
     if "<svg" in text:

@@ -135,6 +135,8 @@ class PictureReader:
         if isinstance(source, bytes):
             _check_size(len(source), self.limits)
             return source
+        if not isinstance(source, str | os.PathLike):
+            raise InvalidInput(f"expected a picture as bytes or a path, got {type(source).__name__}")
         try:
             with naming(source):
                 return _load_file(source, self.limits)
@@ -171,7 +173,7 @@ class _Pool:
             self._idle.put(decoder)
 
     def close(self) -> None:
-        """Stop all, so that busy ones come back at once, and reap them. They stay, to say that they are closed."""
+        """Stop all, so that busy ones come back at once, and reap them. They stay, to refuse."""
         for decoder in self._decoders:
             decoder.stop()
         for decoder in [self._idle.get() for _ in self._decoders]:

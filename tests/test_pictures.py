@@ -1,0 +1,621 @@
+"""Pictures are read right, within limits, from any thread, and their processes come and go unnoticed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, ImageOps
+
+from crossbyte.data.pictures import decoder as decoder_module
+from crossbyte.data.pictures import reader as reader_module
+from crossbyte.data.pictures.picture import EXTENSIONS, FORMATS, Picture, PictureLimits
+from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.errors import InvalidInput, PictureError
+from picture_samples import encoded, gradient, halves, plain
+
+RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+ORIENTATION = 0x0112
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[PictureReader]:
+    with PictureReader() as shared:
+        yield shared
+
+
+def child_of(reader: PictureReader, number: int = 0) -> int:
+    """Return the process id of a child that has started."""
+    process = reader._pool._decoders[number]._process
+    assert process is not None
+    return process.pid
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ended; a zombie of another process than ours has ended too."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Poll; the limit is there against hangs only."""
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+# What is read
+
+
+def test_the_formats_and_their_endings() -> None:
+    assert FORMATS == ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+    assert EXTENSIONS == (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+    assert PictureLimits() == (20 * 2**20, 50_000_000, 5, 2**30)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [("PNG", {}), ("BMP", {}), ("WEBP", {"lossless": True}), ("PNG", {"interlace": True})],
+)
+def test_lossless_formats_give_the_same_pixels(reader: PictureReader, form: str, options: Any) -> None:
+    image = gradient()
+    picture = reader.read(encoded(image, form, **options))
+    assert np.array_equal(picture.pixels, np.asarray(image))
+    assert picture.pixels.dtype == np.uint8 and picture.pixels.flags.writeable
+    assert (picture.width, picture.height) == (24, 16)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ("JPEG", {"quality": 95, "subsampling": 0}),
+        ("JPEG", {"quality": 95, "subsampling": 0, "progressive": True}),
+        ("WEBP", {"quality": 100}),
+    ],
+)
+def test_lossy_formats_give_nearly_the_same_pixels(reader: PictureReader, form: str, options: Any) -> None:
+    image = halves("RGB", RED, BLUE, (64, 32))
+    pixels = reader.read(encoded(image, form, **options)).pixels
+    assert np.abs(pixels.astype(int) - np.asarray(image)).mean() < 8
+
+
+@pytest.mark.parametrize(
+    ("form", "image", "left", "right"),
+    [
+        ("PNG", halves("1", 0, 1), BLACK, WHITE),
+        ("PNG", halves("L", 0, 128), BLACK, (128, 128, 128)),
+        ("PNG", halves("LA", (0, 255), (0, 0)), BLACK, WHITE),
+        ("PNG", halves("I;16", 0, 65535), BLACK, WHITE),
+        ("PNG", halves("I;16", 257 * 100, 257 * 200), (100,) * 3, (200,) * 3),
+        ("PNG", halves("RGB", RED, BLUE).convert("P"), RED, BLUE),
+        ("PNG", halves("RGBA", (*RED, 255), (*BLUE, 0)), RED, WHITE),
+        ("PNG", halves("RGBA", (0, 0, 0, 51), (*RED, 51)), (204,) * 3, (255, 204, 204)),
+        ("WEBP", halves("RGBA", (*RED, 255), (*BLUE, 0)), RED, WHITE),
+        ("BMP", halves("1", 0, 1), BLACK, WHITE),
+        ("BMP", halves("L", 0, 128), BLACK, (128, 128, 128)),
+        ("BMP", halves("RGB", RED, BLUE).convert("P"), RED, BLUE),
+        ("GIF", halves("L", 0, 128), BLACK, (128, 128, 128)),
+        ("GIF", halves("RGB", RED, BLUE).convert("P", palette=Image.Palette.ADAPTIVE), RED, BLUE),
+        ("JPEG", halves("L", 0, 255), BLACK, WHITE),
+        ("JPEG", halves("CMYK", (0, 255, 255, 0), (0, 0, 0, 0)), RED, WHITE),
+        ("JPEG", halves("CMYK", (0, 0, 0, 255), (255, 255, 0, 0)), BLACK, BLUE),
+    ],
+    ids=lambda value: getattr(value, "mode", None) or str(value),
+)
+def test_every_mode_becomes_the_right_colours(
+    reader: PictureReader, form: str, image: Image.Image, left: Any, right: Any
+) -> None:
+    options = {"lossless": True} if form == "WEBP" else {"quality": 100} if form == "JPEG" else {}
+    pixels = reader.read(encoded(image, form, **options)).pixels
+    assert pixels.shape == (8, 16, 3)
+    difference = np.abs(pixels[:, [0, -1]].astype(int) - [left, right])
+    assert difference.max() <= (2 if form == "JPEG" else 0)
+
+
+@pytest.mark.parametrize(
+    ("image", "right"),
+    [
+        (halves("L", 10, 200), (200,) * 3),
+        (halves("RGB", RED, BLUE), BLUE),
+        (halves("RGB", RED, BLUE).convert("P"), BLUE),
+    ],
+    ids=lambda value: getattr(value, "mode", "seen"),
+)
+def test_a_colour_that_means_transparent_becomes_white(
+    reader: PictureReader, image: Image.Image, right: Any
+) -> None:
+    pixels = reader.read(encoded(image, "PNG", transparency=image.getpixel((0, 0)))).pixels
+    assert np.array_equal(pixels[0, [0, -1]], [WHITE, right])
+
+
+def test_transparent_colours_do_not_shine_through_when_shrunk(reader: PictureReader) -> None:
+    image = Image.new("RGBA", (1400, 1400), (*BLUE, 0))
+    image.paste((*RED, 255), (0, 0, 700, 1400))
+    pixels = reader.read(encoded(image, compress_level=1)).pixels.astype(int)
+    assert pixels.shape == (512, 512, 3)
+    assert (pixels[..., 0] >= 250).all()  # red or white everywhere, never blue
+    assert np.array_equal(pixels[..., 1], pixels[..., 2])
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_pictures_are_turned_upright(reader: PictureReader, form: str, turn: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = turn
+    options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 98}, "PNG": {}}[form]
+    data = encoded(gradient(), form, exif=exif, **options)
+    with Image.open(io.BytesIO(data)) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    picture = reader.read(data)
+    assert np.array_equal(picture.pixels, np.asarray(upright))
+    assert (picture.width, picture.height) == upright.size == ((16, 24) if turn > 4 else (24, 16))
+    with Image.open(io.BytesIO(picture.thumbnail)) as thumbnail:
+        assert thumbnail.size == upright.size
+
+
+@pytest.mark.parametrize(
+    "exif", [b"", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0" + bytes(100), b"nonsense" * 9]
+)
+def test_damaged_metadata_do_not_damage_the_picture(reader: PictureReader, exif: bytes) -> None:
+    assert reader.read(encoded(gradient(), "JPEG", exif=exif)).pixels.shape == (16, 24, 3)
+
+
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
+def test_the_first_frame_of_a_moving_picture_is_taken(reader: PictureReader, form: str) -> None:
+    frames = [Image.new("RGB", (20, 10), colour) for colour in (RED, BLUE, WHITE)]
+    data = encoded(frames[0], form, save_all=True, append_images=frames[1:], lossless=True)
+    assert np.array_equal(np.unique(reader.read(data).pixels.reshape(-1, 3), axis=0), [RED])
+
+
+@pytest.mark.parametrize(
+    ("size", "shrunk"),
+    [
+        ((511, 4096), (511, 4096)),
+        ((512, 512), (512, 512)),
+        ((513, 513), (512, 512)),
+        ((1024, 2048), (512, 1024)),
+        ((2000, 1000), (1024, 512)),
+        ((1, 1), (1, 1)),
+        ((1, 9000), (1, 4096)),
+        ((12000, 600), (4096, 205)),
+    ],
+)
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_large_pictures_are_shrunk_and_small_ones_never_enlarged(
+    reader: PictureReader, form: str, size: tuple[int, int], shrunk: tuple[int, int]
+) -> None:
+    picture = reader.read(encoded(Image.new("RGB", size, RED), form))
+    assert picture.pixels.shape == (shrunk[1], shrunk[0], 3)
+    assert (picture.width, picture.height) == size
+    assert np.abs(picture.pixels.astype(int) - RED).max() <= 2
+
+
+def test_a_shrunk_jpeg_is_what_shrinking_it_as_a_whole_gives(reader: PictureReader) -> None:
+    """Decoding at half the size is a short cut, not another picture."""
+    image = gradient(40, 30).resize((2000, 1500), Image.Resampling.BICUBIC)
+    data = encoded(image, "JPEG", quality=95)
+    whole = np.asarray(image.resize((683, 512), Image.Resampling.LANCZOS)).astype(int)
+    assert np.abs(reader.read(data).pixels - whole).mean() < 3
+
+
+def test_the_thumbnail_is_a_small_jpeg_without_metadata(reader: PictureReader) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "private words"
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    data = encoded(gradient(900, 600), "JPEG", exif=exif, icc_profile=profile, comment=b"private words")
+    thumbnail = reader.read(data).thumbnail
+    with Image.open(io.BytesIO(thumbnail)) as image:
+        assert (image.format, image.size) == ("JPEG", (320, 213))
+        assert not {"exif", "icc_profile", "comment"} & set(image.info)
+    assert b"private" in data and b"private" not in thumbnail
+    assert len(thumbnail) < 2**15
+
+
+def test_the_digest_is_that_of_the_file(reader: PictureReader) -> None:
+    data = plain(RED)
+    assert reader.read(data).digest == hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def test_paths_and_bytes_give_the_same(reader: PictureReader, tmp_path: Path) -> None:
+    path = tmp_path / "name without ending"
+    path.write_bytes(plain(RED))
+    for source in (path, str(path)):
+        assert reader.read(source).digest == reader.read(plain(RED)).digest
+
+
+# Refusals
+
+
+def refusal(reader: PictureReader, source: Any) -> str:
+    with pytest.raises(PictureError) as caught:
+        reader.read(source)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ["an empty file", "download"]),
+        (b"hello\n", ["expected a JPEG, PNG, WEBP, BMP or GIF picture", "a text file"]),
+        (b"\xef\xbb\xbf" + "größer".encode() * 400, ["a text file"]),
+        (b'<?xml version="1.0"?>\n<svg xmlns="">', ["an SVG drawing", "PNG"]),
+        (b"<!DOCTYPE html><title>404</title>", ["a web page", "download"]),
+        (b"%PDF-1.7\n", ["a PDF document", "export"]),
+        (b"%!PS-Adobe-3.0 EPSF", ["EPS"]),
+        (b"II*\0\x08\0\0\0", ["TIFF", "save it as JPEG or PNG"]),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", ["HEIC", "export it as JPEG"]),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0", ["HEIC"]),
+        (b"\0\0\0\x18ftypavif\0\0\0\0", ["AVIF"]),
+        (b"\0\0\0\x18ftypisom\0\0\0\0", ["a video"]),
+        (b"version https://git-lfs.github.com/spec/v1\n", ["git lfs pull"]),
+        (b"PK\x03\x04" + bytes(40), ["ZIP"]),
+        (bytes(range(256)), ["another kind"]),
+        (bytes(2000), ["another kind"]),
+        (b"\xff\xfe" * 700, ["another kind"]),
+        (b"RIFF\0\0\0\0WAVEfmt ", ["another kind"]),
+        (encoded(gradient(), "JPEG")[:-200], ["ends too early", "download it again"]),
+        (encoded(gradient())[:60], ["ends too early"]),
+        (encoded(gradient())[:20], ["ends too early"]),
+        (encoded(gradient()).replace(b"\0\0\0\x10", b"\0\0\0\x11"), ["the picture is damaged", "save it"]),
+    ],
+)
+def test_a_refusal_says_what_came_and_what_to_do(
+    reader: PictureReader, data: bytes, words: list[str]
+) -> None:
+    message = refusal(reader, data)
+    assert [word for word in words if word not in message] == []
+    assert "0x" not in message and "BytesIO" not in message
+
+
+def test_a_refused_file_is_named(reader: PictureReader, tmp_path: Path) -> None:
+    for name, data in {"text.jpg": b"hello", "cut.jpg": plain(RED)[:40]}.items():
+        (tmp_path / name).write_bytes(data)
+        assert refusal(reader, tmp_path / name).startswith(f"{tmp_path / name}: ")
+    assert "a directory" in refusal(reader, tmp_path)
+    assert "null" in refusal(reader, "a\0b.jpg")
+
+
+def test_a_missing_file_is_missing(reader: PictureReader, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        reader.read(tmp_path / "none.jpg")
+    (value,) = reader.read_many([tmp_path / "none.jpg"])
+    assert isinstance(value, PictureError) and str(value).startswith(
+        f"{tmp_path / 'none.jpg'}: expected a file"
+    )
+
+
+def test_a_forbidden_file_is_refused(reader: PictureReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reader_module, "open_regular", forbid)
+    assert refusal(reader, "secret.jpg").startswith("secret.jpg: expected a file that may be read")
+
+
+def test_neither_bytes_nor_path_is_an_error_of_the_caller(reader: PictureReader) -> None:
+    with pytest.raises(InvalidInput, match="bytes or a path"):
+        reader.read(7)  # type: ignore[arg-type]
+
+
+def test_at_the_limit_and_one_more(tmp_path: Path) -> None:
+    data, path = plain(RED, (8, 6)), tmp_path / "a.png"
+    path.write_bytes(data)
+    with PictureReader(limits=PictureLimits(max_bytes=len(data), max_pixels=48)) as exact:
+        assert exact.read(data).width == exact.read(path).width == 8
+        assert "the picture declares 7 x 7" in refusal(exact, plain(RED, (7, 7)))
+    with PictureReader(limits=PictureLimits(max_bytes=len(data) - 1)) as less:
+        for source in (data, path):
+            message = f"at most {len(data) - 1} bytes, got {len(data)} bytes"
+            assert message in refusal(less, source)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_pixels_are_counted_before_they_are_decoded(form: str) -> None:
+    """In every format; the limit of memory would refuse it too, with other words."""
+    data = encoded(Image.new("L", (1000, 1001)), form)
+    with PictureReader(limits=PictureLimits(max_pixels=1_000_000)) as reader:
+        assert "at most 1 million pixels, the picture declares 1000 x 1001" in refusal(reader, data)
+        assert reader.read(encoded(Image.new("L", (1000, 1000)), form)).width == 1000
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(
+    tmp_path: Path, reader: PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(plain(RED))
+    with PictureReader(limits=PictureLimits(max_bytes=10)) as small:
+        real, sizes = reader_module._check_size, []
+        monkeypatch.setattr(
+            reader_module,
+            "_check_size",
+            lambda size, limits: real(size, limits) if sizes else sizes.append(size),
+        )
+        assert "got 11 bytes" in refusal(small, path)
+
+
+# Processes
+
+
+def test_cpu_time_is_limited_for_each_picture_and_not_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_module, "_WALL_FACTOR", 1000)  # a busy machine shall not matter
+    slow = encoded(Image.new("L", (6000, 6000)), compress_level=1)
+    with PictureReader(limits=PictureLimits(seconds=0.1)) as reader:
+        assert "decoded in 0.1 s, this one took longer" in refusal(reader, slow)
+        medium = encoded(Image.new("RGB", (500, 500)), compress_level=1)
+        assert [reader.read(medium).width for _ in range(25)] == [500] * 25
+        pid = child_of(reader)
+        assert reader.read(medium).width == 500 and child_of(reader) == pid
+
+
+def test_a_child_that_hangs_is_replaced() -> None:
+    with PictureReader(limits=PictureLimits(seconds=0.7)) as reader:
+        reader.read(plain(RED))
+        stuck = child_of(reader)
+        os.kill(stuck, signal.SIGSTOP)
+        assert "took longer" in refusal(reader, plain(RED))
+        assert is_gone(stuck)
+        assert reader.read(plain(RED)).width == 8 and child_of(reader) != stuck
+
+
+def test_memory_is_limited() -> None:
+    big = encoded(Image.new("L", (10_000, 5000)), compress_level=1)
+    with PictureReader(limits=PictureLimits(memory=150 * 2**20)) as reader:
+        reader.read(plain(RED))
+        assert "within 150 MiB of memory" in refusal(reader, big)
+        assert reader.read(plain(RED)).width == 8
+
+
+def killing(reader: PictureReader, number: int, times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Send a signal to the child just before a request reaches it, so many times; return whom it met."""
+    real, met = decoder_module.send_request, []
+
+    def kill_and_send(out: Any, data: bytes) -> None:
+        if len(met) < times:
+            met.append(child_of(reader))
+            os.kill(met[-1], number)
+        real(out, data)
+
+    monkeypatch.setattr(decoder_module, "send_request", kill_and_send)
+    return met
+
+
+def test_a_child_that_is_killed_in_the_middle_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PictureReader() as reader:
+        met = killing(reader, signal.SIGKILL, 1, monkeypatch)
+        assert reader.read(plain(RED)).width == 8  # the second child decided
+        assert is_gone(met[0]) and child_of(reader) != met[0]
+
+
+def test_a_picture_that_crashes_two_children_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PictureReader() as reader:
+        met = killing(reader, signal.SIGSEGV, 2, monkeypatch)
+        assert "the picture crashed its decoder (signal 11)" in refusal(reader, plain(RED))
+        assert len(set(met)) == 2 and all(map(is_gone, met))
+        assert reader.read(plain(RED)).width == 8
+
+
+def test_a_child_that_died_idle_is_replaced() -> None:
+    with PictureReader() as reader:
+        reader.read(plain(RED))
+        pid = child_of(reader)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: is_gone(pid))
+        assert reader.read(plain(RED)).width == 8 and child_of(reader) != pid
+
+
+def test_a_child_serves_its_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_module, "_PICTURES_OF_A_LIFE", 2)
+    pids = []
+    with PictureReader() as reader:
+        for _ in range(4):
+            reader.read(plain(RED))
+            pids.append(child_of(reader))
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+    assert all(map(is_gone, pids))
+
+
+@pytest.mark.parametrize("fault", ["starts-and-ends", "cannot-be-started"])
+def test_children_that_do_not_start_are_an_error_and_no_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    if fault == "starts-and-ends":
+        monkeypatch.setattr(decoder_module, "_PROGRAM", "raise SystemExit(3)")
+    else:
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with PictureReader() as reader:
+        assert "did not start" in refusal(reader, plain(RED))
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_half_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = decoder_module.read_answer
+
+    def interrupt(pipe: Any, limits: PictureLimits) -> Any:
+        monkeypatch.setattr(decoder_module, "read_answer", real)
+        raise KeyboardInterrupt
+
+    with PictureReader() as reader:
+        monkeypatch.setattr(decoder_module, "read_answer", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            reader.read(plain(RED))
+        assert np.array_equal(reader.read(plain(BLUE)).pixels[0, 0], BLUE)
+
+
+def test_closing_ends_the_children_and_refuses_more() -> None:
+    reader = PictureReader(n_children=2)
+    list(reader.read_many([plain(RED)] * 10))
+    pids = [d._process.pid for d in reader._pool._decoders if d._process is not None]
+    reader.close()
+    reader.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):  # reaped: not even a zombie is left
+            os.kill(pid, 0)
+    with pytest.raises(InvalidInput, match="closed"):
+        reader.read(plain(RED))
+    with pytest.raises(InvalidInput, match="closed"):
+        list(reader.read_many([plain(RED)]))
+
+
+def test_closing_while_others_read_lets_them_go() -> None:
+    reader = PictureReader()
+    reader.read(plain(RED))
+    os.kill(child_of(reader), signal.SIGSTOP)  # one thread waits for it, the others for the first
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(reader.read, plain(RED)) for _ in range(3)]
+        wait_until(lambda: reader._pool._idle.empty())
+        reader.close()
+        assert all(isinstance(future.exception(), InvalidInput) for future in waiting)
+
+
+def test_a_forgotten_reader_ends_its_children() -> None:
+    reader = PictureReader()
+    reader.read(plain(RED))
+    pid = child_of(reader)
+    del reader
+    wait_until(lambda: is_gone(pid))
+
+
+def test_a_reader_is_not_used_across_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PictureReader() as reader:
+        monkeypatch.setattr(reader, "_process_id", -1)
+        with pytest.raises(InvalidInput, match="fork"):
+            reader.read(plain(RED))
+
+
+@pytest.mark.parametrize("n_children", [0, -1])
+def test_there_must_be_a_child(n_children: int) -> None:
+    with pytest.raises(InvalidInput, match="n_children"):
+        PictureReader(n_children=n_children)
+
+
+PROGRAM = """
+import os, signal, sys
+from crossbyte.data.pictures.reader import PictureReader
+reader = PictureReader()
+reader.read(sys.argv[1])
+assert "PIL" not in sys.modules, "only children decode"
+print(reader._pool._decoders[0]._process.pid, flush=True)
+"""
+ENDINGS = {
+    "exit": "",
+    "exception": "raise SystemExit('bye')",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "Ctrl-C": """
+try:
+    os.killpg(os.getpgid(0), signal.SIGINT)
+    signal.pause()
+except KeyboardInterrupt:
+    assert reader.read(sys.argv[1]).width == 8
+""",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_children_end_with_their_parent_and_say_nothing(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(plain(RED))
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + ENDINGS[ending], str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert done.stderr == ("bye\n" if ending == "exception" else "")
+    assert done.returncode == {"exception": 1, "killed": -signal.SIGKILL}.get(ending, 0)
+    wait_until(lambda: is_gone(int(done.stdout)))
+
+
+# Many
+
+
+def colours(count: int) -> list[tuple[int, int, int]]:
+    return [(number % 256, number * 7 % 256, 255 - number % 256) for number in range(count)]
+
+
+@pytest.mark.parametrize("n_children", [1, 2])
+def test_many_come_in_order_with_errors_in_their_places(tmp_path: Path, n_children: int) -> None:
+    wanted, sources = colours(60), []
+    for number, colour in enumerate(wanted):
+        data = b"text" if number % 7 == 3 else plain(colour, (8 + number * 20 % 600, 6))  # of unlike cost
+        sources.append(tmp_path / f"{number}.png" if number % 2 else data)
+        if number % 2:
+            (tmp_path / f"{number}.png").write_bytes(data)
+    with PictureReader(n_children=n_children) as reader:
+        values = list(reader.read_many(iter(sources)))
+    assert len(values) == 60
+    for number, (value, colour) in enumerate(zip(values, wanted, strict=True)):
+        if number % 7 == 3:
+            assert isinstance(value, PictureError)
+        else:
+            assert isinstance(value, Picture) and tuple(value.pixels[0, 0]) == colour
+
+
+def test_many_are_taken_only_a_few_ahead() -> None:
+    taken = 0
+
+    def sources() -> Iterator[bytes]:
+        nonlocal taken
+        while True:  # an endless source is fine
+            taken += 1
+            yield plain(RED)
+
+    with PictureReader(n_children=2) as reader:
+        values = reader.read_many(sources())
+        for _ in range(5):
+            next(values)
+        assert taken <= 5 + 2 * reader_module._AHEAD
+        values.close()  # type: ignore[attr-defined]
+        assert not [thread for thread in threading.enumerate() if "crossbyte-pictures" in thread.name]
+        assert reader.read(plain(RED)).width == 8
+
+
+def test_none_are_none(reader: PictureReader) -> None:
+    assert list(reader.read_many([])) == []
+
+
+def test_an_error_of_the_source_is_the_callers(reader: PictureReader) -> None:
+    def sources() -> Iterator[bytes]:
+        yield plain(RED)
+        raise RuntimeError("the list broke")
+
+    with pytest.raises(RuntimeError, match="the list broke"):
+        list(reader.read_many(sources()))
+
+
+@pytest.mark.parametrize("n_children", [1, 3])
+def test_many_threads_get_each_their_own_picture(n_children: int) -> None:
+    wanted = colours(120)
+    with PictureReader(n_children=n_children) as reader, ThreadPoolExecutor(12) as threads:
+        pictures = list(threads.map(reader.read, map(plain, wanted)))
+    assert [tuple(picture.pixels[0, 0]) for picture in pictures] == wanted
+
+
+def test_threads_survive_children_that_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request in ten meets a child that was just killed; every picture still comes, and is right."""
+    real, lock, count = decoder_module.Decoder._ready, threading.Lock(), iter(range(10**6))
+
+    def ready(decoder: decoder_module.Decoder) -> Any:
+        process = real(decoder)
+        with lock:
+            unlucky = next(count) % 10 == 0
+        if unlucky and decoder._left < decoder_module._PICTURES_OF_A_LIFE - 1:  # never two for one picture
+            process.send_signal(signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(decoder_module.Decoder, "_ready", ready)
+    wanted = colours(60)
+    with PictureReader(n_children=2) as reader, ThreadPoolExecutor(6) as threads:
+        pictures = list(threads.map(reader.read, map(plain, wanted)))
+    assert [tuple(picture.pixels[0, 0]) for picture in pictures] == wanted
