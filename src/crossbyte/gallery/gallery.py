@@ -1,0 +1,393 @@
+"""Gallery: an index that is asked, and filled, with words and pictures."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from crossbyte.arrays import Raw
+from crossbyte.errors import DuplicateId, InvalidInput
+from crossbyte.gallery.beside import Beside
+from crossbyte.gallery.restored import Encoders
+from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
+from crossbyte.search.hits import Hits
+from crossbyte.search.ids import Id, check_ids
+from crossbyte.search.index import Index
+
+if TYPE_CHECKING:
+    from crossbyte.data.pictures.picture import Picture
+    from crossbyte.data.pictures.reader import PictureReader
+    from crossbyte.encoders.protocol import EncoderState
+    from crossbyte.search.explanations.explanation import Explanation
+
+__all__ = ["Gallery", "NewDocument"]
+
+Path = str | os.PathLike[str]
+
+
+class NewDocument(NamedTuple):
+    """A document on its way into an index.
+
+    Attributes
+    ----------
+    id : str or int
+    picture : Picture, optional
+    text : str, optional
+        Kept in the payload as ``captions``, unless the payload has such a field.
+    image_features, text_features : (d,) features, optional
+        Instead of the picture or the text.
+    payload : dict, optional
+    group : str or int, optional
+    """
+
+    id: Id
+    picture: Picture | None = None
+    text: str | None = None
+    image_features: Any = None
+    text_features: Any = None
+    payload: Mapping[str, Any] | None = None
+    group: Id | None = None
+
+
+class Gallery:
+    """An index with the encoders that made its features, and the files beside it.
+
+    Searches, encoding and thumbnails may run in many threads; writes, too, one after another.
+
+    Attributes
+    ----------
+    index : Index
+    beside : Beside
+        Names of the files beside the index.
+    """
+
+    def __init__(self, index: Index, given: Mapping[str, str]) -> None:
+        self.index, self.beside = index, Beside.of(index.path)
+        self._encoders = Encoders(index.model, given, self.beside.local_encoders())
+        self._thumbnails: Thumbnails | None = None
+        self._reader: PictureReader | None = None
+        self._opening, self._writing = threading.Lock(), threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        mode: str = "r",
+        *,
+        image_encoder: str | None = None,
+        text_encoder: str | None = None,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Open any index for reading (``"r"``) or as its only writer (``"rw"``).
+
+        Parameters
+        ----------
+        path : path-like
+        mode : {"r", "rw"}
+        image_encoder, text_encoder : str, optional
+            Where the encoder is, if the model cannot make it again by itself: the path of an ``.onnx`` file,
+            ``"module:function"``, …. It must be the one that made the features.
+        n_jobs : int or None
+            Threads; None for all cores.
+
+        Raises
+        ------
+        The errors of :meth:`crossbyte.Index.open`.
+        """
+        given = {"image": image_encoder, "text": text_encoder}
+        index = Index.open(path, mode, n_jobs=n_jobs)
+        try:
+            return cls(index, {side: spec for side, spec in given.items() if spec is not None})
+        except BaseException:
+            index.close()
+            raise
+
+    def close(self) -> None:
+        """Close all files; may be called again."""
+        with self._opening:
+            if self._reader is not None:
+                self._reader.close()
+            if self._thumbnails is not None:
+                self._thumbnails.close()
+            self._reader = self._thumbnails = None
+        self.index.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"Gallery({self.index.path!r}, {len(self)} documents, generation {self.index.generation})"
+
+    def refresh(self) -> bool:
+        """See what others have committed; returns whether there was anything new."""
+        return self.index.refresh()
+
+    # Encoding
+
+    @property
+    def encoders(self) -> Mapping[str, EncoderState]:
+        """What made the features, by side; empty for an index of plain features."""
+        return self._encoders.states
+
+    def encode_texts(self, texts: Sequence[str]) -> Raw:
+        """Give the features (n, d_T) of texts.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+        """
+        return self._encoders.encode("text", texts)
+
+    def encode_pictures(self, pictures: Sequence[Picture]) -> Raw:
+        """Give the features (n, d_I) of pictures.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+        """
+        return self._encoders.encode("image", [picture.pixels for picture in pictures])
+
+    def read_picture(self, source: bytes | Path) -> Picture:
+        """Decode a picture, in another process and within limits.
+
+        Raises
+        ------
+        PictureError, FileNotFoundError
+        """
+        from crossbyte.data.pictures.reader import PictureReader
+
+        with self._opening:
+            if self._reader is None:
+                self._reader = PictureReader()
+            reader = self._reader
+        return reader.read(source)
+
+    def check_encoder(self, side: str) -> None:
+        """Make an encoder ready, or say why it cannot be had."""
+        self._encoders.get(side)
+
+    # Asking
+
+    def search(
+        self, *, text: str | None = None, image: bytes | Path | Picture | None = None, **options: Any
+    ) -> Hits:
+        """Answer one query.
+
+        Parameters
+        ----------
+        text : str
+        image : Picture, bytes of a file, or its path
+            Give one of the two, or one query of :meth:`crossbyte.Index.search`: ``like``, or features.
+        **options
+            ``target``, ``k``, ``where`` and the others of :meth:`crossbyte.Index.search`.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, PictureError, InvalidInput
+        """
+        answers = self.index.search(**self._query(text, image), **options)
+        if len(answers) != 1:
+            raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
+        return answers[0]
+
+    def explain(
+        self,
+        id: Id,
+        *,
+        text: str | None = None,
+        image: bytes | Path | Picture | None = None,
+        **options: Any,
+    ) -> Explanation:
+        """Say why a document is as near to a query as it is; the words are those of the built-in encoder.
+
+        Parameters
+        ----------
+        id : str or int
+            Of the document.
+        text, image
+            As for :meth:`search`.
+        **options
+            Those of :meth:`crossbyte.Index.explain`.
+        """
+        if options.get("vocabulary") is None:
+            options["vocabulary"] = self.vocabulary()
+        return self.index.explain(id, **self._query(text, image), **options)
+
+    def vocabulary(self) -> Mapping[str, int] | None:
+        """Give the column of every known word, where the built-in encoder made the text features."""
+        state = self.encoders.get("text")
+        if state is None or not state.kind.startswith("builtin"):
+            return None
+        words: Mapping[str, int] | None = getattr(self._encoders.get("text"), "vocabulary")()  # noqa: B009
+        return words
+
+    def _query(self, text: str | None, image: bytes | Path | Picture | None) -> dict[str, Any]:
+        if text is not None and image is not None:
+            raise InvalidInput("expected one kind of query, got a text and a picture; ask with one of them")
+        if text is not None:
+            if not text.strip():
+                raise InvalidInput("text: expected some words, got none; say what the picture shows")
+            return {"texts": self.encode_texts([text])}
+        if image is None:
+            return {}
+        picture = self.read_picture(image) if isinstance(image, bytes | str | os.PathLike) else image
+        return {"images": self.encode_pictures([picture])}
+
+    # What lies beside the index
+
+    def thumbnail(self, id: Id) -> bytes | None:
+        """Give a document's small picture (JPEG), or None."""
+        found = self._shown()
+        return None if found is None else found.get(id)
+
+    @property
+    def has_thumbnails(self) -> bool:
+        """Whether there are any."""
+        return self._shown() is not None
+
+    def audit(self) -> dict[str, Any] | None:
+        """Give the pairs that looked wrong when the index was made, the most surprising first, or None."""
+        return self.beside.audit()
+
+    def _shown(self) -> Thumbnails | None:
+        with self._opening:
+            if self._thumbnails is None:
+                self._thumbnails = Thumbnails.open(self.beside.thumbnails)
+            return self._thumbnails
+
+    # Changing
+
+    def add(self, documents: Sequence[NewDocument], *, upsert: bool = False) -> int:
+        """Add documents; those with the same sides are one commit.
+
+        Parameters
+        ----------
+        documents : sequence of NewDocument
+        upsert : bool
+            Replace documents of the same ids.
+
+        Returns
+        -------
+        int
+            How many were added.
+
+        Raises
+        ------
+        DuplicateId, InvalidInput, NoEncoder
+            Before anything is written.
+        ReadOnlyIndex, StorageFull, StorageFailed
+        """
+        given = list(documents)
+        ids = check_ids([document.id for document in given])
+        with self._writing:
+            there = [] if upsert else [id for id in ids if id in self.index]
+            if there:
+                raise DuplicateId(f"ids: {there[0]!r} is in the index already; use upsert to replace it")
+            blocks = [self._block(some) for some in _by_sides(given)]
+            write = self.index.upsert if upsert else self.index.add
+            added = sum(write(**block) for block in blocks)
+            self._keep_thumbnails(given)
+        return added
+
+    def delete(self, ids: Iterable[Id], *, missing_ok: bool = False) -> int:
+        """Delete documents and their thumbnails; returns how many.
+
+        Raises
+        ------
+        UnknownId
+            An id is not there (unless ``missing_ok``); nothing was deleted.
+        """
+        names = list(ids)
+        with self._writing:
+            deleted = self.index.delete(names, missing_ok=missing_ok)
+            if self.beside.thumbnails.is_file():
+                self._write_thumbnails(names, [])
+        return deleted
+
+    def _block(self, documents: Sequence[NewDocument]) -> dict[str, Any]:
+        """Arguments of ``Index.add``; all these documents have the same sides."""
+        block: dict[str, Any] = {"ids": [document.id for document in documents]}
+        block["payloads"] = [_payload(document) for document in documents]
+        block["groups"] = [document.group for document in documents]
+        sides = _sides(documents[0])
+        if "image" in sides:
+            block["images"] = self._image_features(documents)
+        if "text" in sides:
+            block["texts"] = self._text_features(documents)
+        return block
+
+    def _image_features(self, documents: Sequence[NewDocument]) -> Raw:
+        pictures = [each.picture for each in documents if each.image_features is None and each.picture]
+        made = self.encode_pictures(pictures) if pictures else None
+        return _woven([each.image_features for each in documents], made)
+
+    def _text_features(self, documents: Sequence[NewDocument]) -> Raw:
+        texts = [each.text for each in documents if each.text_features is None and each.text is not None]
+        made = self.encode_texts(texts) if texts else None
+        return _woven([each.text_features for each in documents], made)
+
+    def _keep_thumbnails(self, documents: Sequence[NewDocument]) -> None:
+        pictures = [(document.id, document.picture) for document in documents]
+        made = [Thumbnail(id, each.digest, each.thumbnail) for id, each in pictures if each is not None]
+        if made or self.beside.thumbnails.is_file():
+            self._write_thumbnails([document.id for document in documents], made)
+
+    def _write_thumbnails(self, forgotten: Sequence[Id], made: Sequence[Thumbnail]) -> None:
+        self.beside.make()
+        thumbnails = Thumbnails.write(self.beside.thumbnails)
+        try:
+            thumbnails.remove(forgotten)
+            thumbnails.put(made)
+        finally:
+            thumbnails.close()
+
+
+def _sides(document: NewDocument) -> tuple[str, ...]:
+    has_image = document.picture is not None or document.image_features is not None
+    has_text = document.text is not None or document.text_features is not None
+    return tuple(side for side, has in (("image", has_image), ("text", has_text)) if has)
+
+
+def _by_sides(documents: Sequence[NewDocument]) -> list[list[NewDocument]]:
+    """Documents of the same sides together, in the order of their first."""
+    found: dict[tuple[str, ...], list[NewDocument]] = {}
+    for document in documents:
+        sides = _sides(document)
+        if not sides:
+            raise InvalidInput(f"document {document.id!r}: expected a picture, a text, or features, got none")
+        found.setdefault(sides, []).append(document)
+    return list(found.values())
+
+
+def _payload(document: NewDocument) -> dict[str, Any] | None:
+    payload = None if document.payload is None else dict(document.payload)
+    if document.text is None or not document.text.strip():
+        return payload
+    return {"captions": [document.text]} | (payload or {})
+
+
+def _woven(given: Sequence[Any], made: Raw | None) -> Raw:
+    """Put rows that were encoded between rows that came as features."""
+    if made is not None and all(row is None for row in given):
+        return made
+    rows, fresh = [], iter(range(0 if made is None else made.shape[0]))
+    for row in given:
+        chosen: Any = made[[next(fresh)]] if row is None and made is not None else row
+        dense = chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
+        rows.append(dense.reshape(1, -1))
+    if len({row.shape[1] for row in rows}) != 1:
+        raise InvalidInput("expected features of one width, got several; give as many numbers for each")
+    return np.concatenate(rows)

@@ -1,0 +1,101 @@
+"""From pairs of features to a model: fitted, measured and audited, however few or many they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Raw
+from crossbyte.errors import InvalidInput
+from crossbyte.model.audit.audit import audit_pairs
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.progress import ProgressCallback
+from crossbyte.search.ids import Id
+
+__all__ = ["MIN_PAIRS", "Pairs", "Wanted", "audit", "check_enough", "fitted"]
+
+MIN_PAIRS = 2
+_MOST_AUDITED = 20_000
+_MOST_ROWS = 200
+
+
+class Pairs(NamedTuple):
+    """Features row by row, with a group number each."""
+
+    images: Raw
+    texts: Raw
+    groups: NDArray[np.intp]
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        return len(np.unique(self.groups))
+
+
+class Wanted(NamedTuple):
+    """What is asked of a model.
+
+    Attributes
+    ----------
+    n_bits : int
+    mapping : str
+    parameters : dict
+        Others of CMCQ.
+    seed : int
+    n_jobs : int or None
+    curve : sequence of int or None
+        Bytes at which quality is measured; None to measure nothing.
+    """
+
+    n_bits: int
+    mapping: str
+    parameters: dict[str, Any]
+    seed: int
+    n_jobs: int | None
+    curve: Sequence[int] | None
+
+    def model(self, n_groups: int, callback: ProgressCallback | None = None) -> CMCQ:
+        """Make the estimator; with too few groups to try spaces on, the simplest space is taken."""
+        mapping = "cca" if self.mapping == "auto" and n_groups < MIN_GROUPS else self.mapping
+        given = {"n_bits": self.n_bits, "mapping": mapping, "random_state": self.seed, "n_jobs": self.n_jobs}
+        return CMCQ(**(self.parameters | given), callback=callback)
+
+
+def check_enough(n_pairs: int, n_pictures: int, n_texts: int) -> None:
+    """Refuse what no model can be learned from."""
+    if n_pairs >= MIN_PAIRS:
+        return
+    came = f"{n_pairs} of {n_pictures} pictures and {n_texts} texts"
+    raise InvalidInput(
+        f"expected at least {MIN_PAIRS} pictures with a text to learn from, got {came}; give pictures with "
+        f"captions ({MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
+    )
+
+
+def fitted(pairs: Pairs, wanted: Wanted, callback: ProgressCallback) -> CMCQ:
+    """Fit, and measure where there are groups enough."""
+    model = wanted.model(pairs.n_groups, callback).fit(*pairs)
+    if wanted.curve is not None and pairs.n_groups >= MIN_GROUPS:
+        model.calibrate(*pairs, curve=wanted.curve)
+    return model
+
+
+def audit(model: CMCQ, pairs: Pairs, ids: Sequence[Id], callback: ProgressCallback) -> dict[str, Any] | None:
+    """The pairs that look wrong, as they are kept; None where there are too few to compare."""
+    if pairs.n_groups < MIN_GROUPS:
+        return None
+    rows = slice(_MOST_AUDITED)
+    some = pairs.images[rows], pairs.texts[rows], pairs.groups[rows]
+    document = audit_pairs(model, *some, callback=callback).to_dict()
+    kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
+    return kept | {"rows": [_named(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
+
+
+def _named(entry: dict[str, Any], ids: Sequence[Id]) -> dict[str, Any]:
+    better = entry["best_text"]
+    figures = {name: value for name, value in entry.items() if name not in ("row", "best_text")}
+    return {"id": ids[entry["row"]], **figures, "best_text_id": None if better is None else ids[better]}
