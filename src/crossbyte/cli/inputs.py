@@ -208,14 +208,9 @@ def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:
 
 def resolve_ids(index: Index, names: Iterable[str]) -> list[Id]:
     """Find what each id on the command line means: the text itself, or else the number it spells."""
-    return [_resolved(index, name) for name in names]
+    from crossbyte.search.ids import resolve_id
 
-
-def _resolved(index: Index, name: str) -> Id:
-    digits = name.removeprefix("-")
-    if name in index or not (digits.isdecimal() and digits.isascii()):
-        return name
-    return int(name) if int(name) in index else name
+    return [resolve_id(index, name) for name in names]
 
 
 # Indexes and models

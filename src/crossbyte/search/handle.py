@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -76,6 +77,12 @@ class Handle:
             with self.writing:
                 details = self.details = Details(self.details.snapshot.settle(), self.store)
         return details
+
+    def pinned(self) -> Self:
+        """A handle of the same file that stays at what this one sees now."""
+        details, pinned = self.current(), copy.copy(self)
+        pinned.details = details
+        return pinned
 
     def latest(self) -> Snapshot:
         """What the next write builds on; a write whose end was interrupted may not have been seen yet."""

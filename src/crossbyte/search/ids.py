@@ -6,7 +6,7 @@ times the memory of the codes, so ids become objects only when somebody asks for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput
 
-__all__ = ["Id", "PackedIds", "check_id", "check_ids"]
+__all__ = ["Id", "PackedIds", "check_id", "check_ids", "resolve_id"]
 
 Id = str | int
 
@@ -59,6 +59,14 @@ def check_ids(values: Any) -> list[Id]:
         twice = next(value for value in ids if value in seen or seen.add(value))  # type: ignore[func-returns-value]
         raise DuplicateId(f"ids: expected every id once, got {twice!r} twice; give each document its own")
     return ids
+
+
+def resolve_id(known: Container[object], name: str) -> Id:
+    """Find what an id in writing means: the text itself, or else the number it spells, if that is known."""
+    digits = name.removeprefix("-")
+    if name in known or not (digits.isdecimal() and digits.isascii() and len(digits) < 20):
+        return name
+    return int(name) if int(name) in known else name
 
 
 def _plain(values: list[Any]) -> bool:

@@ -176,6 +176,17 @@ class Snapshot:
                     found[place] = Place(coding, row)
         return found
 
+    def places(self, numbers: NDArray[np.int64]) -> list[Place]:
+        """Find where documents are by their numbers; those that are not here are left out."""
+        found: dict[int, Place] = {}
+        for coding, shelf in self.shelves.items():
+            rows, there = shelf.numbers.find(numbers)
+            kept = np.flatnonzero(there).tolist()
+            found |= {
+                place: Place(coding, row) for place, row in zip(kept, rows[there].tolist(), strict=True)
+            }
+        return [found[place] for place in sorted(found)]
+
     def payload_keys(self, places: Sequence[Place]) -> list[tuple[int, int] | None]:
         """Number and version of the payload rows of documents; None for those without one."""
         keys: list[tuple[int, int] | None] = [None] * len(places)

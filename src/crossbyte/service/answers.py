@@ -1,0 +1,68 @@
+"""Answers as JSON: documents and hits in plain types; a number that is not finite never leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from crossbyte.search.hits import Document, Hits
+from crossbyte.search.ids import Id
+from crossbyte.search.reader import Reader
+
+if TYPE_CHECKING:
+    from crossbyte.gallery.gallery import Gallery
+
+__all__ = ["document_answer", "hit_answers", "json_answer", "spell", "thumbnail_url"]
+
+
+def spell(value: Any) -> bytes:
+    """Spell a JSON value; ASCII, so that nothing in it depends on who reads it."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with JSON that must not be kept."""
+    shared = {"Cache-Control": "no-store"} | dict(headers or {})
+    return Response(spell(value), status, shared, "application/json")
+
+
+def thumbnail_url(id: Id, can_have: bool) -> str | None:
+    """Where a document's small picture is, if it can have one."""
+    return f"/v1/thumbnail?id={quote(str(id), safe='')}" if can_have else None
+
+
+def hit_answers(
+    gallery: Gallery, view: Reader, hits: Hits, payloads: list[dict[str, Any] | None] | None
+) -> list[dict[str, Any]]:
+    """Give hits in plain types."""
+    sides, shown = view.sides(hits), gallery.has_thumbnails
+    bodies = payloads or [None] * len(hits)
+    return [
+        {
+            "id": hit.id,
+            "distance": hit.distance,
+            "probability": hit.probability,
+            "payload": body,
+            "thumbnail": thumbnail_url(hit.id, shown and "image" in own),
+        }
+        for hit, body, own in zip(hits, bodies, sides, strict=True)
+    ]
+
+
+def document_answer(gallery: Gallery, document: Document) -> dict[str, Any]:
+    """Give a document in plain types."""
+    codes = {"image": document.image_code, "text": document.text_code}
+    sides = [side for side, code in codes.items() if code is not None]
+    return {
+        "id": document.id,
+        "number": document.number,
+        "coding": document.coding,
+        "payload": document.payload,
+        "group": document.group,
+        "sides": sides,
+        "thumbnail": thumbnail_url(document.id, gallery.has_thumbnails and "image" in sides),
+    }

@@ -1,0 +1,105 @@
+"""Who is let in: by the size of the head, by name, by origin, and by token. Deny by default."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from crossbyte.service.errors import Refused, request_id_of, response_of
+from crossbyte.service.levels import Level, level_of
+from crossbyte.service.settings import LIMITS, Settings
+
+__all__ = ["Guard", "check"]
+
+
+class Guard:
+    """Stops a request before anything of its body is read."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer why not."""
+        if scope["type"] == "http":
+            try:
+                check(scope, self._settings)
+            except Refused as error:
+                await response_of(error.problem, request_id_of(scope))(scope, receive, send)
+                return
+        elif scope["type"] != "lifespan":
+            return
+        await self._app(scope, receive, send)
+
+
+def check(scope: Scope, settings: Settings) -> None:
+    """Refuse a request that has no business here.
+
+    Raises
+    ------
+    Refused
+    """
+    headers = Headers(scope=scope)
+    _check_size(scope)
+    _check_host(headers, settings)
+    if scope["method"] not in ("GET", "HEAD"):
+        _check_origin(headers)
+    _check_token(headers, level_of(scope["method"], scope["path"]), settings)
+
+
+def _check_size(scope: Scope) -> None:
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LIMITS.url_bytes:
+        raise Refused("url_too_long", f"expected a URL of at most {LIMITS.url_bytes} bytes", "use POST")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > LIMITS.header_bytes:
+        raise Refused("headers_too_large", f"expected headers of at most {LIMITS.header_bytes} bytes")
+
+
+def _check_host(headers: Headers, settings: Settings) -> None:
+    """Answer to our own names only.
+
+    A page of another site can make its own name point to this machine (DNS rebinding), and would then be
+    let in by browsers; but it still calls us by that name. An address in numbers cannot be made to lie.
+    """
+    given = headers.getlist("host")
+    name = _hostname(given[0]) if len(given) == 1 else ""
+    known = {"localhost", settings.host.lower(), *(host.lower() for host in settings.allowed_hosts)}
+    if name not in known and not _is_address(name):
+        raise Refused("unknown_host", None, "start the server with this name among its allowed hosts")
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_origin(headers: Headers) -> None:
+    """Take calls that may change something from our own page, or from programs, which have no origin."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower():
+        raise Refused("foreign_origin", None, "call from the server's own page, or without a browser")
+
+
+def _check_token(headers: Headers, level: Level, settings: Settings) -> None:
+    if level is Level.WRITE and not settings.writes:
+        raise Refused("read_only")
+    if level is Level.OPEN or (level is Level.READ and not settings.guards_reading):
+        return
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    expected = settings.token or ""
+    # Compared as a whole whatever comes, so that the time says nothing of how much of it is right.
+    same = hmac.compare_digest(token.strip().encode(), expected.encode())
+    if not (same and expected and kind.lower() == "bearer"):
+        raise Refused("unauthorized")

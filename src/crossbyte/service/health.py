@@ -1,0 +1,46 @@
+"""Routes for those who watch the server."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crossbyte.search.reader import Reader
+from crossbyte.service.answers import json_answer
+from crossbyte.service.documenting import documented
+from crossbyte.service.errors import Refused
+from crossbyte.service.schemas import HealthAnswer
+from crossbyte.service.state import service_of
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Whether the server runs", **documented(HealthAnswer))
+async def healthz() -> Response:
+    return json_answer({"status": "ok"})
+
+
+@router.get("/readyz", summary="Whether it answers", **documented(HealthAnswer))
+async def readyz(request: Request) -> Response:
+    service = service_of(request)
+    if service.closing:
+        raise Refused("shutting_down")
+    await service.lanes.reading.run(service.read, len)
+    return json_answer({"status": "ready"})
+
+
+@router.get(
+    "/metrics", summary="For Prometheus", **documented("Prometheus' text format.", media="text/plain")
+)
+async def metrics(request: Request) -> Response:
+    service = service_of(request)
+
+    def text(view: Reader) -> bytes:
+        return service.metrics.to_text(len(view), view.generation)
+
+    data = await service.lanes.reading.run(service.read, text)
+    return Response(data, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})

@@ -1,0 +1,61 @@
+"""What all routes of one server share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from crossbyte.gallery.gallery import Gallery
+from crossbyte.search.reader import Reader
+from crossbyte.service.following import Follower
+from crossbyte.service.lanes import Lanes
+from crossbyte.service.metrics import Metrics
+from crossbyte.service.settings import Settings
+
+__all__ = ["Service", "service_of"]
+
+T = TypeVar("T")
+
+
+class Service:
+    """An open gallery and the machinery around it.
+
+    Attributes
+    ----------
+    gallery : Gallery
+    settings : Settings
+    lanes : Lanes
+    metrics : Metrics
+    closing : bool
+        Whether the server is stopping.
+    """
+
+    def __init__(self, gallery: Gallery, settings: Settings) -> None:
+        self.gallery, self.settings, self.closing = gallery, settings, False
+        self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
+        self._follower = Follower(gallery, None if settings.writes else settings.follow_seconds)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
+        """Open an index: as its writer with a token, otherwise as a reader who follows the writer."""
+        encoders = {"image_encoder": settings.image_encoder, "text_encoder": settings.text_encoder}
+        return cls(Gallery.open(path, "rw" if settings.writes else "r", **encoders), settings)
+
+    def read(self, function: Callable[[Reader], T]) -> T:
+        """Answer from one generation."""
+        return self._follower.read(function)
+
+    def close(self) -> None:
+        """Finish what is running, then close the files; may be called again."""
+        self.closing = True
+        self.lanes.close()
+        self.gallery.close()
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request has come to."""
+    service: Service = request.app.state.service
+    return service
