@@ -60,7 +60,9 @@ def _limit_cpu(seconds: float) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its message is the address of a buffer
         return "the header makes no sense"
-    return f"{type(error).__name__}: {error}"[:300]
+    if isinstance(error, OSError | ValueError | SyntaxError) and str(error):  # Pillow's own words
+        return str(error)[:300]
+    return f"{type(error).__name__} {error}".rstrip()[:300]
 
 
 def _answer(out: BinaryIO, data: bytes, max_pixels: int) -> None:
