@@ -19,7 +19,7 @@ from crossbyte.gallery import learning
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.encoded import EncodedDocuments, Pieces, encode_documents
 from crossbyte.gallery.encoding import BUILTIN, learned_pictures, learned_texts
-from crossbyte.gallery.learning import Pairs, Wanted
+from crossbyte.gallery.learning import Wanted
 from crossbyte.gallery.workshop import Workshop
 from crossbyte.model.storage import check_free, flush_folder
 from crossbyte.progress import ProgressCallback, Watch, silent
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Built", "build_gallery"]
 
 _MOST_FITTED = 50_000  # pairs; more teach the codes nothing, and take memory
+_MOST_AUDITED = 20_000
 _ROWS_AT_ONCE = 20_000
 
 
@@ -165,20 +166,22 @@ def _build(
     opened = Workshop.open(beside, thumbnails=thumbnails, n_jobs=wanted.n_jobs, callback=callback)
     with opened as shop:
         with clock.timed("encode"):
-            encoded = encode_documents(shop, documents, _chooser(shop, ready, wanted.seed))
-        pairs, rows = _pairs(shop, encoded, wanted.seed)
+            encoded = encode_documents(shop, documents, _chooser(shop, ready, wanted.seed), apart=True)
+        rows = _paired_rows(encoded)
         with clock.timed("fit"):
-            model = learning.fitted(pairs, wanted, callback)
+            some = _some(rows, _MOST_FITTED, wanted.seed)
+            model = learning.fitted(encoded.pairs_apart(shop.cache, some, _MOST_FITTED), wanted, callback)
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
-            audit = learning.audit(model, pairs, encoded.picked("ids", rows), callback)
+            some = _some(rows, _MOST_AUDITED, wanted.seed)
+            pairs, names = encoded.pairs(shop.cache, some), encoded.picked("ids", some)
+            audit = learning.audit(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(shop, beside, target, model, encoded, rows)
+            n_documents = _write_index(shop, beside, target, model, encoded)
     beside.keep_audit(audit)
     beside.keep_local_encoders(specs)
     skipped = [*documents.skipped, *encoded.skipped]
-    n_pairs = len(encoded.rows(("image", "text")))
-    return Built(target, model, n_documents, n_pairs, skipped, clock.seconds)
+    return Built(target, model, n_documents, len(rows), skipped, clock.seconds)
 
 
 class _Clock:
@@ -207,39 +210,33 @@ def _chooser(shop: Workshop, ready: Mapping[str, Encoder], seed: int) -> Any:
             return ready[side]
         if side == "image":
             return learned_pictures(shop, pieces.picture_ids, pieces.paths, seed)
-        return learned_texts(shop, pieces.texts, seed)
+        return learned_texts(shop, [each for some in pieces.captions for each in some], seed)
 
     return encoder_of
 
 
-def _pairs(shop: Workshop, encoded: EncodedDocuments, seed: int) -> tuple[Pairs, list[int]]:
-    """The pairs to learn from, a sample if there are very many, and their rows."""
+def _paired_rows(encoded: EncodedDocuments) -> list[int]:
+    """Rows of documents that can be learned from."""
     rows = encoded.rows(("image", "text"))
-    n_pictures, n_texts = (len(encoded.digests[side]) for side in ("image", "text"))
-    learning.check_enough(len(rows), n_pictures, n_texts)
-    if len(rows) > _MOST_FITTED:
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:_MOST_FITTED])
-        rows = [rows[at] for at in chosen.tolist()]
-    images, texts = (encoded.features(shop.cache, side, rows) for side in ("image", "text"))
-    return Pairs(images, texts, encoded.group_numbers(rows)), rows
+    learning.check_enough(len(rows), *(len(encoded.digests[side]) for side in ("image", "text")))
+    return rows
 
 
-def _write_index(
-    shop: Workshop,
-    beside: Beside,
-    target: Path,
-    model: CMCQ,
-    encoded: EncodedDocuments,
-    learned: Sequence[int],
-) -> int:
+def _some(rows: list[int], most: int, seed: int) -> list[int]:
+    """These rows, or a sample of them."""
+    if len(rows) <= most:
+        return rows
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:most])
+    return [rows[at] for at in chosen.tolist()]
+
+
+def _write_index(shop: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = beside.folder / "building.cb"
     _remove(made)
     try:
-        payloads, groups = encoded.picked("payloads", learned), encoded.picked("groups", learned)
-        ids = encoded.picked("ids", learned)
-        with Index.from_training(made, model, ids, payloads, groups=groups, n_jobs=model.n_jobs) as index:
-            for block in encoded.blocks(shop.cache, _ROWS_AT_ONCE, frozenset(learned)):
+        with Index.create(made, model, n_jobs=model.n_jobs) as index:
+            for block in encoded.blocks(shop.cache, _ROWS_AT_ONCE):
                 index.add(**block, callback=shop.callback)
             n_documents = len(index)
             if shop.thumbnails is not None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Raw
 from crossbyte.data.folders.documents import RawDocuments, Skipped
 from crossbyte.encoders.protocol import Encoder, EncoderState
-from crossbyte.gallery.cache import FeatureCache
+from crossbyte.gallery.cache import FeatureCache, digest_of_text
 from crossbyte.gallery.encoding import encode_pictures, encode_texts
-from crossbyte.gallery.texts import joined
+from crossbyte.gallery.learning import Pairs
+from crossbyte.gallery.texts import joined, spoken
 from crossbyte.gallery.workshop import Workshop
 
 __all__ = ["EncodedDocuments", "Pieces", "encode_documents"]
@@ -32,6 +33,8 @@ class EncodedDocuments:
     encoders : mapping of side to EncoderState
     digests : mapping of side to mapping of row to digest
         Rows that have the side.
+    captions : mapping of row to list of digests
+        The captions of documents with a text one by one, where they are wanted.
     skipped : list of Skipped
         Pictures that cannot be read; their documents are left out altogether.
     """
@@ -39,6 +42,7 @@ class EncodedDocuments:
     documents: RawDocuments
     encoders: Mapping[str, EncoderState]
     digests: Mapping[str, Mapping[int, str]]
+    captions: Mapping[int, list[str]]
     skipped: list[Skipped]
 
     def rows(self, sides: Sequence[str]) -> list[int]:
@@ -61,25 +65,33 @@ class EncodedDocuments:
 
     def group_numbers(self, rows: Sequence[int]) -> NDArray[np.intp]:
         """A number per document, the same for documents of one group."""
-        labels = [("alone", row) if label is None else label for row, label in self._labels(rows)]
+        groups = self.documents.groups
+        labels = [("alone", row) if groups[row] is None else groups[row] for row in rows]
         numbers: dict[Any, int] = {}
         return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.intp)
 
-    def blocks(
-        self, cache: FeatureCache, size: int, left_out: frozenset[int] = frozenset()
-    ) -> Iterator[dict[str, Any]]:
-        """Arguments of ``Index.add`` for all documents but those left out, a block after another."""
+    def pairs(self, cache: FeatureCache, rows: Sequence[int]) -> Pairs:
+        """Each of these documents with its whole text."""
+        images, texts = (self.features(cache, side, rows) for side in _BOTH)
+        return Pairs(images, texts, self.group_numbers(rows))
+
+    def pairs_apart(self, cache: FeatureCache, rows: Sequence[int], most: int) -> Pairs:
+        """Each of these documents with each of its captions, at most so many; one group per document."""
+        each = [(row, digest) for row in rows for digest in self.captions[row]][:most]
+        repeated = [row for row, _ in each]
+        texts = cache.get(self.encoders["text"], [digest for _, digest in each])
+        return Pairs(self.features(cache, "image", repeated), texts, self.group_numbers(repeated))
+
+    def blocks(self, cache: FeatureCache, size: int) -> Iterator[dict[str, Any]]:
+        """Arguments of ``Index.add`` for all documents, a block after another."""
         for sides in (_BOTH, ("image",), ("text",)):
-            rows = [row for row in self.rows(sides) if row not in left_out]
+            rows = self.rows(sides)
             for first in range(0, len(rows), size):
                 yield self._block(cache, sides, rows[first : first + size])
 
     def _block(self, cache: FeatureCache, sides: Sequence[str], rows: Sequence[int]) -> dict[str, Any]:
         block: dict[str, Any] = {name: self.picked(name, rows) for name in ("ids", "payloads", "groups")}
         return block | {f"{side}s": self.features(cache, side, rows) for side in sides}
-
-    def _labels(self, rows: Sequence[int]) -> Iterator[tuple[int, str | None]]:
-        return ((row, self.documents.groups[row]) for row in rows)
 
 
 class Pieces:
@@ -92,6 +104,7 @@ class Pieces:
         self.picture_ids = [documents.ids[row] for row in self.picture_rows]
         self.text_rows = [row for row, text in texts if text is not None]
         self.texts = [text for _, text in texts if text is not None]
+        self.captions = [spoken(documents.texts[row]) for row in self.text_rows]
 
     @property
     def n_pairs(self) -> int:
@@ -100,7 +113,11 @@ class Pieces:
 
 
 def encode_documents(
-    shop: Workshop, documents: RawDocuments, encoder_of: Callable[[str, Pieces], Encoder]
+    shop: Workshop,
+    documents: RawDocuments,
+    encoder_of: Callable[[str, Pieces], Encoder],
+    *,
+    apart: bool = False,
 ) -> EncodedDocuments:
     """Encode everything that is not kept yet.
 
@@ -110,6 +127,8 @@ def encode_documents(
     documents : RawDocuments
     encoder_of : callable
         Gives the encoder of a side; called only for sides that there are.
+    apart : bool
+        Whether captions are wanted one by one, too.
     """
     pieces = Pieces(documents)
     digests: dict[str, dict[int, str]] = {side: {} for side in _BOTH}
@@ -120,13 +139,19 @@ def encode_documents(
         encoders["image"], rows = found.encoder, pieces.picture_rows
         digests["image"] = {r: digest for r, digest in zip(rows, found.digests, strict=True) if digest}
         reasons = {rows[at]: reason for at, reason in found.reasons.items()}
+    captions: dict[int, list[str]] = {}
     if pieces.texts:
-        found = encode_texts(shop, encoder_of("text", pieces), pieces.texts)
-        encoders["text"], rows = found.encoder, pieces.text_rows
-        known = zip(rows, found.digests, strict=True)
+        more = [caption for each in pieces.captions for caption in each] if apart else []
+        made = encode_texts(shop, encoder_of("text", pieces), [*pieces.texts, *more])
+        encoders["text"] = made.encoder
+        known = zip(pieces.text_rows, made.digests[: len(pieces.texts)], strict=True)
         digests["text"] = {r: digest for r, digest in known if digest and r not in reasons}
+        captions = {
+            r: list(map(digest_of_text, each))
+            for r, each in zip(pieces.text_rows, pieces.captions, strict=True)
+        }
     skipped = [Skipped(_name(documents, row), reason) for row, reason in sorted(reasons.items())]
-    return EncodedDocuments(documents, encoders, digests, skipped)
+    return EncodedDocuments(documents, encoders, digests, captions, skipped)
 
 
 def _name(documents: RawDocuments, row: int) -> str:

@@ -6,13 +6,12 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 from crossbyte.arrays import Raw
 from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
+from crossbyte.gallery.new_documents import NewDocument, blocks_of
 from crossbyte.gallery.restored import Encoders
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
 from crossbyte.search.hits import Hits
@@ -22,36 +21,12 @@ from crossbyte.search.index import Index
 if TYPE_CHECKING:
     from crossbyte.data.pictures.picture import Picture
     from crossbyte.data.pictures.reader import PictureReader
-    from crossbyte.encoders.protocol import EncoderState
+    from crossbyte.encoders.protocol import Encoder, EncoderState
     from crossbyte.search.explanations.explanation import Explanation
 
 __all__ = ["Gallery", "NewDocument"]
 
 Path = str | os.PathLike[str]
-
-
-class NewDocument(NamedTuple):
-    """A document on its way into an index.
-
-    Attributes
-    ----------
-    id : str or int
-    picture : Picture, optional
-    text : str, optional
-        Kept in the payload as ``captions``, unless the payload has such a field.
-    image_features, text_features : (d,) features, optional
-        Instead of the picture or the text.
-    payload : dict, optional
-    group : str or int, optional
-    """
-
-    id: Id
-    picture: Picture | None = None
-    text: str | None = None
-    image_features: Any = None
-    text_features: Any = None
-    payload: Mapping[str, Any] | None = None
-    group: Id | None = None
 
 
 class Gallery:
@@ -175,9 +150,22 @@ class Gallery:
             reader = self._reader
         return reader.read(source)
 
-    def check_encoder(self, side: str) -> None:
-        """Make an encoder ready, or say why it cannot be had."""
-        self._encoders.get(side)
+    def encoder(self, side: str) -> Encoder:
+        """Give the encoder of a side ("image" or "text"), or say why it cannot be had.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+        """
+        return self._encoders.get(side)
+
+    def unknown_words(self, text: str) -> list[str] | None:
+        """Words of a text that no caption had when the model was fitted; None where that is not known."""
+        known = self.vocabulary()
+        if known is None:
+            return None
+        words: list[str] = getattr(self.encoder("text"), "words_of")(text)  # noqa: B009
+        return [word for word in words if word not in known]
 
     # Asking
 
@@ -231,7 +219,7 @@ class Gallery:
         state = self.encoders.get("text")
         if state is None or not state.kind.startswith("builtin"):
             return None
-        words: Mapping[str, int] | None = getattr(self._encoders.get("text"), "vocabulary")()  # noqa: B009
+        words: Mapping[str, int] | None = getattr(self.encoder("text"), "vocabulary")()  # noqa: B009
         return words
 
     def _query(self, text: str | None, image: bytes | Path | Picture | None) -> dict[str, Any]:
@@ -296,7 +284,7 @@ class Gallery:
             there = [] if upsert else [id for id in ids if id in self.index]
             if there:
                 raise DuplicateId(f"ids: {there[0]!r} is in the index already; use upsert to replace it")
-            blocks = [self._block(some) for some in _by_sides(given)]
+            blocks = blocks_of(given, self.encode_pictures, self.encode_texts)
             write = self.index.upsert if upsert else self.index.add
             added = sum(write(**block) for block in blocks)
             self._keep_thumbnails(given)
@@ -317,28 +305,6 @@ class Gallery:
                 self._write_thumbnails(names, [])
         return deleted
 
-    def _block(self, documents: Sequence[NewDocument]) -> dict[str, Any]:
-        """Arguments of ``Index.add``; all these documents have the same sides."""
-        block: dict[str, Any] = {"ids": [document.id for document in documents]}
-        block["payloads"] = [_payload(document) for document in documents]
-        block["groups"] = [document.group for document in documents]
-        sides = _sides(documents[0])
-        if "image" in sides:
-            block["images"] = self._image_features(documents)
-        if "text" in sides:
-            block["texts"] = self._text_features(documents)
-        return block
-
-    def _image_features(self, documents: Sequence[NewDocument]) -> Raw:
-        pictures = [each.picture for each in documents if each.image_features is None and each.picture]
-        made = self.encode_pictures(pictures) if pictures else None
-        return _woven([each.image_features for each in documents], made)
-
-    def _text_features(self, documents: Sequence[NewDocument]) -> Raw:
-        texts = [each.text for each in documents if each.text_features is None and each.text is not None]
-        made = self.encode_texts(texts) if texts else None
-        return _woven([each.text_features for each in documents], made)
-
     def _keep_thumbnails(self, documents: Sequence[NewDocument]) -> None:
         pictures = [(document.id, document.picture) for document in documents]
         made = [Thumbnail(id, each.digest, each.thumbnail) for id, each in pictures if each is not None]
@@ -353,41 +319,3 @@ class Gallery:
             thumbnails.put(made)
         finally:
             thumbnails.close()
-
-
-def _sides(document: NewDocument) -> tuple[str, ...]:
-    has_image = document.picture is not None or document.image_features is not None
-    has_text = document.text is not None or document.text_features is not None
-    return tuple(side for side, has in (("image", has_image), ("text", has_text)) if has)
-
-
-def _by_sides(documents: Sequence[NewDocument]) -> list[list[NewDocument]]:
-    """Documents of the same sides together, in the order of their first."""
-    found: dict[tuple[str, ...], list[NewDocument]] = {}
-    for document in documents:
-        sides = _sides(document)
-        if not sides:
-            raise InvalidInput(f"document {document.id!r}: expected a picture, a text, or features, got none")
-        found.setdefault(sides, []).append(document)
-    return list(found.values())
-
-
-def _payload(document: NewDocument) -> dict[str, Any] | None:
-    payload = None if document.payload is None else dict(document.payload)
-    if document.text is None or not document.text.strip():
-        return payload
-    return {"captions": [document.text]} | (payload or {})
-
-
-def _woven(given: Sequence[Any], made: Raw | None) -> Raw:
-    """Put rows that were encoded between rows that came as features."""
-    if made is not None and all(row is None for row in given):
-        return made
-    rows, fresh = [], iter(range(0 if made is None else made.shape[0]))
-    for row in given:
-        chosen: Any = made[[next(fresh)]] if row is None and made is not None else row
-        dense = chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
-        rows.append(dense.reshape(1, -1))
-    if len({row.shape[1] for row in rows}) != 1:
-        raise InvalidInput("expected features of one width, got several; give as many numbers for each")
-    return np.concatenate(rows)

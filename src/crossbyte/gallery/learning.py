@@ -19,7 +19,7 @@ from crossbyte.search.ids import Id
 __all__ = ["MIN_PAIRS", "Pairs", "Wanted", "audit", "check_enough", "fitted"]
 
 MIN_PAIRS = 2
-_MOST_AUDITED = 20_000
+_TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
 _MOST_ROWS = 200
 
 
@@ -58,11 +58,12 @@ class Wanted(NamedTuple):
     n_jobs: int | None
     curve: Sequence[int] | None
 
-    def model(self, n_groups: int, callback: ProgressCallback | None = None) -> CMCQ:
+    def model(self, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None) -> CMCQ:
         """Make the estimator; with too few groups to try spaces on, the simplest space is taken."""
         mapping = "cca" if self.mapping == "auto" and n_groups < MIN_GROUPS else self.mapping
         given = {"n_bits": self.n_bits, "mapping": mapping, "random_state": self.seed, "n_jobs": self.n_jobs}
-        return CMCQ(**(self.parameters | given), callback=callback)
+        usual = {"text_components": _TEXT_COMPONENTS} if text_width > _TEXT_COMPONENTS else {}
+        return CMCQ(**(usual | self.parameters | given), callback=callback)
 
 
 def check_enough(n_pairs: int, n_pictures: int, n_texts: int) -> None:
@@ -78,7 +79,7 @@ def check_enough(n_pairs: int, n_pictures: int, n_texts: int) -> None:
 
 def fitted(pairs: Pairs, wanted: Wanted, callback: ProgressCallback) -> CMCQ:
     """Fit, and measure where there are groups enough."""
-    model = wanted.model(pairs.n_groups, callback).fit(*pairs)
+    model = wanted.model(pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
     if wanted.curve is not None and pairs.n_groups >= MIN_GROUPS:
         model.calibrate(*pairs, curve=wanted.curve)
     return model
@@ -88,9 +89,7 @@ def audit(model: CMCQ, pairs: Pairs, ids: Sequence[Id], callback: ProgressCallba
     """The pairs that look wrong, as they are kept; None where there are too few to compare."""
     if pairs.n_groups < MIN_GROUPS:
         return None
-    rows = slice(_MOST_AUDITED)
-    some = pairs.images[rows], pairs.texts[rows], pairs.groups[rows]
-    document = audit_pairs(model, *some, callback=callback).to_dict()
+    document = audit_pairs(model, *pairs, callback=callback).to_dict()
     kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
     return kept | {"rows": [_named(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["joined"]
+__all__ = ["joined", "spoken"]
+
+
+def spoken(captions: Sequence[str]) -> list[str]:
+    """The captions that say anything."""
+    return [caption for caption in captions if caption.strip()]
 
 
 def joined(captions: Sequence[str]) -> str | None:
     """All captions as one text; None if they say nothing."""
-    said = [caption for caption in captions if caption.strip()]
-    return "\n".join(said) if said else None
+    return "\n".join(spoken(captions)) or None
