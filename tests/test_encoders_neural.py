@@ -299,13 +299,14 @@ def test_a_damaged_state_is_refused(projection: str) -> None:
             restored(broken, "image", projection)
 
 
-def test_weights_in_a_file_of_their_own_count(tmp_path: Path) -> None:
-    path = write_projection(tmp_path / "large.onnx", file="large.onnx_data")
+@pytest.mark.parametrize("file", ["large.onnx_data", "l" * 200 + ".data"])
+def test_weights_in_a_file_of_their_own_count(tmp_path: Path, file: str) -> None:
+    path = write_projection(tmp_path / "large.onnx", file=file)
     spec = describe_beside(path, output="features", scaling="x")
     encoder = made(spec, "image")
     inside = describe_beside(write_projection(tmp_path / "small.onnx"), output="features", scaling="x")
     assert np.array_equal(encoder.encode(PICTURES), made(inside, "image").encode(PICTURES))
-    (tmp_path / "large.onnx_data").write_bytes(np.ones((3, 5), dtype=np.float32).tobytes())
+    (tmp_path / file).write_bytes(np.ones((3, 5), dtype=np.float32).tobytes())
     with pytest.raises(WrongEncoder, match="another file"):
         restored(encoder.state, "image", spec)
 

@@ -206,7 +206,8 @@ def _weights_elsewhere(path: Path) -> list[Path]:
     content = path.read_bytes()
     names = set()
     for match in _WEIGHTS_ELSEWHERE.finditer(content):
-        length, start = content[match.end()], match.end() + 1  # names are shorter than 128 bytes
+        low, high = content[match.end() : match.end() + 2]  # the length, seven bits a byte
+        length, start = (low, match.end() + 1) if low < 128 else (low - 128 + 128 * high, match.end() + 2)
         names.add(content[start : start + length].decode(errors="replace"))
     return [path.parent / name for name in sorted(names) if (path.parent / name).is_file()]
 
