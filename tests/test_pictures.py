@@ -24,6 +24,7 @@ from crossbyte.data.pictures import reader as reader_module
 from crossbyte.data.pictures.picture import EXTENSIONS, FORMATS, Picture, PictureLimits
 from crossbyte.data.pictures.reader import PictureReader
 from crossbyte.errors import InvalidInput, PictureError
+from hostile_pictures import bomb_of_49_million_pixels
 from picture_samples import encoded, gradient, halves, plain
 
 RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
@@ -177,24 +178,24 @@ def test_damaged_metadata_do_not_damage_the_picture(reader: PictureReader, exif:
     assert reader.read(encoded(gradient(), "JPEG", exif=exif)).pixels.shape == (16, 24, 3)
 
 
-@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "MPO"])
 def test_the_first_frame_of_a_moving_picture_is_taken(reader: PictureReader, form: str) -> None:
     frames = [Image.new("RGB", (20, 10), colour) for colour in (RED, BLUE, WHITE)]
     data = encoded(frames[0], form, save_all=True, append_images=frames[1:], lossless=True)
-    assert np.array_equal(np.unique(reader.read(data).pixels.reshape(-1, 3), axis=0), [RED])
+    assert np.abs(reader.read(data).pixels.astype(int) - RED).max() <= (2 if form == "MPO" else 0)
 
 
 @pytest.mark.parametrize(
     ("size", "shrunk"),
     [
-        ((511, 4096), (511, 4096)),
         ((512, 512), (512, 512)),
         ((513, 513), (512, 512)),
-        ((1024, 2048), (512, 1024)),
-        ((2000, 1000), (1024, 512)),
+        ((1024, 1300), (512, 650)),
+        ((1300, 1000), (666, 512)),
         ((1, 1), (1, 1)),
         ((1, 9000), (1, 4096)),
-        ((12000, 600), (4096, 205)),
+        ((1, 4096), (1, 4096)),
+        ((6000, 600), (4096, 410)),
     ],
 )
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
@@ -326,13 +327,12 @@ def test_at_the_limit_and_one_more(tmp_path: Path) -> None:
             assert message in refusal(less, source)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_pixels_are_counted_before_they_are_decoded(form: str) -> None:
-    """In every format; the limit of memory would refuse it too, with other words."""
-    data = encoded(Image.new("L", (1000, 1001)), form)
+def test_pixels_are_counted_in_every_format() -> None:
     with PictureReader(limits=PictureLimits(max_pixels=1_000_000)) as reader:
-        assert "at most 1 million pixels, the picture declares 1000 x 1001" in refusal(reader, data)
-        assert reader.read(encoded(Image.new("L", (1000, 1000)), form)).width == 1000
+        for form in FORMATS:
+            data = encoded(Image.new("L", (1000, 1001)), form)
+            assert "at most 1 million pixels, the picture declares 1000 x 1001" in refusal(reader, data)
+            assert reader.read(encoded(Image.new("L", (1000, 1000)), form)).width == 1000
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(
@@ -355,7 +355,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(
 
 def test_cpu_time_is_limited_for_each_picture_and_not_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_module, "_WALL_FACTOR", 1000)  # a busy machine shall not matter
-    slow = encoded(Image.new("L", (6000, 6000)), compress_level=1)
+    slow = bomb_of_49_million_pixels()
     with PictureReader(limits=PictureLimits(seconds=0.1)) as reader:
         assert "decoded in 0.1 s, this one took longer" in refusal(reader, slow)
         medium = encoded(Image.new("RGB", (500, 500)), compress_level=1)
@@ -375,10 +375,10 @@ def test_a_child_that_hangs_is_replaced() -> None:
 
 
 def test_memory_is_limited() -> None:
-    big = encoded(Image.new("L", (10_000, 5000)), compress_level=1)
-    with PictureReader(limits=PictureLimits(memory=150 * 2**20)) as reader:
+    big = bomb_of_49_million_pixels(transparent=True)  # 400 MB and more in between; it starts with 110
+    with PictureReader(limits=PictureLimits(memory=400 * 2**20)) as reader:
         reader.read(plain(RED))
-        assert "within 150 MiB of memory" in refusal(reader, big)
+        assert "within 400 MiB of memory" in refusal(reader, big)
         assert reader.read(plain(RED)).width == 8
 
 
