@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import FilterError
-from crossbyte.search.bits import Words, pack_bits
+from crossbyte.search.bits import Words, count_bits, pack_bits, unpack_bits
 from crossbyte.search.filters.columns import Column, join_columns
 from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
+from crossbyte.search.filters.field_values import FieldValues, Masks
 from crossbyte.search.filters.language import parse_filter
 from crossbyte.search.filters.tree import Condition
 from crossbyte.search.ids import Id
@@ -26,6 +27,7 @@ from crossbyte.strict_json import parse_json
 __all__ = ["Details"]
 
 _KEPT = 32  # answers; a bit per document each
+_COUNTED = 512  # counts of fields; a few values each
 
 
 class Details:
@@ -36,6 +38,8 @@ class Details:
         self._columns: dict[tuple[int, str], Column] = {}
         self._groups: dict[str, Groups | None] = {}
         self._answers: OrderedDict[str, dict[str, Words]] = OrderedDict()
+        self._values: dict[str, FieldValues] = {}
+        self._counted: OrderedDict[Hashable, Any] = OrderedDict()
         self._guard = threading.RLock()
 
     def allowed(self, where: str | None) -> dict[str, Words]:
@@ -52,6 +56,16 @@ class Details:
             self._answers.move_to_end(where)
             return self._answers[where]
 
+    def masks(self, where: str | None) -> Masks:
+        """The same as booleans, (n,) by coding; None where all are allowed."""
+        shelves = self.snapshot.shelves
+        return {
+            coding: None
+            if count_bits(words) == len(shelves[coding])
+            else unpack_bits(words, len(shelves[coding]))
+            for coding, words in self.allowed(where).items()
+        }
+
     def column(self, coding: str, field: str) -> Column:
         """The values of one field on one shelf, updates included: what a compaction writes."""
         shelf = self.snapshot.shelves[coding]
@@ -63,6 +77,26 @@ class Details:
                 new = self._column(record, field, len(rows)).take(np.flatnonzero(there))
                 column = column.patched(rows[there], new)
         return column
+
+    def values(self, field: str) -> FieldValues:
+        """The values of one field on all shelves, numbered for counting."""
+        with self._guard:
+            if field not in self._values:
+                columns = {coding: self.column(coding, field) for coding in self.snapshot.shelves}
+                self._values[field] = FieldValues.of(columns, self.masks(None))
+            return self._values[field]
+
+    def counted(self, key: Hashable, count: Callable[[], Any]) -> Any:
+        """What ``count`` gives, kept under a key; for small results only."""
+        with self._guard:
+            known = self._counted.get(key)
+        if known is None:  # counted without the guard, so that searches with filters need not wait
+            known = count()
+            with self._guard:
+                self._counted[key] = known
+                if len(self._counted) > _COUNTED:
+                    self._counted.popitem(last=False)
+        return known
 
     def groups(self, coding: str) -> Groups | None:
         """The groups of the documents on one shelf; None where none of them has one."""
@@ -92,7 +126,8 @@ class Details:
         """Bytes in memory."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
-        return answers + groups + sum(column.n_bytes for column in self._columns.values())
+        values = sum(values.n_bytes for values in self._values.values())
+        return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
 
     def _evaluate(self, where: str) -> dict[str, Words]:
         condition = parse_filter(where)

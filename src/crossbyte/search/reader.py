@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
-
-import numpy as np
 
 from crossbyte.errors import InvalidInput
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search import loading
 from crossbyte.search.asking import Request
+from crossbyte.search.browsing import browse, documents_at
 from crossbyte.search.details import Details
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
+from crossbyte.search.facets import Facet, facets
 from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id
 from crossbyte.search.measuring import measure
+from crossbyte.search.segment import SIDES
 
 __all__ = ["Path", "Reader"]
 
@@ -62,6 +64,14 @@ class Reader:
         """See what others have committed; returns whether there was anything new."""
         return self._handle.refresh()
 
+    def pinned(self) -> Reader:
+        """A view that stays at this generation, whatever is written or refreshed; closed with the index.
+
+        For several questions that must agree with each other, and with ``generation``. A compaction ends it:
+        :class:`StaleReader`.
+        """
+        return Reader(self._handle.pinned())
+
     def __repr__(self) -> str:
         return f"Index({self.path!r}, {len(self)} documents, generation {self.generation})"
 
@@ -89,22 +99,60 @@ class Reader:
     def get(self, id: Id) -> Document | None:
         """Give a document, or None if there is none of this id."""
         details = self._handle.current()
-        snapshot = details.snapshot
-        place = snapshot.find([check_id(id)])[0]
+        place = details.snapshot.find([check_id(id)])[0]
         if place is None:
             return None
-        shelf, row = snapshot.shelves[place.coding], np.array([place.row])
-        n_codebooks = len(self.model.image_codebooks_)
-        codes = {side: shelf.code_rows(side, row, n_codebooks)[0] for side in shelf.codes}
-        return Document(
-            shelf.ids[place.row],
-            int(shelf.numbers[row][0]),
-            place.coding,
-            details.payloads([place])[0],
-            details.group_labels(place.coding, row)[0],
-            codes.get("image"),
-            codes.get("text"),
-        )
+        return documents_at(details, [place], len(self.model.image_codebooks_))[0]
+
+    def documents(
+        self, where: str | None = None, after: int | None = None, limit: int = 50
+    ) -> list[Document]:
+        """Give documents in the order of their numbers, a page at a time.
+
+        Parameters
+        ----------
+        where : str, optional
+            A filter, as in :meth:`search`.
+        after : int, optional
+            Only documents with a larger number: that of the last document of the page before.
+        limit : int
+            How many at most.
+
+        Returns
+        -------
+        list of Document
+            Fewer than ``limit`` only at the end.
+        """
+        details = self._handle.current()
+        return browse(details, where, after, limit, len(self.model.image_codebooks_))
+
+    def facets(
+        self, where: str | None = None, fields: Sequence[str] | None = None, limit: int = 12
+    ) -> list[Facet]:
+        """Say what there is to choose from: the values of payload fields, and how many documents have each.
+
+        Parameters
+        ----------
+        where : str, optional
+            Count only documents that the filter allows, as in :meth:`search`.
+        fields : sequence of str, optional
+            Which fields, in this order. None: all that one can choose from, in alphabetical order. Left out
+            are ``captions`` and ``file``, texts with more different values than half of the documents that
+            have one (and than ``limit``), and lists of more than 64 different values.
+        limit : int
+            How many values of each field.
+
+        Returns
+        -------
+        list of Facet
+            Without ``fields``, only of fields that some allowed document has.
+
+        Raises
+        ------
+        UnknownField
+            A field that no document has.
+        """
+        return facets(self._handle.current(), where, fields, limit)
 
     def search(
         self,
@@ -184,6 +232,15 @@ class Reader:
             match_threshold=match_threshold,
         )
         return request.answers(details, bool(payloads), self._handle.n_threads)
+
+    def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """Read the payloads of what a search of this generation found, one per hit; None for none."""
+        details = self._handle.current()
+        return details.payloads(details.snapshot.places(hits.numbers))
+
+    def sides(self, hits: Hits) -> list[tuple[str, ...]]:
+        """Say which of "image" and "text" each document has that a search of this generation found."""
+        return [SIDES[place.coding] for place in self._handle.current().snapshot.places(hits.numbers)]
 
     def explain(
         self,

@@ -1,0 +1,118 @@
+"""What there is to choose from: the values of payload fields, with how many documents have each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.errors import InvalidInput
+from crossbyte.search.details import Details
+from crossbyte.search.filters.conditions import check_fields
+from crossbyte.search.filters.field_values import FieldValues, Masks
+from crossbyte.search.filters.tree import IsNull
+from crossbyte.validation import check_integer
+
+__all__ = ["Facet", "facets"]
+
+_OWN = ("captions", "file")  # what `crossbyte.data.folders` writes: every document has its own
+_MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
+
+
+class Facet(NamedTuple):
+    """The values of one field among some documents.
+
+    Attributes
+    ----------
+    field : str
+        As a filter spells it.
+    kind : {"text", "number", "boolean"}
+        The kind that most values of the field have; others are not looked at.
+    n_documents : int
+        How many of the documents have a value.
+    values : list of (value, int)
+        The most frequent values, with how many documents have each; equal counts in the order of the values.
+    n_others : int
+        The sum of the counts of all other values.
+    low, high : float or None
+        The smallest and the largest, of numbers.
+    """
+
+    field: str
+    kind: str
+    n_documents: int
+    values: list[tuple[Any, int]]
+    n_others: int
+    low: float | None
+    high: float | None
+
+
+def facets(details: Details, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+    """Count values: see :meth:`crossbyte.Index.facets`."""
+    check_integer(limit, "limit", 1)
+    names = _choosable(details, limit) if fields is None else _checked(details, fields)
+    details.allowed(where)  # a filter that is wrong is refused even where there is no field
+    found = [_counted(details, where, name, limit) for name in names]
+    return [facet for facet in found if facet.n_documents or fields is not None]
+
+
+def _checked(details: Details, fields: Any) -> list[str]:
+    if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
+        raise InvalidInput(f"fields: expected a list of names of payload fields, got {fields!r}"[:200])
+    names = list(dict.fromkeys(fields))
+    for name in names:
+        check_fields(IsNull(name, negated=False), details.snapshot.fields)
+    return names
+
+
+def _choosable(details: Details, limit: int) -> list[str]:
+    """Leave out what nobody can choose from: texts of which nearly each document has its own, and lists."""
+    known = details.snapshot.fields
+    names = [name for name in sorted(known) if name not in _OWN and known[name] - {"null"}]
+    return [name for name in names if _is_choosable(details.values(name), limit)]
+
+
+def _is_choosable(values: FieldValues, limit: int) -> bool:
+    """Judge by all documents, so that the fields stay the same whatever the filter is."""
+    if values.is_list and values.n_values > _MAX_CHOICES:
+        return False
+    return values.kind != "text" or values.n_values <= max(limit, values.n_documents // 2)
+
+
+def _counted(details: Details, where: str | None, field: str, limit: int) -> Facet:
+    def count() -> Facet:
+        return _facet(details.values(field), field, details.masks(where), limit)
+
+    kept: Facet = details.counted((where, field, limit), count)
+    return kept._replace(values=list(kept.values))  # the caller's to change
+
+
+def _facet(values: FieldValues, field: str, masks: Masks, limit: int) -> Facet:
+    counts, n_documents = values.counts(masks)
+    chosen = _most_frequent(counts, limit)
+    listed = [(values.value(code), int(counts[code])) for code in chosen.tolist()]
+    n_others = int(counts.sum() - counts[chosen].sum())
+    low, high = _extremes(values, counts)
+    return Facet(field, values.kind, n_documents, listed, n_others, low, high)
+
+
+def _most_frequent(counts: NDArray[np.int64], limit: int) -> NDArray[np.intp]:
+    """Give the codes of the largest counts; without a sort, where there are a million."""
+    filled = counts[counts > 0]
+    if len(filled) > limit:
+        least = np.partition(filled, -limit)[-limit]
+        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
+        there = np.concatenate([above, equal[: limit - len(above)]])
+    else:
+        there = np.flatnonzero(counts)
+    return there[np.lexsort((there, -counts[there]))]
+
+
+def _extremes(values: FieldValues, counts: NDArray[np.int64]) -> tuple[float | None, float | None]:
+    there = counts != 0
+    if values.kind != "number" or not there.any():
+        return None, None
+    low, high = int(there.argmax()), len(there) - 1 - int(there[::-1].argmax())
+    return float(values.value(low)), float(values.value(high))
