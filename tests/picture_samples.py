@@ -6,7 +6,11 @@ import io
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.errors import PictureError
 
 
 def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
@@ -33,3 +37,10 @@ def halves(mode: str, left: Any, right: Any, size: tuple[int, int] = (16, 8)) ->
 def plain(colour: tuple[int, int, int], size: tuple[int, int] = (8, 6)) -> bytes:
     """Return a PNG file of one colour."""
     return encoded(Image.new("RGB", size, colour))
+
+
+def refusal(reader: PictureReader, source: Any) -> str:
+    """Return the words with which a picture is refused."""
+    with pytest.raises(PictureError) as caught:
+        reader.read(source)
+    return str(caught.value)
