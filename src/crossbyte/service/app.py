@@ -70,7 +70,7 @@ def _check_levels(routes: list[BaseRoute]) -> None:
         (method, route.path)
         for route in routes
         if isinstance(route, Route)
-        for method in (route.methods or ()) - {"HEAD"}
+        for method in (route.methods or set()) - {"HEAD"}
     }
     assert known == set(LEVELS), f"routes and levels differ: {sorted(known ^ set(LEVELS))}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,9 +52,12 @@ def parse_value(body: bytes) -> Any:
     if _is_deep(body):
         raise Refused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
     try:
-        return parse_json(body.decode())
+        value = parse_json(body.decode())
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a pair of surrogates is no character
+        return value
     except (ValueError, RecursionError) as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:200]
+        reason = "no valid Unicode" if isinstance(error, UnicodeError) else str(error)[:200]
         raise Refused("bad_json", f"expected a body in JSON: {reason}") from error
 
 

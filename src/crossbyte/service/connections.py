@@ -35,7 +35,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _is_at_work(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return bool(self.cycle) and not self.cycle.response_complete
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)

@@ -144,8 +144,8 @@ def _handle(request: Request, error: Exception) -> Response:
     if problem.status == 500:
         _log.error("request %s failed", request_id, exc_info=error)
     response = response_of(problem, request_id)
-    if isinstance(error, HTTPException) and error.headers and "allow" in error.headers:
-        response.headers["Allow"] = error.headers["allow"]
+    if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
     return response
 
 

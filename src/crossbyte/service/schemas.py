@@ -45,7 +45,7 @@ def _most(code: str, limit: int, what: str) -> Any:
         size = value if isinstance(value, int) else len(value)
         if size > limit:
             message = f"expected at most {limit} {what}, got {size}"
-            raise PydanticCustomError(code, "{message}", {"message": message})  # type: ignore[arg-type]
+            raise PydanticCustomError(code, "{message}", {"message": message})
         return value
 
     return AfterValidator(check)
@@ -164,7 +164,9 @@ class TextSearch(Options):
 
 
 _QUERIES = ("text", "image_features", "text_features", "like")
-_ONE = {"oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in _QUERIES]}
+_ONE: dict[str, Any] = {
+    "oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in _QUERIES]
+}
 
 
 class _Query(_Closed):

@@ -41,8 +41,11 @@ class Service:
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
         """Open an index: as its writer with a token, otherwise as a reader who follows the writer."""
-        encoders = {"image_encoder": settings.image_encoder, "text_encoder": settings.text_encoder}
-        return cls(Gallery.open(path, "rw" if settings.writes else "r", **encoders), settings)
+        mode, (image, text) = (
+            "rw" if settings.writes else "r",
+            (settings.image_encoder, settings.text_encoder),
+        )
+        return cls(Gallery.open(path, mode, image_encoder=image, text_encoder=text), settings)
 
     def read(self, function: Callable[[Reader], T]) -> T:
         """Answer from one generation."""

@@ -9,7 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from crossbyte.errors import InvalidInput
 from crossbyte.gallery import gallery
+from crossbyte.search.ids import check_id
 from crossbyte.service.answers import json_answer
 from crossbyte.service.bodies import Part, parse_body, parse_parts, parse_value
 from crossbyte.service.documenting import documented, form
@@ -40,13 +42,19 @@ async def add(request: Request) -> Response:
 
     def work() -> dict[str, Any]:
         given = parse_body(NewDocuments, request, body)
-        return _add(service, [_checked(each) for each in given.documents], given.upsert)
+        return _add(service, [_checked(service, each) for each in given.documents], given.upsert)
 
     return json_answer(await service.lanes.writing.run(work))
 
 
-def _checked(document: NewDocument) -> gallery.NewDocument:
-    _check_payload(document.payload, str(document.id))
+def _checked(service: Service, document: NewDocument) -> gallery.NewDocument:
+    """Judge all that can be judged first: documents of different sides are commits of their own."""
+    model, name = service.gallery.index.model, str(document.id)[:200]
+    _check_payload(document.payload, name)
+    _check_width(document.image_features, model.n_features_in_, f"document {name!r}: image_features")
+    _check_width(document.text_features, model.n_text_features_, f"document {name!r}: text_features")
+    if document.group is not None:
+        check_id(document.group)
     return gallery.NewDocument(
         document.id,
         text=document.text,
@@ -57,12 +65,15 @@ def _checked(document: NewDocument) -> gallery.NewDocument:
     )
 
 
+def _check_width(row: list[float] | None, width: int, what: str) -> None:
+    if row is not None and len(row) != width:
+        raise InvalidInput(f"{what}: expected {width} numbers, got {len(row)}")
+
+
 def _check_payload(payload: Any, id: str) -> None:
     size = len(canonical_json(plain_json(payload, "payload")))
     if size > LIMITS.payload_bytes:
-        message = (
-            f"document {id[:200]!r}: expected a payload of at most {LIMITS.payload_bytes} bytes, got {size}"
-        )
+        message = f"document {id!r}: expected a payload of at most {LIMITS.payload_bytes} bytes, got {size}"
         raise Refused("payload_too_large", message, "keep long values elsewhere")
 
 
@@ -99,7 +110,7 @@ def _pictured(service: Service, request: Request, body: bytes) -> tuple[gallery.
         strict=True,
     )
     upsert = _field(parts, "upsert", _flag) or False
-    return _checked(given)._replace(picture=service.gallery.read_picture(data)), upsert
+    return _checked(service, given)._replace(picture=service.gallery.read_picture(data)), upsert
 
 
 def _field(parts: dict[str, Part], name: str, read: Callable[[str], Any] = str) -> Any:
