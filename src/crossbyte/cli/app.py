@@ -14,6 +14,7 @@ VERBS = (
     "delete",
     "search",
     "explain",
+    "serve",
     "info",
     "report",
     "verify",

@@ -91,6 +91,14 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
 # What to do for single messages, which say it not at all, or for Python.
 _SPECIAL_ADVICE = (
     (
+        re.compile(r"token: expected one with"),
+        "give a token by --token-file FILE or CROSSBYTE_TOKEN, or listen on 127.0.0.1",
+    ),
+    (
+        re.compile(r"token: expected at least"),
+        "make one: python -c 'import secrets; print(secrets.token_urlsafe())' > FILE",
+    ),
+    (
         re.compile(r"no document has the id .*; nothing was changed"),
         "check the id, or pass over with --missing-ok",
     ),
@@ -123,6 +131,8 @@ _SPELLINGS = (
     (re.compile(r"^n_jobs:"), "--jobs:"),
     (re.compile(r"^k:"), "-k:"),
     (re.compile(r"^curve:"), "--curve:"),
+    (re.compile(r"^host:"), "--host:"),
+    (re.compile(r"^port:"), "--port:"),
     (re.compile(r"^groups:"), "--groups:"),
     (re.compile(r"\bkey="), "FILE:KEY"),
     (re.compile(r"\bsplit="), "--split"),

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from crossbyte.data.files.limits import Limits
     from crossbyte.data.files.opening import Opened
     from crossbyte.data.files.reading import Dataset
+    from crossbyte.gallery.gallery import Gallery
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.ids import Id
     from crossbyte.search.index import Index
 
 __all__ = [
+    "Asked",
     "Given",
     "Queries",
     "check_free",
@@ -52,12 +54,29 @@ class Given(NamedTuple):
     groups: str | None = None
 
 
+class Asked(NamedTuple):
+    """The options that say what is asked with, as the user gave them."""
+
+    texts: str | None = None
+    images: str | None = None
+    like: list[str] | None = None
+    text: str | None = None
+    image: Path | None = None
+    row: int | None = None
+    rows: str | None = None
+
+
 class Queries(NamedTuple):
-    """What a search is asked with: the keyword of ``Index.search``, its value, and a name per query."""
+    """What a search is asked with: the keyword of ``Index.search``, its value, and a name per query.
+
+    ``notes`` is what is to be said of the query itself; ``by_words`` tells that it was no features.
+    """
 
     keyword: str
     value: Any
     labels: list[Any]
+    notes: list[str]
+    by_words: bool = False
 
 
 # Documents
@@ -170,30 +189,47 @@ def read_vocabulary(path: Path | None) -> list[str] | None:
 # Queries
 
 
-def read_queries(
-    index: Index,
-    texts: str | None,
-    images: str | None,
-    like: list[str] | None,
-    row: int | None,
-    rows: str | None,
-) -> Queries:
-    """Read what to ask with: features of one side, or ids of documents."""
-    if (texts is not None) + (images is not None) + bool(like) != 1:
-        raise InvalidInput("expected one of --texts, --images and --like; give exactly one of the three")
-    if like:
-        if row is not None or rows is not None:
-            raise InvalidInput("--row and --rows choose rows of a file; leave them out with --like")
-        names = resolve_ids(index, like)
-        return Queries("like", names, list(names))
-    features = _side(texts if images is None else images)
-    chosen = _chosen(features.shape[0], row, rows)
+def read_queries(gallery: Gallery, asked: Asked) -> Queries:
+    """Read what to ask with: words, a picture, features of one side, or ids of documents."""
+    kinds = (asked.text, asked.image, asked.texts, asked.images, asked.like or None)
+    if sum(kind is not None for kind in kinds) != 1:
+        raise InvalidInput(
+            "expected one of --text, --image, --texts, --images and --like; give exactly one of the five"
+        )
+    if asked.like or asked.text is not None or asked.image is not None:
+        if asked.row is not None or asked.rows is not None:
+            raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
+        return _single_queries(gallery, asked)
+    features = _side(asked.texts if asked.images is None else asked.images)
+    chosen = _chosen(features.shape[0], asked.row, asked.rows)
     if not chosen:
         raise InvalidInput(
             f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
         )
-    keyword = "texts" if images is None else "images"
-    return Queries(keyword, features[chosen.start : chosen.stop], list(chosen))
+    keyword = "texts" if asked.images is None else "images"
+    return Queries(keyword, features[chosen.start : chosen.stop], list(chosen), [])
+
+
+def _single_queries(gallery: Gallery, asked: Asked) -> Queries:
+    if asked.text is not None:
+        if not asked.text.strip():
+            raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
+        return Queries(
+            "texts", gallery.encode_texts([asked.text]), [asked.text], _notes(gallery, asked.text), True
+        )
+    if asked.image is not None:
+        features = gallery.encode_pictures([gallery.read_picture(asked.image)])
+        return Queries("images", features, [str(asked.image)], [], True)
+    names = resolve_ids(gallery.index, asked.like or [])
+    return Queries("like", names, list(names), [])
+
+
+def _notes(gallery: Gallery, text: str) -> list[str]:
+    """Say which words of a text were in no caption, where the encoder can tell."""
+    unknown = gallery.unknown_words(text)
+    if not unknown:
+        return []
+    return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
 
 
 def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:

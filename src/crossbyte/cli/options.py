@@ -12,7 +12,10 @@ __all__ = [
     "AsJson",
     "Data",
     "GroupColumn",
+    "IdColumn",
     "Ids",
+    "ImageColumn",
+    "ImageEncoder",
     "ImageFile",
     "IndexPath",
     "Jobs",
@@ -21,7 +24,9 @@ __all__ = [
     "Overwrite",
     "PayloadFile",
     "QueryImages",
+    "QueryPicture",
     "QueryTexts",
+    "QueryWords",
     "Quiet",
     "Row",
     "Searched",
@@ -29,7 +34,10 @@ __all__ = [
     "Sides",
     "Split",
     "Target",
+    "TextColumns",
+    "TextEncoder",
     "TextFile",
+    "Thumbnails",
     "Vocabulary",
 ]
 
@@ -77,7 +85,10 @@ IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file.
 # Documents
 Data = Annotated[
     Path | None,
-    typer.Argument(metavar="DATA", help="A dataset with both sides: .npz, .mat or .parquet (docs/files.md)."),
+    typer.Argument(
+        metavar="DATA",
+        help="A folder of pictures with captions, or a dataset of features: docs/files.md.",
+    ),
 ]
 Split = Annotated[str | None, typer.Option("--split", help="Which split of DATA, such as train or query.")]
 ImageFile = Annotated[
@@ -100,7 +111,32 @@ GroupColumn = Annotated[
     str | None, typer.Option("--groups", metavar="COLUMN", help="Payload column with the groups.")
 ]
 
+# Pictures and texts themselves
+ImageEncoder = Annotated[
+    str | None,
+    typer.Option("--image-encoder", metavar="ENCODER", help="What makes features of pictures; else builtin."),
+]
+TextEncoder = Annotated[
+    str | None,
+    typer.Option("--text-encoder", metavar="ENCODER", help="What makes features of texts; else builtin."),
+]
+ImageColumn = Annotated[
+    str | None, typer.Option("--image-column", metavar="COLUMN", help="The column that names the pictures.")
+]
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option("--text-column", metavar="COLUMN", help="A column of captions; may be repeated."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option("--id-column", metavar="COLUMN", help="The column with the ids.")
+]
+Thumbnails = Annotated[
+    bool, typer.Option("--thumbnails/--no-thumbnails", help="Keep small pictures beside the index.")
+]
+
 # Queries
+QueryWords = Annotated[str | None, typer.Option("--text", metavar="WORDS", help="Ask with words.")]
+QueryPicture = Annotated[Path | None, typer.Option("--image", metavar="FILE", help="Ask with a picture.")]
 QueryTexts = Annotated[
     str | None, typer.Option("--texts", metavar="FILE[:KEY]", help="Text features to ask with.")
 ]

@@ -16,7 +16,7 @@ __all__ = ["Pace", "shown"]
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
 # What is counted, where it is not steps.
-_UNITS = {"code": "rows", "runs": "runs"}
+_UNITS = {"code": "rows", "runs": "runs", "sample": "pictures", "pictures": "pictures", "texts": "texts"}
 _LONGEST_DETAIL = 60
 
 

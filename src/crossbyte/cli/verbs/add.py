@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossbyte.cli import options
+from crossbyte.cli.adding_files import Wanted, add_files
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, read_documents
 from crossbyte.cli.output import emit, plural, readable_seconds
 from crossbyte.cli.progress import shown
+from crossbyte.cli.raw import RawGiven, is_raw_data
 from crossbyte.errors import InvalidInput
 from crossbyte.progress import Progress, ProgressCallback
 
@@ -48,31 +50,54 @@ def add(
         typer.Option("--skip-existing", help="Leave out ids that are there already: goes on after Ctrl-C."),
     ] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Documents per commit.")] = 20_000,
+    image_encoder: options.ImageEncoder = None,
+    text_encoder: options.TextEncoder = None,
+    image_column: options.ImageColumn = None,
+    text_column: options.TextColumns = None,
+    id_column: options.IdColumn = None,
+    thumbnails: options.Thumbnails = True,
     jobs: options.Jobs = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> int:
     """Add documents to an index, batch by batch.
 
-    Every batch is on the disk when the next begins.
-    Ids come from the dataset, or from --ids; without either they are the row numbers 0, 1, 2, ….
+    Pictures and captions are encoded as the index's own were. Every batch is on the disk when the next
+    begins. Ids of features come from the dataset, or from --ids; without either they are the row numbers.
 
     Example:
+      crossbyte add photos.cb new_photos --skip-existing
       crossbyte add photos.cb photos.npz --model model.cbm
       crossbyte add photos.cb --images new.npy --payloads new.csv --ids name --upsert
     """
     if upsert and skip_existing:
         raise InvalidInput("expected --upsert or --skip-existing, got both; give one of them")
-    documents = _of_side(read_documents(Given(data, split, images, texts, payloads, ids, groups)), side)
+    given = Given(data, split, images, texts, payloads, ids, groups)
+    raw = RawGiven(image_column, text_column, id_column, image_encoder, text_encoder)
+    wanted = Wanted(side, upsert, skip_existing, batch, thumbnails, jobs, quiet)
+    if is_raw_data(given, raw):
+        if model is not None:
+            raise InvalidInput(
+                "--model makes an index for features; make one of pictures with `crossbyte fit`"
+            )
+        return add_files(path, given, raw, wanted, as_json=as_json)
+    return _add_features(path, given, model, wanted, as_json)
+
+
+def _add_features(path: Path, given: Given, model: Path | None, wanted: Wanted, as_json: bool) -> int:
+    documents = _of_side(read_documents(given), wanted.side)
     added = 0
-    with _opened(path, model, documents, jobs) as index, shown("add", quiet=quiet) as callback:
-        began, wanted = time.perf_counter(), _wanted(index, documents, skip_existing)
+    with (
+        _opened(path, model, documents, wanted.jobs) as index,
+        shown("add", quiet=wanted.quiet) as callback,
+    ):
+        began, rows = time.perf_counter(), _wanted(index, documents, wanted.skip_existing)
         try:
-            for done, block in _blocks(documents, wanted, batch):
-                write = index.upsert if upsert else index.add
-                added += write(**block, callback=_overall(callback, done, len(wanted)))
+            for done, block in _blocks(documents, rows, wanted.batch):
+                write = index.upsert if wanted.upsert else index.add
+                added += write(**block, callback=_overall(callback, done, len(rows)))
         except KeyboardInterrupt:
-            return _interrupted(added, len(wanted), upsert)
+            return _interrupted(added, len(rows), wanted.upsert)
         total = len(index)
     seconds = time.perf_counter() - began
     document = {"index": path, "added": added, "skipped": len(documents) - added, "documents": total}

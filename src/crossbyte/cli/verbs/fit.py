@@ -12,9 +12,11 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
+from crossbyte.cli.fitting_files import Fitted, described, fit_files
 from crossbyte.cli.inputs import Given, check_free, read_pairs
 from crossbyte.cli.output import emit, readable_seconds
 from crossbyte.cli.progress import shown
+from crossbyte.cli.raw import RawGiven, is_raw_data
 from crossbyte.cli.values import parse_bytes, parse_parameters
 from crossbyte.errors import FitInterrupted, InvalidInput
 
@@ -30,8 +32,11 @@ _OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--s
 
 
 def fit(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model is saved.")],
     data: options.Data = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the model is saved; needed for features."),
+    ] = None,
     split: options.Split = None,
     images: options.ImageFile = None,
     texts: options.TextFile = None,
@@ -65,43 +70,73 @@ def fit(
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="FILE", help="Also make an index of the training documents."),
+        typer.Option(
+            "--index", metavar="FILE", help="Make an index here; of a folder, FOLDER.cb if not given."
+        ),
     ] = None,
+    image_encoder: options.ImageEncoder = None,
+    text_encoder: options.TextEncoder = None,
+    image_column: options.ImageColumn = None,
+    text_column: options.TextColumns = None,
+    id_column: options.IdColumn = None,
+    thumbnails: options.Thumbnails = True,
     jobs: options.Jobs = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> int:
-    """Learn a model from pairs of features, and measure it.
+    """Learn from pictures with texts, or from pairs of features, and measure it.
 
-    Row i of the images belongs to row i of the texts. Quality and probabilities are measured on held-out
-    pairs. Nothing is at the output path before the end.
+    From a folder of pictures with captions it makes an index that can be searched and served: docs/files.md
+    says how captions may be given. Of features, row i of the images belongs to row i of the texts.
+    Quality and probabilities are measured on held-out pairs. Nothing is at the output path before the end.
 
     Example:
+      crossbyte fit photos
+      crossbyte fit photos --image-encoder efficientnet.onnx --index album.cb --bits 64
       crossbyte fit photos.npz -o model.cbm
       crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bits 64
-      crossbyte fit photos.npz -o model.cbm --param n_components=64 --min-recall 0.5
     """
-    check_free(output, overwrite=overwrite)
-    _check_free_index(index)
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
+    given = Given(data, split, images, texts, payloads, ids, groups)
+    raw = RawGiven(image_column, text_column, id_column, image_encoder, text_encoder)
+    check_free(output, overwrite=overwrite)
+    _check_free_index(index)
     widths = parse_bytes(curve) if calibrate else None
     parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
-    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
+    if is_raw_data(given, raw):
+        fitted = fit_files(given, raw, parameters, widths, index, output, thumbnails=thumbnails, quiet=quiet)
+    else:
+        fitted = _fit_features(given, parameters, widths, min_recall, index, output, quiet)
+    emit(fitted.document, fitted.lines, as_json=as_json)
+    return _judged(fitted.report, min_recall)
+
+
+def _fit_features(
+    given: Given,
+    parameters: dict[str, Any],
+    widths: list[int] | None,
+    min_recall: float | None,
+    index: Path | None,
+    output: Path | None,
+    quiet: bool,
+) -> Fitted:
+    if output is None:
+        raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
+    pairs = read_pairs(given)
     _judge(pairs, widths, min_recall, with_index=index is not None)
     began = time.perf_counter()
     with shown("fit", quiet=quiet) as callback:
         model = _fitted(pairs, parameters | {"callback": callback}, widths)
     identity = model.save(output)
     if index is not None:
-        _make_index(index, model, pairs, jobs)
+        _make_index(index, model, pairs, parameters["n_jobs"])
     seconds = time.perf_counter() - began
-    report = model.report_ if calibrate else None
+    report = model.report_ if widths is not None else None
     document = {"model": output, "identity": identity, "index": index, "pairs": len(pairs)}
-    document |= _described(model, report) | {"seconds": round(seconds, 3)}
-    emit(document, _text(document, report), as_json=as_json)
-    return _judged(report, min_recall)
+    document |= described(model, report) | {"seconds": round(seconds, 3)}
+    return Fitted(document, _text(document, report), report)
 
 
 def _check_free_index(path: Path | None) -> None:
@@ -190,15 +225,6 @@ def _make_index(path: Path, model: CMCQ, pairs: Dataset, jobs: int | None) -> No
     from crossbyte.search.index import Index
 
     Index.from_training(path, model, pairs.ids, pairs.payloads, groups=pairs.groups, n_jobs=jobs).close()
-
-
-def _described(model: CMCQ, report: Report | None) -> dict[str, Any]:
-    return {
-        "bits": model.n_bits,
-        "mapping": model.mapping_,
-        "components": model.n_components_,
-        "report": None if report is None else report.to_dict(),
-    }
 
 
 def _text(document: dict[str, Any], report: Report | None) -> list[str]:

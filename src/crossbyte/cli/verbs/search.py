@@ -12,7 +12,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
-from crossbyte.cli.inputs import Queries, check_free, read_queries
+from crossbyte.cli.inputs import Asked, Queries, check_free, read_queries
 from crossbyte.cli.output import Table, clean, emit
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class Distinct(StrEnum):
 
 def search(
     path: options.IndexPath,
+    text: options.QueryWords = None,
+    image: options.QueryPicture = None,
     texts: options.QueryTexts = None,
     images: options.QueryImages = None,
     like: options.Like = None,
@@ -68,6 +70,8 @@ def search(
     fail_if_none: Annotated[
         bool, typer.Option("--fail-if-none", help="Exit code 4 if no query found anything that matches.")
     ] = False,
+    image_encoder: options.ImageEncoder = None,
+    text_encoder: options.TextEncoder = None,
     jobs: options.Jobs = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
@@ -77,14 +81,16 @@ def search(
     The answer is exact. Texts search images and images search texts, unless --target says otherwise.
 
     Example:
+      crossbyte search photos.cb --text "a dog on the beach"
+      crossbyte search photos.cb --image dog.jpg --target image
       crossbyte search photos.cb --texts queries.npz:text_query --row 3
       crossbyte search photos.cb --like p17 -k 5 --where "year >= 2020" --payloads
     """
-    from crossbyte.search.index import Index
+    from crossbyte.gallery.gallery import Gallery
 
     check_free(trec, overwrite=overwrite)
-    with Index.open(path, n_jobs=jobs) as index:
-        queries = read_queries(index, texts, images, like, row, rows)
+    with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder, n_jobs=jobs) as gallery:
+        queries = read_queries(gallery, Asked(texts, images, like, text, image, row, rows))
         asked: dict[str, Any] = {
             queries.keyword: queries.value,
             "target": target and target.value,
@@ -96,15 +102,19 @@ def search(
             "min_probability": min_probability,
             "distinct": distinct and distinct.value,
         }
-        asked |= {"prior": prior, "match_threshold": match_threshold, "payloads": payloads}
-        answers = index.search(**asked)
+        asked |= {
+            "prior": prior,
+            "match_threshold": match_threshold,
+            "payloads": payloads or queries.by_words,
+        }
+        answers = gallery.index.search(**asked)
     if trec is not None:
         from crossbyte.search.exports.trec import write_trec
 
         names = list(map(str, queries.labels))
         write_trec(trec, answers, names, run_name=run_name, overwrite=overwrite)
     document = {"index": path, "queries": list(map(_described, queries.labels, answers))}
-    emit(document, _text(queries, answers), as_json=as_json)
+    emit(document, _text(queries, answers, payloads), as_json=as_json)
     return _judged(answers, fail_if_none)
 
 
@@ -118,19 +128,24 @@ def _described(label: Any, hits: Hits) -> dict[str, Any]:
     return {"query": label, "no_match": hits.no_match, "hits": found}
 
 
-def _text(queries: Queries, answers: list[Hits]) -> Iterator[str | Table]:
+def _text(queries: Queries, answers: list[Hits], payloads: bool) -> Iterator[str | Table]:
+    yield from queries.notes
     for label, hits in zip(queries.labels, answers, strict=True):
-        name = (
-            f"like {clean(label)}" if queries.keyword == "like" else f"row {label} of the {queries.keyword}"
-        )
+        name = _name(queries, label)
         verdict = "nothing found" if not len(hits) else "probably nothing matches" if hits.no_match else ""
         yield f"{name}: {verdict}" if verdict else name
         if len(hits):
-            yield _table(hits)
+            yield _table(hits, payloads)
         yield ""
 
 
-def _table(hits: Hits) -> Table:
+def _name(queries: Queries, label: Any) -> str:
+    if queries.by_words:
+        return clean(label)
+    return f"like {clean(label)}" if queries.keyword == "like" else f"row {label} of the {queries.keyword}"
+
+
+def _table(hits: Hits, payloads: bool) -> Table:
     columns: dict[str, list[str]] = {
         ">": [str(place) for place in range(1, len(hits) + 1)],
         "distance>": [f"{distance:.4f}" for distance in hits.distances],
@@ -138,9 +153,16 @@ def _table(hits: Hits) -> Table:
     if hits.probabilities is not None:
         columns["probability>"] = [f"{probability:.3f}" for probability in hits.probabilities]
     columns["id"] = list(map(str, hits.ids))
-    if hits.payloads is not None:
-        columns["payload"] = [json.dumps(payload, ensure_ascii=False) for payload in hits.payloads]
+    if payloads:
+        columns["payload"] = [json.dumps(payload, ensure_ascii=False) for payload in hits.payloads or []]
+    elif hits.payloads is not None and any(captions := list(map(_captions, hits.payloads))):
+        columns["captions"] = captions
     return Table(list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _captions(payload: dict[str, Any] | None) -> str:
+    captions = (payload or {}).get("captions")
+    return " / ".join(map(str, captions)) if isinstance(captions, list) else ""
 
 
 def _judged(answers: list[Hits], fail_if_none: bool) -> int:
