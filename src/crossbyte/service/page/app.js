@@ -6,7 +6,8 @@ import { announce, byId } from "./dom.js";
 import { closeDrawer, openDrawer, setOpener } from "./drawer.js";
 import { fetchFacets, showActive, showFacets, toggled, withChoice } from "./filters.js";
 import { startKeyboard } from "./keyboard.js";
-import { clearNotice, showError, showHint, showNoMatch, showNothing } from "./notices.js";
+import { telling, verdict } from "./judging.js";
+import { clearNotice, showError, showHint, showNoMatch, showNothing, showUnsure } from "./notices.js";
 import { startPictures } from "./pictures.js";
 import { showReport } from "./report.js";
 import { showResults, watchWidth } from "./results.js";
@@ -25,6 +26,7 @@ const NOUNS = { image: "picture", text: "text", document: "document" };
 const asking = new Session();
 const counting = new Session();
 let info = null;
+let report = null; // what was measured, once it is here
 let state = { ...EMPTY };
 let answer = { hits: [], kind: "image", query: null, next: null, k: PAGE };
 let likeShown = null; // {id, label, thumbnail} of the document that stands for the query
@@ -75,8 +77,8 @@ function askPicture(picture) {
 }
 
 function askLike(document, target) {
-  const verb = target === "text" ? "Texts for" : target === "image" && !document.thumbnail ? "Pictures for" : "Like";
-  likeShown = { id: document.id, label: `${verb} “${titleOf(document)}”`, thumbnail: document.thumbnail };
+  const verb = { image: "Pictures for", text: "Texts for", document: "Like" }[target];
+  likeShown = { id: document.id, label: `${answer.kind === target ? "Like" : verb} “${titleOf(document)}”`, thumbnail: document.thumbnail };
   isTyping = false;
   byId("words").value = "";
   window.scrollTo({ top: 0 });
@@ -110,15 +112,16 @@ function busy(isBusy) {
 
 function sayFound(found, target) {
   const { hits } = found;
+  const judged = answer.query ? verdict(found, answer.query, telling(report, target)) : "likely";
   if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
-  else if (found.no_match) showNoMatch();
+  else if (judged === "unlikely") showNoMatch();
+  else if (judged === "unsure") showUnsure();
   else if (!answer.query && boxHint(info)) showHint(boxHint(info));
   else clearNotice();
-  byId("results").classList.toggle("unlikely", Boolean(found.no_match));
   byId("more").hidden = !found.next;
-  byId("summary").textContent = summaryLine(found, answer, info);
+  byId("summary").textContent = summaryLine(found, answer, info, state.where);
   const noun = answer.query ? NOUNS[target] : "document";
-  announce(`${found.no_match ? "Nothing seems to match. " : ""}${plural(hits.length, noun)} shown`);
+  announce(`${judged === "unlikely" ? "Nothing seems to match. " : ""}${plural(hits.length, noun)} shown`);
 }
 
 async function run() {
@@ -151,7 +154,7 @@ async function showMore() {
     if (!(await showResults(hits, answer.kind, info, { from, isStale }))) return;
     answer = { ...answer, hits, next: found.next, k: answer.k + PAGE };
     byId("more").hidden = !found.next;
-    byId("summary").textContent = summaryLine({ ...found, hits }, answer, info);
+    byId("summary").textContent = summaryLine({ ...found, hits }, answer, info, state.where);
     announce(`${plural(hits.length, NOUNS[answer.kind])} shown`);
     byId("results").children[from]?.querySelector(".open").focus({ preventScroll: true });
   } catch (error) {
@@ -188,7 +191,7 @@ function openPlace(place) {
   const tile = byId("results").children[place];
   openDrawer(hit, {
     ...drawerContext(place, answer.hits.length),
-    target: answer.kind,
+    kind: answer.kind,
     query: answer.query,
     step: (by) => {
       if (answer.hits[place + by]) openPlace(place + by);
@@ -205,7 +208,7 @@ const drawerContext = (place, n) => ({
   n,
   info,
   fields: Object.keys(info.fields),
-  target: null,
+  kind: info.images > 0 ? "image" : "text",
   query: null,
   step: () => {},
   close: closeShown,
@@ -270,7 +273,7 @@ function show() {
   showTabs();
   showBox(state, queryKind(state), info, likeShown);
   if (state.tab === "report") {
-    showReport(openDocument);
+    showReport(report, openDocument);
     return;
   }
   showSegments();
@@ -302,7 +305,7 @@ function onResultClick(event) {
   if (!item) return;
   const place = Number(item.dataset.place);
   const act = event.target.closest("[data-act]")?.dataset.act;
-  if (act) askLike(answer.hits[place], act === "text" ? "text" : "image");
+  if (act) askLike(answer.hits[place], act === "text" ? "text" : answer.kind);
   else if (event.target.closest(".open")) openPlace(place);
 }
 
@@ -352,6 +355,7 @@ async function start() {
   startKeyboard({ close: closeShown, step: (by) => byId("drawer").querySelectorAll(".drawer-head button")[by < 0 ? 0 : 1]?.click(), clear: clearQuery });
   startPictures(askPicture, showHint);
   watchWidth();
+  if (info.calibrated) report = await api.getReport().catch(() => null);
   state = fromAddress();
   show();
 }

@@ -6,7 +6,7 @@ import { count, plural, textsOf } from "./words.js";
 
 function suspect(row, openDocument) {
   const texts = textsOf(row);
-  const better = row.best_text ?? null;
+  const better = row.best_text_id ?? null;
   return h(
     "li",
     { class: "suspect" },
@@ -19,8 +19,7 @@ function suspect(row, openDocument) {
         { class: "suspect-words" },
         h("span", { class: "row-text" }, texts[0] || String(row.id)),
         texts.slice(1, 2).map((text) => h("span", { class: "row-more" }, text)),
-        better && h("span", { class: "row-more" }, `fits better: ${better}`),
-        h("span", { class: "why-note" }, String(row.id)),
+        h("span", { class: "why-note" }, better === null || better === row.id ? row.id : `${row.id}; the text of ${better} fits better`),
       ),
     ),
   );

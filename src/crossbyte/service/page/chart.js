@@ -37,12 +37,17 @@ function drawn(series, x, y) {
   return [band(series, x, y), path, dots];
 }
 
+const key = (series) =>
+  series.line === false
+    ? svg("circle", { class: `dot ${series.kind}`, cx: 12, cy: 4, r: 3.6 })
+    : svg("path", { class: `line ${series.kind}`, d: "M1 4H23" });
+
 function legend(all) {
   const items = all.map((series) =>
     h(
       "li",
       {},
-      svg("svg", { class: "legend-key", viewBox: "0 0 24 8", "aria-hidden": "true" }, svg("path", { class: `line ${series.kind}`, d: "M1 4H23" })),
+      svg("svg", { class: "legend-key", viewBox: "0 0 24 8", "aria-hidden": "true" }, key(series)),
       series.name,
     ),
   );
@@ -61,7 +66,7 @@ export function figure(chart, table) {
     "svg",
     { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${chart.title}. ${chart.words || ""} The table below has the numbers.` },
     axes(chart, x, y),
-    chart.series.map((series) => drawn(series, x, y)),
+    [...chart.series].reverse().map((series) => drawn(series, x, y)), // the first lies on top
   );
   return h(
     "figure",

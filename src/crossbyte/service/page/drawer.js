@@ -48,13 +48,13 @@ function actionButton(label, name, run) {
 }
 
 function actions(hit, context) {
-  const { info, ask } = context;
+  const { info, ask, kind } = context;
   return h(
     "div",
     { class: "actions" },
-    actionButton("More like this", "alike", () => ask(hit, hit.thumbnail || !info.texts ? "image" : "text")),
-    info.texts > 0 && actionButton("Texts for this", "texts", () => ask(hit, "text")),
-    info.images > 0 && actionButton("Pictures for this", "pictures", () => ask(hit, "image")),
+    actionButton("More like this", "alike", () => ask(hit, kind)),
+    info.texts > 0 && kind !== "text" && actionButton("Texts for this", "texts", () => ask(hit, "text")),
+    info.images > 0 && kind !== "image" && actionButton("Pictures for this", "pictures", () => ask(hit, "image")),
   );
 }
 
@@ -75,7 +75,7 @@ async function showWhy(hit, context, section) {
   running?.abort();
   running = new AbortController();
   try {
-    const why = await explain(hit.id, context.query, context.target, running.signal);
+    const why = await explain(hit.id, context.query, context.kind, running.signal);
     section.replaceChildren(h("h3", {}, "Why it is here"), explanationView(why, context.searchWord));
   } catch (error) {
     if (error.name !== "AbortError") section.replaceChildren(h("h3", {}, "Why it is here"), errorText(error));
@@ -84,7 +84,7 @@ async function showWhy(hit, context, section) {
 }
 
 /**
- * Open the drawer on a hit. `context`: place, n, info, fields, target, query (null when browsing) and what to do:
+ * Open the drawer on a hit. `context`: place, n, info, fields, kind (of the results), query (null when browsing) and what to do:
  * step(±1), close(), ask(hit, target), filter(field, value), searchWord(word).
  */
 export function openDrawer(hit, context) {

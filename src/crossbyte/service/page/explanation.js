@@ -32,7 +32,7 @@ function line(label, note, bar, value) {
 function shareName(share) {
   const side = sideName(share.side);
   if (share.codebook === null) return [`${side}, cross term`, `level ${share.codeword}`];
-  const sharing = share.n_training === null ? "" : ` · ${plural(share.n_training, "training pair")}`;
+  const sharing = share.n_training === null ? "" : ` · ${plural(share.n_training, "pair")}`;
   return [`${side} codebook ${share.codebook + 1}`, `codeword ${share.codeword}${sharing}`];
 }
 

@@ -1,8 +1,7 @@
 // Rows of pictures that fill the width, each in its own shape.
 
-import { ratioOf } from "./thumbnails.js";
+import { ratioOf, usualRatio } from "./thumbnails.js";
 
-const USUAL = 4 / 3;
 const SLIMMEST = 0.62;
 const WIDEST = 2.1;
 
@@ -34,7 +33,7 @@ function wantedHeight(width) {
 export function layGrid(list) {
   const tiles = [...list.children];
   const ratios = tiles.map((tile) => {
-    tile.dataset.ratio ||= clamp(ratioOf(tile.dataset.thumbnail) ?? USUAL);
+    tile.dataset.ratio ||= clamp(ratioOf(tile.dataset.thumbnail) ?? usualRatio());
     return Number(tile.dataset.ratio);
   });
   const width = list.clientWidth;

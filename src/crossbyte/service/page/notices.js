@@ -29,6 +29,10 @@ export function showNoMatch() {
   notice("calm", "Nothing here seems to match.", h("p", {}, "These are the nearest, but none of them is likely to be what you mean."));
 }
 
+export function showUnsure() {
+  notice("calm", "Not sure about any of these.", h("p", {}, "They are the nearest. A few more words would help."));
+}
+
 export function showNothing(isFiltered, clearFilters) {
   if (!isFiltered) return notice("calm", "There is nothing here yet.", h("p", {}, "Add documents with crossbyte add."));
   const button = h("button", { type: "button", class: "button", onclick: clearFilters }, "Clear the filters");

@@ -1,6 +1,6 @@
 // The quality tab: what was measured on pairs that the model had not seen, and captions that look wrong.
 
-import { getAudit, getReport } from "./api.js";
+import { getAudit } from "./api.js";
 import { auditView } from "./audit.js";
 import { figure, table } from "./chart.js";
 import { byId, h } from "./dom.js";
@@ -54,7 +54,7 @@ function level(report, name, direction, sizes) {
 
 function bytesFigure(report, direction) {
   const sizes = report.curve.map((point) => point.n_bytes);
-  const names = Object.keys(report.curve[0].recall);
+  const names = Object.keys(NAMES).filter((name) => report.curve[0].recall[name]);
   const measured = names.map((name) => ({
     name: NAMES[name],
     kind: name,
@@ -147,7 +147,7 @@ function qualityView(report) {
           h("div", { class: "figures" }, directions.map((each) => bytesFigure(report, each)), sizeFigure(report), report.reliability.length && reliabilityFigure(report.reliability)),
         )
       : report.reliability.length && section("Calibration", null, h("div", { class: "figures" }, reliabilityFigure(report.reliability))),
-    report.reliability.length ? h("p", { class: "lead" }, reliabilityWords(report.reliability)) : null,
+    report.reliability.length ? h("p", { class: "lead below" }, reliabilityWords(report.reliability)) : null,
     report.text && h("details", { class: "report-words" }, h("summary", {}, "The whole report in words"), h("pre", { tabindex: "0" }, report.text)),
   ].filter(Boolean);
 }
@@ -163,14 +163,14 @@ async function attempt(run, absent, title) {
 
 let isShown = false;
 
-/** Fill the tab, once; `open(id)` shows a document. */
-export async function showReport(openDocument) {
+/** Fill the tab, once; `openDocument(row)` shows a document. */
+export async function showReport(report, openDocument) {
   if (isShown) return;
   isShown = true;
   const view = byId("view-report");
   view.replaceChildren(h("p", { class: "hint" }, "Reading the report …"));
   const [quality, audit] = await Promise.all([
-    attempt(async () => qualityView(await getReport()), "This index has no quality report: its model was not calibrated when it was made.", "How well it finds"),
+    report ? qualityView(report) : [section("How well it finds", "This index has no quality report: its model was not calibrated when it was made.")],
     attempt(async () => [auditView(await getAudit(24), openDocument)], "Pairs were not checked when this index was made.", "Captions that look wrong"),
   ]);
   view.replaceChildren(...quality, ...audit);

@@ -18,9 +18,10 @@ export function statusLine(info) {
 }
 
 /** What is shown below. */
-export function summaryLine(found, answer, info) {
+export function summaryLine(found, answer, info, isFiltered) {
   if (!found.hits.length) return "";
-  if (!answer.query) return `${count(found.hits.length)} of ${plural(info.documents, "document")}`;
+  const among = isFiltered ? "that pass the filters" : `of ${count(info.documents)}`;
+  if (!answer.query) return isFiltered ? `${plural(found.hits.length, "document")} ${among}` : `${count(found.hits.length)} of ${plural(info.documents, "document")}`;
   const took = typeof found.took_ms === "number" ? ` · ${Math.max(1, Math.round(found.took_ms))} ms` : "";
-  return `${count(found.hits.length)} nearest of ${count(info.documents)}${took}`;
+  return `${count(found.hits.length)} nearest ${among}${took}`;
 }

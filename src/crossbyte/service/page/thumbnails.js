@@ -10,6 +10,12 @@ const MAX_BLOBS = 400;
 /** Width over height of a thumbnail; null if it was not seen yet. */
 export const ratioOf = (url) => ratios.get(url) ?? null;
 
+/** What to expect of a picture that was not seen yet: the middle one of those that were. */
+export function usualRatio() {
+  const known = [...ratios.values()].sort((a, b) => a - b);
+  return known.length ? known[Math.floor(known.length / 2)] : 4 / 3;
+}
+
 async function blobAddress(url) {
   if (!blobs.has(url)) {
     blobs.set(url, getThumbnail(url).then((blob) => URL.createObjectURL(blob)));

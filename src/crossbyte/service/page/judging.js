@@ -1,0 +1,23 @@
+// Whether to say that nothing matches. The server says how probable each hit is, and whether the best is improbable;
+// where many documents are equally right, each has a small part of the probability, and together they are right.
+
+const ENOUGH = 0.25; // expected number of right ones among those shown
+const TELLING = 0.6; // AUROC below which docs/report.md says that nobody can tell
+const FEW_WORDS = 3; // models are calibrated on whole captions; a word or two is none
+
+const total = (hits) => hits.reduce((sum, hit) => sum + (hit.probability ?? 0), 0);
+
+/** How well this model tells queries with a partner from those without, in this direction; null if not measured. */
+export function telling(report, target) {
+  const found = report?.reliability.find((each) => each.target === target);
+  return found ? found.match_auroc : null;
+}
+
+/** "likely", "unsure" (a few words say little) or "unlikely". */
+export function verdict(found, query, auroc) {
+  const isDoubtful = found.no_match === true && found.hits.length > 0 && query.like === undefined;
+  if (!isDoubtful || total(found.hits) >= ENOUGH) return "likely";
+  if (auroc !== null && auroc < TELLING) return "likely";
+  const isShort = query.text !== undefined && query.text.trim().split(/\s+/).length <= FEW_WORDS;
+  return isShort ? "unsure" : "unlikely";
+}
