@@ -22,12 +22,13 @@ __all__ = ["KIND", "BuiltinImages"]
 
 KIND = "builtin-images"
 VERSION = 1
-N_WORDS = 160
-_SIZE = 128  # pixels on a side for edges; half of it for colours and patches
-_SAMPLE_PICTURES = 1000
+N_WORDS = 160  # of each of the two codebooks
+_SIZE = 128  # pixels on a side for edges; half of it for colours and fine patches, a quarter for coarse ones
+_SAMPLE_PICTURES = 400
 _SAMPLE_PATCHES = 20_000
 _SEED = 0
-_WEIGHTS = (1.0, 1.0, 1.0)  # of colours, edges and patch words
+_WEIGHTS = (0.7, 0.7, 1.0, 1.0)  # of colours, edges, fine and coarse patch words
+_FINE_GRIDS, _COARSE_GRIDS = (1,), (1, 2)
 
 _Pixels = NDArray[np.uint8]
 
@@ -39,8 +40,8 @@ class BuiltinImages:
     shape will do. Only the patch words are learned; a single picture is enough to make some.
     """
 
-    def __init__(self, words: PatchWords) -> None:
-        self._words = words
+    def __init__(self, fine: PatchWords, coarse: PatchWords) -> None:
+        self._fine, self._coarse = fine, coarse
         self._state: EncoderState | None = None
         self._n_dims = len(self._encode_one(np.zeros((1, 1, 3), dtype=np.uint8)))
 
@@ -53,8 +54,8 @@ class BuiltinImages:
         chosen = rng.permutation(len(pictures))[:_SAMPLE_PICTURES]
         each = -(-_SAMPLE_PATCHES // len(chosen))
         with Workers(1):
-            patches = [_some_patches(_small(_square(pictures[at])), each, rng) for at in np.sort(chosen)]
-            return cls(PatchWords.learn(np.concatenate(patches), N_WORDS, rng))
+            scales = [_scales(_square(pictures[at])) for at in np.sort(chosen)]
+            return cls(*(_learn_words(pixels, each, rng) for pixels in zip(*scales, strict=True)))
 
     @classmethod
     def from_state(cls, state: EncoderState) -> Self:
@@ -64,15 +65,19 @@ class BuiltinImages:
                 f"expected an image encoder of kind {KIND!r}, version {VERSION}, got {state.kind!r}, version "
                 f"{state.settings.get('version')!r}; a newer crossbyte may be needed"
             )
-        arrays = [np.ascontiguousarray(state.arrays[name], np.float32) for name in PatchWords._fields]
-        return cls(PatchWords(*arrays))
+        return cls(*(_words_of(state, scale) for scale in ("fine", "coarse")))
 
     @property
     def state(self) -> EncoderState:
         """What goes into the model."""
         if self._state is None:
             settings = {"version": VERSION, "patch": PATCH, "size": _SIZE, "weights": list(_WEIGHTS)}
-            arrays = self._words._asdict()
+            scales = {"fine": self._fine, "coarse": self._coarse}
+            arrays = {
+                f"{scale}_{name}": array
+                for scale, words in scales.items()
+                for name, array in words._asdict().items()
+            }
             fingerprint = fingerprint_of(KIND, settings, arrays)
             self._state = EncoderState(
                 KIND, "built-in colours and shapes", self._n_dims, fingerprint, settings, arrays
@@ -99,11 +104,12 @@ class BuiltinImages:
 
     def _encode_one(self, picture: _Pixels) -> Float32:
         square = _square(picture)
-        small = _small(square)
+        small, tiny = _scales(square)
         blocks = (
             colour_block(np.rint(small).astype(np.uint8)),
             gradient_block(_grey(square)),
-            patch_block(small, self._words),
+            patch_block(small, self._fine, _FINE_GRIDS),
+            patch_block(tiny, self._coarse, _COARSE_GRIDS),
         )
         return np.concatenate([w * block for w, block in zip(_WEIGHTS, blocks, strict=True)])
 
@@ -120,16 +126,34 @@ def _square(picture: Any) -> _Pixels:
     return np.asarray(image.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR))
 
 
-def _small(square: _Pixels) -> Float32:
-    """Halve the sides of a square: (size / 2, size / 2, 3)."""
-    half = square.reshape(_SIZE // 2, 2, _SIZE // 2, 2, 3)
-    return half.mean(axis=(1, 3), dtype=np.float32)
+def _scales(square: _Pixels) -> tuple[Float32, Float32]:
+    """Half and quarter of a square's sides."""
+    small = _halved(square.astype(np.float32))
+    return small, _halved(small)
+
+
+def _halved(pixels: Float32) -> Float32:
+    """Means of (s, s, 3) pixels, two by two."""
+    top, bottom = pixels[::2], pixels[1::2]
+    both = top + bottom
+    return np.asarray((both[:, ::2] + both[:, 1::2]) * np.float32(0.25))
 
 
 def _grey(square: _Pixels) -> Float32:
     return np.asarray(square @ np.array([0.299, 0.587, 0.114], dtype=np.float32))
 
 
-def _some_patches(small: Float32, n_patches: int, rng: np.random.Generator) -> Float32:
-    patches = patches_of(small)
+def _learn_words(pictures: Sequence[Float32], each: int, rng: np.random.Generator) -> PatchWords:
+    """Learn a codebook from so many patches of each picture, drawn anew."""
+    # One picture after the other: all patches of all pictures would take gigabytes.
+    drawn = [_some(patches_of(pixels), each, rng) for pixels in pictures]
+    return PatchWords.learn(np.concatenate(drawn), N_WORDS, rng)
+
+
+def _some(patches: Float32, n_patches: int, rng: np.random.Generator) -> Float32:
     return patches[rng.permutation(len(patches))[:n_patches]]
+
+
+def _words_of(state: EncoderState, scale: str) -> PatchWords:
+    arrays = (state.arrays[f"{scale}_{name}"] for name in PatchWords._fields)
+    return PatchWords(*(np.ascontiguousarray(array, dtype=np.float32) for array in arrays))

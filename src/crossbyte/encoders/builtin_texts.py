@@ -30,12 +30,12 @@ _Weights = dict[int, float]
 class _Shape(NamedTuple):
     """Settings that decide features, beside what was learned."""
 
-    own_columns: int = 1536
+    own_columns: int = 1024
     """of the most frequent words, one each"""
-    shared_columns: int = 512
+    shared_columns: int = 256
     """of all other known words"""
-    piece_columns: int = 2048
-    piece_weight: float = 0.5
+    piece_columns: int = 768
+    piece_weight: float = 0.8
     """length of the pieces' block beside that of the words, which is 1"""
 
 

@@ -6,13 +6,14 @@ compared with the directions of a spherical k-means. A patch has of each word wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import sparse
 
-from crossbyte.arrays import Float32, Float64
+from crossbyte.arrays import Float32
 from crossbyte.encoders.pooling import block_means, rooted
 
 __all__ = ["PATCH", "PatchWords", "patch_block", "patches_of"]
@@ -20,7 +21,6 @@ __all__ = ["PATCH", "PatchWords", "patch_block", "patches_of"]
 PATCH = 6  # pixels on a side
 _CONTRAST = 100.0  # variance of grey levels below which a patch counts as flat
 _WHITENING = 0.1  # of the mean variance, added to all
-_GRIDS = (1, 2)
 _N_ROUNDS = 10
 
 
@@ -42,7 +42,7 @@ class PatchWords(NamedTuple):
         # One more unit, for samples without any contrast at all.
         floor = _WHITENING * variances.mean() + 1e-3
         whitening = (directions / np.sqrt(variances + floor)) @ directions.T
-        words = _spherical_kmeans(centred @ whitening, n_words, rng)
+        words = _spherical_kmeans((centred @ whitening).astype(np.float32), n_words, rng)
         return cls(mean.astype(np.float32), (whitening @ words.T).astype(np.float32))
 
 
@@ -55,19 +55,21 @@ def patches_of(pixels: Float32, stride: int = 1) -> Float32:
     return patches
 
 
-def patch_block(pixels: Float32, words: PatchWords) -> Float32:
-    """Words of (s, s, 3) pixels, as one row: how much of each is in the whole and in its quarters."""
-    answers: Float32 = (patches_of(pixels) - words.mean) @ words.filters
+def patch_block(pixels: Float32, words: PatchWords, grids: Sequence[int]) -> Float32:
+    """Words of (s, s, 3) pixels, as one row: how much of each is in every region of each grid."""
+    patches = patches_of(pixels)
+    patches -= words.mean
+    answers = np.matmul(patches, words.filters, dtype=np.float32)
     answers -= answers.mean(axis=1, keepdims=True)
     np.maximum(answers, 0.0, out=answers)
     side = pixels.shape[0] - PATCH + 1
     grid = answers.reshape(side, side, -1)
-    return np.concatenate([rooted(block_means(grid, size)) for size in _GRIDS])
+    return np.concatenate([rooted(block_means(grid, size)) for size in grids])
 
 
-def _spherical_kmeans(points: Float64, n_words: int, rng: np.random.Generator) -> Float64:
+def _spherical_kmeans(points: Float32, n_words: int, rng: np.random.Generator) -> Float32:
     """(K, d) unit directions; those that nobody is near stay as they were drawn."""
-    words = _directions(rng.standard_normal((n_words, points.shape[1])))
+    words = _directions(rng.standard_normal((n_words, points.shape[1]), dtype=np.float32))
     for _ in range(_N_ROUNDS):
         answers = points @ words.T
         labels = np.abs(answers).argmax(axis=1)
@@ -79,5 +81,5 @@ def _spherical_kmeans(points: Float64, n_words: int, rng: np.random.Generator) -
     return words
 
 
-def _directions(rows: Float64) -> Float64:
+def _directions(rows: Float32) -> Float32:
     return np.asarray(rows / np.sqrt(np.einsum("kd,kd->k", rows, rows))[:, None])
