@@ -45,7 +45,8 @@ Parts = dict[int, Path]
 
 def is_embedding_folder(path: Path) -> bool:
     """Whether a folder holds ``img_emb`` or ``text_emb`` with arrays in it."""
-    return any(_parts(path, names, _ARRAYS) for names in (_IMAGES, _TEXTS))
+    folders = (path / name for name in (*_IMAGES, *_TEXTS))
+    return any(extension(file) in _ARRAYS for folder in folders for file in _files(folder))
 
 
 def read_embedding_folder(path: Path, limits: Limits) -> Dataset:

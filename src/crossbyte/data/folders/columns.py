@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from crossbyte.data.folders.scanning import is_picture, picture_kinds
+from crossbyte.data.folders.scanning import names_picture, picture_kinds
 from crossbyte.data.folders.tables import Table
 from crossbyte.errors import DataFileError
 
@@ -95,11 +95,7 @@ def _sureness(name: str) -> int:
 
 def _holds_pictures(table: Table, name: str) -> bool:
     values = _filled(table, name)
-    return 2 * sum(isinstance(value, str) and _names_one(value) for value in values) > len(values)
-
-
-def _names_one(value: str) -> bool:
-    return is_picture(value.strip().partition("#")[0])
+    return 2 * sum(isinstance(value, str) and names_picture(value) for value in values) > len(values)
 
 
 def _holds_words(table: Table, name: str) -> bool:

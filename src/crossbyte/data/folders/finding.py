@@ -44,6 +44,8 @@ class Finder:
         folder : str
             The relative name of the folder that the table lies in; looked into first.
         """
+        if not folder and written in self._pictures:  # the usual case, and it is in the folder
+            return Found(written)
         asked = normalize("NFC", written.strip().replace("\\", "/"))
         if _ADDRESS.match(asked):
             return Found(None, "an address, and nothing is fetched; download the picture into the folder")

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from unicodedata import normalize
+from unicodedata import is_normalized, normalize
 
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.folders.documents import Skipped
 from crossbyte.data.pictures.picture import EXTENSIONS
 from crossbyte.errors import DataFileError
 
-__all__ = ["Scan", "is_picture", "picture_kinds", "scan_folder", "shown_name"]
+__all__ = ["Scan", "is_picture", "names_picture", "picture_kinds", "scan_folder", "shown_name"]
 
 # What systems and programs put beside pictures; hidden files are ignored as well.
 _CLUTTER = frozenset(
@@ -56,6 +56,11 @@ class Scan:
 def is_picture(name: str) -> bool:
     """Whether a file is called like a picture that can be read."""
     return name.lower().endswith(EXTENSIONS)
+
+
+def names_picture(value: str) -> bool:
+    """Whether a table may mean a picture by this; Flickr8k writes NAME.jpg#0 for the first caption."""
+    return is_picture(value.strip()) or is_picture(value.strip().partition("#")[0])
 
 
 def picture_kinds() -> str:
@@ -102,7 +107,8 @@ def _entries(scan: Scan, inside: str) -> Iterator[tuple[os.DirEntry[str], str]]:
 def _listed(scan: Scan, folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(scan.root / folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            # composed names first, so that they are called as they are
+            return sorted(entries, key=lambda entry: (not is_normalized("NFC", entry.name), entry.name))
     except OSError as error:
         if not folder:
             raise
@@ -117,13 +123,21 @@ def _sort_in(scan: Scan, entry: os.DirEntry[str], relative: str, inside: str) ->
         if reason:
             scan.skipped.append(Skipped(name, reason))
         else:
-            # two files may differ in how their accents are composed and in nothing else
-            scan.pictures[relative if name in scan.pictures else name] = Path(entry.path)
+            _keep(scan, name, relative, Path(entry.path))
     elif relative.lower().endswith(_OTHER_PICTURES):
         reason = f"a kind of picture that is not read; convert it to one of {picture_kinds()}"
         scan.skipped.append(Skipped(name, reason))
     elif not _why_not(entry, relative, inside):
         scan.others[name] = Path(entry.path)
+
+
+def _keep(scan: Scan, name: str, relative: str, path: Path) -> None:
+    """Take a picture; another may differ from it in how its accents are composed and in nothing else."""
+    free = next((key for key in (name, relative) if key not in scan.pictures), None)
+    if free is None:
+        scan.skipped.append(Skipped(name, "another picture has this name, composed otherwise; rename it"))
+    else:
+        scan.pictures[free] = path
 
 
 def _why_not(entry: os.DirEntry[str], relative: str, inside: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crossbyte.data.files.jsonl import parse_object
 from crossbyte.data.files.limits import Limits
@@ -14,7 +15,9 @@ from crossbyte.data.folders.gathering import Gathering
 from crossbyte.data.folders.scanning import Scan
 from crossbyte.errors import DataFileError
 
-__all__ = ["gather_beside", "read_whole_object"]
+__all__ = ["gather_beside"]
+
+T = TypeVar("T")
 
 _MAX_BESIDE = 2**20  # bytes of a text or description beside one picture
 
@@ -52,17 +55,20 @@ def _gather(
     described: str | None,
     limits: Limits,
 ) -> None:
-    payload: dict[str, Any] = _tried(gathering, scan, described, _described, limits) or {}
+    payload: dict[str, Any] = _tried(gathering, scan, described, _object, limits) or {}
     captions = captions_in(payload.pop("caption", None))
     if texts is not None and not captions:
-        captions = _tried(gathering, scan, texts, _lines, limits) or []
-        if not captions and not any(skipped.name == texts for skipped in gathering.skipped[-1:]):
+        read = _tried(gathering, scan, texts, _lines, limits)
+        captions = read or []
+        if read == []:
             gathering.skip(texts, "no caption in it; the picture is kept without a text")
     payload = {name: value for name, value in payload.items() if value not in (None, "")}
     gathering.add(picture, picture, captions, payload)
 
 
-def _tried(gathering: Gathering, scan: Scan, name: str | None, read: Any, limits: Limits) -> Any:
+def _tried(
+    gathering: Gathering, scan: Scan, name: str | None, read: Callable[[Path, Limits], T], limits: Limits
+) -> T | None:
     """Read a file beside a picture, or list it; the picture stays."""
     try:
         return None if name is None else read(scan.others[name], limits)
@@ -76,15 +82,10 @@ def _lines(path: Path, limits: Limits) -> list[str]:
         return [text for line in read_lines(opened, limits) for text in captions_in(line)]
 
 
-def _described(path: Path, limits: Limits) -> dict[str, Any]:
-    return read_whole_object(path, limits)
-
-
-def read_whole_object(path: Path, limits: Limits) -> dict[str, Any]:
+def _object(path: Path, limits: Limits) -> dict[str, Any]:
     """Read a file that is one JSON object, on however many lines."""
-    whole = limits._replace(line_bytes=limits.text_bytes)
     with open_regular(path) as opened:
-        return parse_object("".join(read_lines(opened, whole)), 1, limits.depth)
+        return parse_object("".join(read_lines(opened, limits)), 1, limits.depth)
 
 
 def _list_alone(gathering: Gathering, scan: Scan, used: set[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.lines import read_lines
 from crossbyte.data.files.opening import Opened, extension, open_regular
 from crossbyte.data.folders.documents import Skipped
-from crossbyte.data.folders.scanning import is_picture
+from crossbyte.data.folders.scanning import names_picture
 from crossbyte.errors import DataFileError
 
 __all__ = ["JSON_LINES", "TABLES", "Table", "read_table"]
@@ -131,7 +131,7 @@ def _csv_rows(
     first = next(rows, None)
     if first is None:
         return [], iter(())
-    headed = not any(map(is_picture, first[1]))  # Flickr8k's own lists begin with a picture at once
+    headed = not any(map(names_picture, first[1]))  # Flickr8k's own lists begin with a picture at once
     names = _header(first[1]) if headed else [f"column_{number + 1}" for number in range(len(first[1]))]
     return names, _named(names, rows, None if headed else first)
 
@@ -156,7 +156,5 @@ def _header(fields: list[str]) -> list[str]:
 def _named(
     names: list[str], rows: Iterator[tuple[int, list[str]]], first: tuple[int, list[str]] | None
 ) -> Iterator[Row]:
-    for line, fields in (*([first] if first else []),):
-        yield line, dict(zip(names, fields, strict=True))
-    for line, fields in rows:
+    for line, fields in chain([first] if first else [], rows):
         yield line, dict(zip(names, fields, strict=True))
