@@ -259,9 +259,9 @@ class FacetsQuery(_Closed):
 
     where: Annotated[Where | None, BeforeValidator(_given)] = None
     fields: Annotated[
-        str | None,
+        Annotated[str, Field(max_length=4096)] | None,
         BeforeValidator(_given),
-        Field(max_length=4096, description="Names of fields with commas between; null for those worth it."),
+        Field(description="Names of fields with commas between; null for those worth choosing by."),
     ] = None
 
 

@@ -126,7 +126,7 @@ def _flag(text: str) -> bool:
 @router.post(
     "/v1/documents/delete",
     summary="Delete documents",
-    **documented(DeleteAnswer, body=Deletion, more=(415, 507)),
+    **documented(DeleteAnswer, body=Deletion, more=(409, 415, 507)),
 )
 async def delete(request: Request) -> Response:
     service, body = service_of(request), await request.body()
