@@ -1,0 +1,1 @@
+"""See crossbyte at work on real pictures: ``crossbyte demo``, ``python -m crossbyte.demo``, ``make demo``."""

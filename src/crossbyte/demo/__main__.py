@@ -1,0 +1,11 @@
+"""``python -m crossbyte.demo`` is ``crossbyte demo``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+if __name__ == "__main__":
+    # By name and not by import: the demo is below the command line, which this asks to begin.
+    sys.argv[1:1] = ["demo"]
+    runpy.run_module("crossbyte", run_name="__main__")
