@@ -33,7 +33,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gallery")
     write_scenes(folder / "scenes", 150, 0)
     documents = read_raw(folder / "scenes")
-    build_gallery(documents, folder / "scenes.cb", n_bits=16, mapping="cca", curve=(1, 2, 4), n_jobs=2)
+    build_gallery(documents, folder / "scenes.cb", n_bits=16, mapping="cca", curve=(1, 2), n_jobs=2)
     return folder / "scenes.cb"
 
 

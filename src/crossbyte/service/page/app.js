@@ -85,6 +85,12 @@ function askLike(document, target) {
   ask({ text: "", like: document.id, picture: null, target });
 }
 
+/** `update` gets the choice of a field as it is now: two clicks may be faster than the answer to the first. */
+function changeFilter(field, update) {
+  const filters = fromWhere(state.where);
+  setFilters(withChoice(filters, field, update(filters.fields.get(field))));
+}
+
 function setFilters(filters) {
   ask({ where: toWhere(filters) });
 }
@@ -112,7 +118,7 @@ function busy(isBusy) {
 
 function sayFound(found, target) {
   const { hits } = found;
-  const judged = answer.query ? verdict(found, answer.query, telling(report, target)) : "likely";
+  const judged = answer.query ? verdict(found, answer.query, telling(report, target), info.documents) : "likely";
   if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
   else if (judged === "unlikely") showNoMatch();
   else if (judged === "unsure") showUnsure();
@@ -177,7 +183,7 @@ async function count() {
     const facets = await fetchFacets(filters, signal);
     if (isStale()) return;
     byId("filters-toggle").hidden = facets.length === 0;
-    showFacets(facets, filters, (field, choice) => setFilters(withChoice(filters, field, choice)));
+    showFacets(facets, filters, changeFilter);
   } catch {
     // A filter that the server refuses is said by the search itself.
   }
@@ -213,10 +219,7 @@ const drawerContext = (place, n) => ({
   step: () => {},
   close: closeShown,
   ask: askLike,
-  filter: (field, value) => {
-    const filters = fromWhere(state.where);
-    setFilters(withChoice(filters, field, toggled(filters.fields.get(field), value)));
-  },
+  filter: (field, value) => changeFilter(field, (choice) => toggled(choice, value)),
   searchWord: (word) => {
     isTyping = false;
     ask({ text: word, like: null, picture: null, target: null });

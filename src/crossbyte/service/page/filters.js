@@ -43,7 +43,7 @@ function chip(facet, { value, count: number }, choice, change) {
       class: "chip",
       "aria-pressed": String(isOn),
       "data-key": `${facet.field}=${valueName(value)}`,
-      onclick: () => change(facet.field, toggled(choice, value)),
+      onclick: () => change(facet.field, (now) => toggled(now, value)),
     },
     h("span", { class: "chip-name" }, valueName(value)),
     h("span", { class: "chip-count" }, count(number)),
@@ -69,9 +69,11 @@ function bound(facet, name, choice, change) {
   });
   input.value = choice?.[name] ?? "";
   input.addEventListener("change", () => {
-    const given = { low: choice?.low ?? null, high: choice?.high ?? null };
-    given[name] = input.value === "" ? null : Number(input.value);
-    change(facet.field, given.low === null && given.high === null ? null : given);
+    change(facet.field, (now) => {
+      const given = { low: now?.low ?? null, high: now?.high ?? null };
+      given[name] = input.value === "" ? null : Number(input.value);
+      return given.low === null && given.high === null ? null : given;
+    });
   });
   return input;
 }
@@ -86,9 +88,18 @@ function fieldset(facet, filters, change) {
   return h("fieldset", { class: "facet" }, h("legend", {}, readableField(facet.field)), body);
 }
 
-/** Draw the panel; `change(field, choice)`. The control that was used keeps the focus. */
+/** Whether somebody is in the middle of a number: drawing anew would take it away. */
+function isBeingTyped(panel, filters) {
+  const input = document.activeElement;
+  if (!panel.contains(input) || input.type !== "number") return false;
+  const [, field, name] = input.dataset.key.match(/^(.*):(low|high)$/s);
+  return input.value !== String(filters.fields.get(field)?.[name] ?? "");
+}
+
+/** Draw the panel; `change(field, update)` with update(choice) → choice. The control in use keeps the focus. */
 export function showFacets(facets, filters, change) {
   const panel = byId("filters");
+  if (isBeingTyped(panel, filters)) return;
   const key = panel.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   panel.replaceChildren(...facets.map((facet) => fieldset(facet, filters, change)));
   if (key) [...panel.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key)?.focus();

@@ -110,7 +110,7 @@ const SHAPES = { image: ["grid", pictureTile], text: ["rows", textRow], document
 /** Show hits as pictures, texts or documents, or add them to those that are there. */
 export async function showResults(hits, kind, info, { from = 0, isStale = () => false } = {}) {
   const list = byId("results");
-  const [shape, make] = SHAPES[kind];
+  const [shape, make] = SHAPES[kind === "image" && !info.thumbnails ? "document" : kind];
   const items = hits.slice(from).map((hit, place) => make(hit, place + from, info));
   if (shape === "grid") await whenShaped(items.flatMap((item) => [...item.querySelectorAll("img")]), PATIENCE);
   if (isStale()) return false;
