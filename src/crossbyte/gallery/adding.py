@@ -69,7 +69,9 @@ def add_documents(
 def _check_new(gallery: Gallery, documents: RawDocuments, upsert: bool) -> None:
     for id in check_ids(documents.ids):
         if not upsert and id in gallery.index:
-            raise DuplicateId(f"ids: {id!r} is in the index already; use upsert to replace it")
+            raise DuplicateId(
+                f"ids: {id!r} is in the index already; use upsert=True in add_documents(…) to replace it"
+            )
     pieces = Pieces(documents)
     for side, items in (("image", pieces.paths), ("text", pieces.texts)):
         if items:

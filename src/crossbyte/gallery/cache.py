@@ -139,7 +139,9 @@ def _stacked(bodies: list[bytes], dimension: int) -> Raw:
     if bodies[0][:1] == _DENSE:
         rows = [np.frombuffer(body, dtype="<f4", offset=1) for body in bodies]
         return np.stack(rows).astype(np.float32).reshape(len(bodies), dimension)
-    halves = [(len(body) - 1) // 8 for body in bodies]
+    if any(body[:1] != _SPARSE or len(body) % 8 != 1 for body in bodies):
+        raise ValueError("rows of another length")
+    halves = [len(body) // 8 for body in bodies]
     columns = [np.frombuffer(body, "<i4", n, 1) for body, n in zip(bodies, halves, strict=True)]
     values = [np.frombuffer(body, "<f4", n, 1 + 4 * n) for body, n in zip(bodies, halves, strict=True)]
     ends = np.concatenate([[0], np.cumsum(halves)])

@@ -63,8 +63,11 @@ def learned_pictures(shop: Workshop, ids: Sequence[Id], paths: Sequence[Path], s
     found = _read(shop, [ids[at] for at in chosen], [paths[at] for at in chosen])
     made = make_encoder(BUILTIN, "image", [picture.pixels for _, picture in found])
     shop.cache.keep_encoder(key, "image", made.state)
+    done = 0
     for batch in _batches(found, _PICTURES_AT_ONCE):
         _keep(shop, made, batch)
+        done += len(batch)
+        shop.callback(Progress("pictures", made.state.name, done, len(found)))
     return made
 
 

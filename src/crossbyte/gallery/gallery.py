@@ -283,7 +283,9 @@ class Gallery:
         with self._writing:
             there = [] if upsert else [id for id in ids if id in self.index]
             if there:
-                raise DuplicateId(f"ids: {there[0]!r} is in the index already; use upsert to replace it")
+                raise DuplicateId(
+                    f"ids: {there[0]!r} is in the index already; use add(…, upsert=True) to replace it"
+                )
             blocks = blocks_of(given, self.encode_pictures, self.encode_texts)
             write = self.index.upsert if upsert else self.index.add
             added = sum(write(**block) for block in blocks)
