@@ -37,6 +37,7 @@ LEAVES = {
     "progress",
     "metrics",
     "_native",
+    "__version__",
     "strict_json",
     "unfitted",
 }
