@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from crossbyte.service.codes import CODES
 from crossbyte.service.levels import LEVELS
+from crossbyte.service.reference import reference
+from crossbyte.service.settings import LIMITS
 from service_samples import (
     AUTHORISED,
     N_COLUMNS,
@@ -320,3 +323,28 @@ def test_the_document_is_valid_and_whole(document: dict[str, Any]) -> None:
         jsonschema_rs.meta.validate(document["components"]["schemas"][name])
     named = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert named <= set(document["components"]["schemas"])
+
+
+# The documents
+
+
+def page(name: str) -> str:
+    return (Path(__file__).resolve().parent.parent / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_the_reference_is_current() -> None:
+    assert page("api.md") == reference(), "run: python -m crossbyte.service.reference > docs/api.md"
+
+
+def test_every_limit_code_and_setting_is_written_about() -> None:
+    text = page("service.md") + page("api.md")
+    assert [code for code in CODES if f"`{code}`" not in text] == []
+    limits = page("service.md").partition("## Limits")[2].partition("## Error codes")[0]
+    named = [
+        code
+        for code in CODES
+        if code.endswith(("_too_large", "_too_long", "_too_deep")) or "too_many" in code
+    ]
+    assert [code for code in named if f"`{code}`" not in limits] == []
+    for value in (LIMITS.text_chars, LIMITS.filter_chars, LIMITS.features, LIMITS.k, LIMITS.results):
+        assert f"{value:,}" in limits

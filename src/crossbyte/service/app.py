@@ -21,7 +21,7 @@ from crossbyte.service.receiving import Receiver
 from crossbyte.service.settings import Settings
 from crossbyte.service.state import Service
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "include_routes"]
 
 _ROUTERS = (searching, documents, writing, describing, health, pages)
 
@@ -47,13 +47,18 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None =
     service = Service.open(gallery_path, settings or Settings())
     app = FastAPI(docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
     app.state.service = service
-    for module in _ROUTERS:
-        app.include_router(module.router)
-    _check_levels([*app.routes, *(route for module in _ROUTERS for route in module.router.routes)])
+    include_routes(app)
     install(app)
     add_handlers(app)
     _surround(app, service)
     return app
+
+
+def include_routes(app: FastAPI) -> None:
+    """Give an application all routes; each must have its level."""
+    for module in _ROUTERS:
+        app.include_router(module.router)
+    _check_levels([*app.routes, *(route for module in _ROUTERS for route in module.router.routes)])
 
 
 def _surround(app: FastAPI, service: Service) -> None:

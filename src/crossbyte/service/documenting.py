@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
 
 from crossbyte import __version__
 from crossbyte.service import schemas
@@ -49,6 +50,8 @@ def documented(
     options: dict[str, Any] = {
         "responses": {200: fine} | {status: _error(status) for status in _statuses(more)}
     }
+    if media != "application/json":
+        options["response_class"] = Response
     if body is not None:
         content = body if isinstance(body, dict) else _json_content(body)
         options["openapi_extra"] = {"requestBody": {"required": True, "content": content}}

@@ -99,17 +99,17 @@ Where = Annotated[
 ]
 Features = Annotated[
     list[float],
-    _most("too_many_features", LIMITS.features, "numbers"),
     Field(
         min_length=1,
         description="One vector, as wide as those that the model was fitted on.",
         json_schema_extra={"maxItems": LIMITS.features},
     ),
+    _most("too_many_features", LIMITS.features, "numbers"),
 ]
 K = Annotated[
     int,
-    _most("k_too_large", LIMITS.k, "hits"),
     Field(ge=1, description="How many hits at most.", json_schema_extra={"maximum": LIMITS.k}),
+    _most("k_too_large", LIMITS.k, "hits"),
 ]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Prior = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -198,8 +198,8 @@ class Batch(_Closed):
 
     queries: Annotated[
         list[Search],
-        _most("batch_too_large", LIMITS.batch, "queries"),
         Field(min_length=1, json_schema_extra={"maxItems": LIMITS.batch}),
+        _most("batch_too_large", LIMITS.batch, "queries"),
     ]
 
     @model_validator(mode="after")
@@ -238,8 +238,8 @@ class Page(_Closed):
 
     limit: Annotated[
         int,
+        Field(ge=1, description="How many at most.", json_schema_extra={"maximum": LIMITS.page}),
         _most("page_too_large", LIMITS.page, "documents"),
-        Field(ge=1, json_schema_extra={"maximum": LIMITS.page}),
     ] = 50
 
 
@@ -286,8 +286,8 @@ class NewDocuments(_Closed):
     )
     documents: Annotated[
         list[NewDocument],
-        _most("too_many_documents", LIMITS.documents, "documents"),
         Field(min_length=1, json_schema_extra={"maxItems": LIMITS.documents}),
+        _most("too_many_documents", LIMITS.documents, "documents"),
     ]
     upsert: Annotated[bool, Field(description="Replace documents of the same ids.")] = False
 
@@ -297,8 +297,8 @@ class Deletion(_Closed):
 
     ids: Annotated[
         list[Id],
-        _most("too_many_documents", LIMITS.documents, "ids"),
         Field(min_length=1, json_schema_extra={"maxItems": LIMITS.documents}),
+        _most("too_many_documents", LIMITS.documents, "ids"),
     ]
     missing_ok: Annotated[bool, Field(description="Do not mind ids that are not there.")] = False
 
