@@ -9,6 +9,7 @@ from contextlib import suppress
 __all__ = ["VERBS", "main", "run"]
 
 VERBS = (
+    "demo",
     "fit",
     "add",
     "delete",
