@@ -72,7 +72,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([verb, "--help"]) == 0
     text = capsys.readouterr().out
-    assert re.search(rf"Example:\n    crossbyte {verb} ", text)
+    assert re.search(rf"Example:\n    crossbyte {verb}\b", text)
     assert "--json" in text
 
 
