@@ -154,11 +154,12 @@ def _font(style: str, size: int) -> ImageFont.FreeTypeFont:
 
 def _draw(icon: Icon, font: ImageFont.FreeTypeFont) -> Image.Image:
     """Draw an icon in black on white, in the middle; wide ones smaller, so that all of it is there."""
-    left, top, right, bottom = font.getbbox(icon.letter)
-    longest = max(right - left, bottom - top)
+    canvas = Image.new("L", (3 * SIDE, 2 * SIDE), 0)
+    ImageDraw.Draw(canvas).text((SIDE // 2, SIDE // 2), icon.letter, font=font, fill=255)
+    ink = canvas.crop(canvas.getbbox())
+    longest = max(ink.size)
     if longest > DRAWN:
         return _draw(icon, font.font_variant(size=int(font.size * DRAWN / longest)))
     picture = Image.new("L", (SIDE, SIDE), 255)
-    place = (SIDE - left - right) / 2, (SIDE - top - bottom) / 2
-    ImageDraw.Draw(picture).text(place, icon.letter, font=font, fill=0)
+    picture.paste(0, ((SIDE - ink.width) // 2, (SIDE - ink.height) // 2), mask=ink)
     return picture
