@@ -27,6 +27,7 @@ const asking = new Session();
 const counting = new Session();
 let info = null;
 let report = null; // what was measured, once it is here
+let reporting = Promise.resolve(null); // the same, for those who wait
 let state = { ...EMPTY };
 let answer = { hits: [], kind: "image", query: null, next: null, k: PAGE };
 let likeShown = null; // {id, label, thumbnail} of the document that stands for the query
@@ -276,7 +277,7 @@ function show() {
   showTabs();
   showBox(state, queryKind(state), info, likeShown);
   if (state.tab === "report") {
-    showReport(report, openDocument);
+    showReport(reporting, openDocument);
     return;
   }
   showSegments();
@@ -344,6 +345,14 @@ function startControls() {
   });
 }
 
+/** Wanted by the quality tab, and to know whether "nothing matches" can be told; no search waits for it. */
+function fetchReport() {
+  reporting = api.getReport().catch(() => null);
+  reporting.then((found) => {
+    report = found;
+  });
+}
+
 async function start() {
   try {
     info = await api.getInfo();
@@ -358,7 +367,7 @@ async function start() {
   startKeyboard({ close: closeShown, step: (by) => byId("drawer").querySelectorAll(".drawer-head button")[by < 0 ? 0 : 1]?.click(), clear: clearQuery });
   startPictures(askPicture, showHint);
   watchWidth();
-  if (info.calibrated) report = await api.getReport().catch(() => null);
+  if (info.calibrated) fetchReport();
   state = fromAddress();
   show();
 }

@@ -16,6 +16,9 @@ const NAMES = {
   chance: "chance",
 };
 
+const NOT_MEASURED = "This index has no quality report: its model was not calibrated when it was made.";
+const N_SUSPECTS = 24;
+
 const systemOf = (report, name) => report.systems.find((system) => system.name === name) ?? null;
 const recallOf = (system, direction, depth = 10) => system.directions[direction].recall[depth];
 
@@ -152,26 +155,24 @@ function qualityView(report) {
   ].filter(Boolean);
 }
 
-async function attempt(run, absent, title) {
+async function suspects(openDocument) {
+  const title = "Captions that look wrong";
   try {
-    return await run();
+    return auditView(await getAudit(N_SUSPECTS), openDocument);
   } catch (error) {
-    if (error.status === 404) return [section(title, absent)];
-    return [section(title, null, errorText(error))];
+    if (error.status === 404) return section(title, "Pairs were not checked when this index was made.");
+    return section(title, null, errorText(error));
   }
 }
 
 let isShown = false;
 
-/** Fill the tab, once; `openDocument(row)` shows a document. */
-export async function showReport(report, openDocument) {
+/** Fill the tab, once; `reporting` promises the report or null, `openDocument(row)` shows a document. */
+export async function showReport(reporting, openDocument) {
   if (isShown) return;
   isShown = true;
   const view = byId("view-report");
   view.replaceChildren(h("p", { class: "hint" }, "Reading the report …"));
-  const [quality, audit] = await Promise.all([
-    report ? qualityView(report) : [section("How well it finds", "This index has no quality report: its model was not calibrated when it was made.")],
-    attempt(async () => [auditView(await getAudit(24), openDocument)], "Pairs were not checked when this index was made.", "Captions that look wrong"),
-  ]);
-  view.replaceChildren(...quality, ...audit);
+  const [report, audit] = await Promise.all([reporting, suspects(openDocument)]);
+  view.replaceChildren(...(report ? qualityView(report) : [section("How well it finds", NOT_MEASURED)]), audit);
 }

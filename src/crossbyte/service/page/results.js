@@ -43,7 +43,7 @@ function hoverActions(hit, info) {
 function pictureTile(hit, place, info) {
   const title = titleOf(hit);
   const face = hit.thumbnail
-    ? [thumbnail(hit.thumbnail, title, place >= EAGER), h("span", { class: "tile-title", "aria-hidden": "true" }, title)]
+    ? [thumbnail(hit.thumbnail, title, place >= EAGER), h("span", { class: "tile-title", "aria-hidden": "true" }, h("span", {}, title))]
     : [h("span", { class: "tile-text" }, title)];
   return h(
     "li",
