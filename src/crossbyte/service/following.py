@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from crossbyte.errors import StaleReader
+from crossbyte.errors import IndexBusy, StaleReader
 from crossbyte.search.reader import Reader
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Follower:
         if self._every is None or time.monotonic() < self._due or not self._looking.acquire(blocking=False):
             return
         try:
-            self._gallery.refresh()
+            with suppress(IndexBusy):  # what is known already is still an answer
+                self._gallery.refresh()
             self._due = time.monotonic() + self._every
         finally:
             self._looking.release()

@@ -30,25 +30,42 @@ class Limiter:
         if self._count >= self._settings.concurrency:
             raise Refused("too_busy")
         self._count += 1
+        work = _Work(self, send)
         try:
-            await self._timed(scope, receive, send)
+            await self._timed(scope, receive, work)
         finally:
-            self._count -= 1
+            work.end()
 
-    async def _timed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+    def leave(self) -> None:
+        """Give a place back."""
+        self._count -= 1
 
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
+    async def _timed(self, scope: Scope, receive: Receive, work: _Work) -> None:
         seconds = self._settings.request_seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, work.send)
         except TimeoutError:
-            if started:
+            if work.has_answered:
                 raise
             error = Refused("timed_out", f"no answer within {seconds:g} seconds", "ask for less at once")
-            await response_of(error.problem, request_id_of(scope))(scope, receive, send)
+            await response_of(error.problem, request_id_of(scope))(scope, receive, work.send)
+
+
+class _Work:
+    """One request that is worked on: until the last of its answer is made, not until it is taken."""
+
+    def __init__(self, limiter: Limiter, send: Send) -> None:
+        self._limiter, self._send, self._has_ended = limiter, send, False
+        self.has_answered = False
+
+    async def send(self, message: Message) -> None:
+        self.has_answered = True
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.end()
+        await self._send(message)
+
+    def end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._limiter.leave()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from crossbyte.errors import CrossbyteError
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.search.reader import Reader
 from crossbyte.service.following import Follower
@@ -18,6 +20,7 @@ from crossbyte.service.settings import Settings
 __all__ = ["Service", "service_of"]
 
 T = TypeVar("T")
+_log = logging.getLogger("crossbyte.service")
 
 
 class Service:
@@ -45,7 +48,17 @@ class Service:
             "rw" if settings.writes else "r",
             (settings.image_encoder, settings.text_encoder),
         )
-        return cls(Gallery.open(path, mode, image_encoder=image, text_encoder=text), settings)
+        service = cls(Gallery.open(path, mode, image_encoder=image, text_encoder=text), settings)
+        service._warm_up()
+        return service
+
+    def _warm_up(self) -> None:
+        """Make the encoder of words ready, so that nobody waits for it; or tell the operator now."""
+        if "text" in self.gallery.encoders:
+            try:
+                self.gallery.encode_texts(["warm up"])
+            except CrossbyteError as error:
+                _log.warning("queries in words will be refused: %s", error)
 
     def read(self, function: Callable[[Reader], T]) -> T:
         """Answer from one generation."""
