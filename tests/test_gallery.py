@@ -107,6 +107,9 @@ def test_many_threads_get_the_same_answers(folder: Path, gallery: Gallery) -> No
 def test_explanations_know_the_document(gallery: Gallery) -> None:
     found = gallery.explain(gallery.search(text="red circles", k=1).ids[0], text="red circles")
     assert found.to_dict()["distance"] == pytest.approx(gallery.search(text="red circles", k=1).distances[0])
+    shown = [gallery.training_id(example.row) for example in found.examples]
+    assert shown and all(id in gallery.index for id in shown) and gallery.training_id(2 * N) is None
+    assert gallery.training_id(0) == gallery.training_id(1) == "scene-00000.png"
     assert gallery.vocabulary() is None and gallery.unknown_words("red") is None
 
 

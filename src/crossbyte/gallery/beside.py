@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from crossbyte.encoders.protocol import SIDES
 from crossbyte.model.storage import replace_file
+from crossbyte.search.ids import Id
 from crossbyte.strict_json import parse_json
 
 __all__ = ["Beside"]
@@ -63,6 +64,16 @@ class Beside(NamedTuple):
         """What was kept of the audit of the pairs."""
         found = _read(self.folder / "audit.json")
         return found if isinstance(found, dict) and isinstance(found.get("rows"), list) else None
+
+    def training(self) -> list[Id] | None:
+        """Ids of the documents that the model was fitted on, row by row; two captions make two rows."""
+        found = _read(self.folder / "training.json")
+        return found if isinstance(found, list) and all(isinstance(id, str | int) for id in found) else None
+
+    def keep_training(self, ids: list[Id]) -> None:
+        """Keep which documents the model was fitted on."""
+        self.make()
+        _write(self.folder / "training.json", ids)
 
     def keep_audit(self, document: dict[str, Any] | None) -> None:
         """Keep an audit, in the place of an earlier one; None for no audit."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Built", "build_gallery"]
 
-_MOST_FITTED = 50_000  # pairs; more teach the codes nothing, and take memory
+_MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
 _ROWS_AT_ONCE = 20_000
 
@@ -169,8 +169,8 @@ def _build(
             encoded = encode_documents(shop, documents, _chooser(shop, ready, wanted.seed), apart=True)
         rows = _paired_rows(encoded)
         with clock.timed("fit"):
-            some = _some(rows, _MOST_FITTED, wanted.seed)
-            model = learning.fitted(encoded.pairs_apart(shop.cache, some, _MOST_FITTED), wanted, callback)
+            learned = _some(rows, _MOST_FITTED, wanted.seed)
+            model = learning.fitted(encoded.pairs_apart(shop.cache, learned), wanted, callback)
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
             some = _some(rows, _MOST_AUDITED, wanted.seed)
@@ -179,6 +179,7 @@ def _build(
         with clock.timed("index"):
             n_documents = _write_index(shop, beside, target, model, encoded)
     beside.keep_audit(audit)
+    beside.keep_training(encoded.picked("ids", encoded.repeated(learned)))
     beside.keep_local_encoders(specs)
     skipped = [*documents.skipped, *encoded.skipped]
     return Built(target, model, n_documents, len(rows), skipped, clock.seconds)

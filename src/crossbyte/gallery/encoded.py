@@ -75,11 +75,15 @@ class EncodedDocuments:
         images, texts = (self.features(cache, side, rows) for side in _BOTH)
         return Pairs(images, texts, self.group_numbers(rows))
 
-    def pairs_apart(self, cache: FeatureCache, rows: Sequence[int], most: int) -> Pairs:
-        """Each of these documents with each of its captions, at most so many; one group per document."""
-        each = [(row, digest) for row in rows for digest in self.captions[row]][:most]
-        repeated = [row for row, _ in each]
-        texts = cache.get(self.encoders["text"], [digest for _, digest in each])
+    def repeated(self, rows: Sequence[int]) -> list[int]:
+        """Each of these rows as often as it has captions."""
+        return [row for row in rows for _ in self.captions[row]]
+
+    def pairs_apart(self, cache: FeatureCache, rows: Sequence[int]) -> Pairs:
+        """Each of these documents with each of its captions, as :meth:`repeated` names them."""
+        digests = [digest for row in rows for digest in self.captions[row]]
+        repeated = self.repeated(rows)
+        texts = cache.get(self.encoders["text"], digests)
         return Pairs(self.features(cache, "image", repeated), texts, self.group_numbers(repeated))
 
     def blocks(self, cache: FeatureCache, size: int) -> Iterator[dict[str, Any]]:

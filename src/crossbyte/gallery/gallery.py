@@ -45,6 +45,7 @@ class Gallery:
         self.index, self.beside = index, Beside.of(index.path)
         self._encoders = Encoders(index.model, given, self.beside.local_encoders())
         self._thumbnails: Thumbnails | None = None
+        self._training: list[Id] | None = None
         self._reader: PictureReader | None = None
         self._opening, self._writing = threading.Lock(), threading.Lock()
 
@@ -249,6 +250,13 @@ class Gallery:
     def audit(self) -> dict[str, Any] | None:
         """Give the pairs that looked wrong when the index was made, the most surprising first, or None."""
         return self.beside.audit()
+
+    def training_id(self, row: int) -> Id | None:
+        """Give the document of a row that the model was fitted on (explanations name such rows), or None."""
+        with self._opening:
+            if self._training is None:
+                self._training = self.beside.training() or []
+            return self._training[row] if 0 <= row < len(self._training) else None
 
     def _shown(self) -> Thumbnails | None:
         with self._opening:
