@@ -2,8 +2,8 @@
 // where many documents are equally right, each has a small part of the probability, and together they are right.
 
 const FIRST = 10;
-const ENOUGH = 0.2; // expected number of right ones among the first, beyond what chance would put there
-const TELLING = 0.6; // AUROC below which docs/report.md says that nobody can tell
+const ENOUGH = 0.25; // expected number of right ones among the first, beyond what chance would put there
+const TELLING = { roughly: 0.6, surely: 0.8 }; // AUROC: as docs/report.md reads it
 const FEW_WORDS = 3; // models are calibrated on whole captions; a word or two is none
 
 /** How many right ones to expect among the first hits, beyond those that any choice would have. */
@@ -18,11 +18,11 @@ export function telling(report, target) {
   return found ? found.match_auroc : null;
 }
 
-/** "likely", "unsure" (a few words say little) or "unlikely". */
+/** "likely", "unsure" (a few words say little, or the model can tell only roughly) or "unlikely". */
 export function verdict(found, query, auroc, nDocuments) {
   const isDoubtful = found.no_match === true && found.hits.length > 0 && query.like === undefined;
   if (!isDoubtful || expected(found.hits, nDocuments) >= ENOUGH) return "likely";
-  if (auroc !== null && auroc < TELLING) return "likely";
+  if (auroc !== null && auroc < TELLING.roughly) return "likely";
   const isShort = query.text !== undefined && query.text.trim().split(/\s+/).length <= FEW_WORDS;
-  return isShort ? "unsure" : "unlikely";
+  return isShort || (auroc !== null && auroc < TELLING.surely) ? "unsure" : "unlikely";
 }

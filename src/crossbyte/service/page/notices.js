@@ -30,7 +30,7 @@ export function showNoMatch() {
 }
 
 export function showUnsure() {
-  notice("calm", "Not sure about any of these.", h("p", {}, "They are the nearest. A few more words would help."));
+  notice("calm", "Not sure about any of these.", h("p", {}, "They are the nearest. A fuller description may help."));
 }
 
 export function showNothing(isFiltered, clearFilters) {
