@@ -132,6 +132,8 @@ def encode_pictures(shop: Workshop, encoder: Encoder, ids: Sequence[Id], paths: 
     known = shop.cache.known(encoder.state)
     digests = [_known_digest(shop, known, id, path) for id, path in zip(ids, paths, strict=True)]
     missing = [at for at, digest in enumerate(digests) if digest is None]
+    if len(missing) < len(paths):
+        shop.callback(Progress("resume", f"{len(paths) - len(missing):,} pictures are known", 1, 1))
     reasons: dict[int, str] = {}
     pictures = zip(missing, shop.reader.read_many([paths[at] for at in missing]), strict=True)
     done = 0
