@@ -27,6 +27,9 @@ BENCHMARKS = (
     "flickr8k",
     "wiki",
     "metrics",
+    "encoders",
+    "photographs",
+    "service",
     "laboratory",
 )
 

@@ -77,7 +77,10 @@ def everything_written() -> str:
     "name",
     [
         "README.md",
-        *(f"docs/{page}.md" for page in ("tutorial", "index", "explanation", "exports", "planning")),
+        *(
+            f"docs/{page}.md"
+            for page in ("tutorial", "index", "explanation", "exports", "planning", "encoders")
+        ),
     ],
 )
 def test_code_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,18 +83,22 @@ def test_exports_are_pinned() -> None:
         "Document",
         "Explanation",
         "FitInterrupted",
+        "Gallery",
         "Hits",
         "Index",
         "IndexFileError",
         "InvalidInput",
         "ModelFileError",
+        "NewDocument",
         "NotCalibrated",
         "NotFitted",
         "NumericalError",
         "Report",
         "__version__",
         "audit_pairs",
+        "build_gallery",
         "plan",
+        "read_raw",
     ]
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from crossbyte.data.folders.reading import read_raw
     from crossbyte.errors import (
         CrossbyteError,
         FitInterrupted,
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
         NotFitted,
         NumericalError,
     )
+    from crossbyte.gallery.building import build_gallery
+    from crossbyte.gallery.gallery import Gallery
+    from crossbyte.gallery.new_documents import NewDocument
     from crossbyte.model.audit.audit import audit_pairs
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.model.report.report import Report
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from crossbyte.search.index import Index
     from crossbyte.search.planning.plan import plan
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "CMCQ",
@@ -35,18 +39,22 @@ __all__ = [
     "Document",
     "Explanation",
     "FitInterrupted",
+    "Gallery",
     "Hits",
     "Index",
     "IndexFileError",
     "InvalidInput",
     "ModelFileError",
+    "NewDocument",
     "NotCalibrated",
     "NotFitted",
     "NumericalError",
     "Report",
     "__version__",
     "audit_pairs",
+    "build_gallery",
     "plan",
+    "read_raw",
 ]
 
 # Public name -> the module that defines it.
@@ -56,17 +64,21 @@ _HOMES = {
     "Document": "crossbyte.search.hits",
     "Explanation": "crossbyte.search.explanations.explanation",
     "FitInterrupted": "crossbyte.errors",
+    "Gallery": "crossbyte.gallery.gallery",
     "Hits": "crossbyte.search.hits",
     "Index": "crossbyte.search.index",
     "IndexFileError": "crossbyte.errors",
     "InvalidInput": "crossbyte.errors",
     "ModelFileError": "crossbyte.errors",
+    "NewDocument": "crossbyte.gallery.new_documents",
     "NotCalibrated": "crossbyte.errors",
     "NotFitted": "crossbyte.errors",
     "NumericalError": "crossbyte.errors",
     "Report": "crossbyte.model.report.report",
     "audit_pairs": "crossbyte.model.audit.audit",
+    "build_gallery": "crossbyte.gallery.building",
     "plan": "crossbyte.search.planning.plan",
+    "read_raw": "crossbyte.data.folders.reading",
 }
 
 
