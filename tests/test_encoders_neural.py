@@ -460,12 +460,43 @@ class Tensor:
         return self.values
 
 
+class Pooling:
+    """sentence_transformers.models.Pooling, as releases from 5.4 have it."""
+
+    pooling_mode: Any = "mean"
+    include_prompt = True
+
+
+class EarlierPooling:
+    """The same, as releases before had it."""
+
+    include_prompt = True
+
+    def get_pooling_mode_str(self) -> str:
+        return "mean"
+
+
+EarlierPooling.__name__ = "Pooling"
+
+
 class Sentences:
-    """sentence_transformers.SentenceTransformer: mean letter counts of a text, times weights."""
+    """sentence_transformers.SentenceTransformer: letter counts of a text, times weights.
+
+    As in the real one, the last bits depend on the shape of the batch: on how many texts are in it, and on
+    the longest of them.
+    """
 
     on_this_machine: set[str] = set()
     seed = 0
     max_seq_length = 128
+    truncate_dim = None
+    default_prompt_name: str | None = None
+    prompts = {"query": "query: ", "document": ""}
+    pooling: Any = Pooling
+    first_token = 0
+    damage: Exception | None = None
+    mixes = False
+    batches: list[int] = []
 
     def __init__(
         self, model_name_or_path: str, *, trust_remote_code: bool = False, local_files_only: bool = False
@@ -473,19 +504,39 @@ class Sentences:
         assert not trust_remote_code
         here = Path(model_name_or_path).exists() or model_name_or_path in self.on_this_machine
         if local_files_only and not here:
-            raise OSError(f"{model_name_or_path} is not in the cache")
+            raise OSError(f"{model_name_or_path} is not in the cache\nSee the manual")
+        if self.damage:
+            raise self.damage
         self.on_this_machine.add(model_name_or_path)
         self.weights = np.random.default_rng(self.seed).normal(size=(26, 6))
+        self.tokenizer = self
+
+    def children(self) -> list[Any]:
+        return [self, self.pooling()]
+
+    def get_vocab(self) -> dict[str, int]:
+        return {chr(97 + letter): self.first_token + letter for letter in range(26)}
+
+    def preprocess(self, inputs: list[str]) -> dict[str, Tensor]:
+        vocabulary = self.get_vocab()
+        return {"input_ids": Tensor([[vocabulary.get(sign, 99) for sign in text] for text in inputs])}
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"letters.weight": Tensor(self.weights)}
 
     def encode(
-        self, sentences: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
+        self, inputs: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
     ) -> Any:
-        assert batch_size == 1 and not show_progress_bar and convert_to_numpy and all(sentences)
-        counts = [[text.lower().count(chr(97 + letter)) for letter in range(26)] for text in sentences]
-        return np.asarray(counts) @ self.weights
+        assert not show_progress_bar and convert_to_numpy and all(inputs)
+        self.batches.append(batch_size)
+        parts = [inputs[first : first + batch_size] for first in range(0, len(inputs), batch_size)]
+        return np.concatenate([self._forward(part) for part in parts])
+
+    def _forward(self, texts: list[str]) -> Any:
+        counts = [[text.lower().count(chr(97 + letter)) for letter in range(26)] for text in texts]
+        shape = 1e-5 * len(texts) * max(map(len, texts))
+        rows = (np.asarray(counts) @ self.weights + shape).astype(np.float32)
+        return rows + rows.mean(axis=0) if self.mixes else rows
 
 
 @pytest.fixture
@@ -493,7 +544,9 @@ def sentences(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Sentences]]:
     library = ModuleType("sentence_transformers")
     setattr(library, "SentenceTransformer", Sentences)  # noqa: B010
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.setattr(Sentences, "on_this_machine", set())
+    monkeypatch.setattr(Sentences, "batches", [])
     yield Sentences
 
 
@@ -511,6 +564,123 @@ def test_sentence_transformers(sentences: type[Sentences]) -> None:
     assert np.array_equal(again.encode(TEXTS), rows)
     with pytest.raises(InvalidInput, match="expected texts as str, got int"):
         encoder.encode([3])
+
+
+LENGTHS = ["two dogs", "a man", "one girl", "tall men", "it runs", "a cat sits in the sun", "big boat"]
+
+
+def test_texts_of_one_length_go_together_and_get_the_bits_that_each_gets_alone(
+    sentences: type[Sentences],
+) -> None:
+    encoder = made("sentence-transformers:all-tiny", "text")
+    sentences.batches.clear()
+    rows = encoder.encode(LENGTHS)
+    assert sentences.batches == [4] * 4  # of 8 (four of them), 5, 7 and 21 signs
+    alone = np.concatenate([encoder.encode([text]) for text in LENGTHS])
+    assert np.array_equal(rows, alone)
+    assert np.array_equal(encoder.encode(LENGTHS[::-1])[::-1], rows)
+
+
+@pytest.mark.parametrize("change", [{"mixes": True}, {"default_prompt_name": "query"}])
+def test_texts_go_alone_where_a_batch_may_mix_them(
+    sentences: type[Sentences], change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in change.items():
+        monkeypatch.setattr(Sentences, name, value)
+    encoder = made("sentence-transformers:all-tiny", "text")
+    sentences.batches.clear()
+    rows = encoder.encode(LENGTHS)
+    assert sentences.batches == [1]
+    assert np.array_equal(np.concatenate([encoder.encode([text]) for text in LENGTHS]), rows)
+
+
+class MaxPooling(Pooling):
+    pooling_mode = ("max", "mean")
+
+
+MaxPooling.__name__ = "Pooling"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pooling", MaxPooling),
+        ("first_token", 1),
+        ("max_seq_length", 64),
+        ("default_prompt_name", "query"),
+        ("truncate_dim", 4),
+    ],
+)
+def test_all_that_stands_beside_the_weights_counts(
+    sentences: type[Sentences], name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = made("sentence-transformers:all-tiny", "text").state
+    monkeypatch.setattr(Sentences, name, value)
+    with pytest.raises(WrongEncoder, match="encodes otherwise"):
+        restored(state, "text")
+
+
+def test_releases_of_the_library_agree_on_a_model(
+    sentences: type[Sentences], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = made("sentence-transformers:all-tiny", "text").state
+    monkeypatch.setattr(Sentences, "tokenize", Sentences.preprocess, raising=False)
+    monkeypatch.delattr(Sentences, "preprocess")
+    monkeypatch.setattr(Sentences, "pooling", EarlierPooling)
+    assert restored(state, "text").state == state
+
+
+class SafetensorError(Exception):
+    """Derives from Exception alone, as in safetensors."""
+
+
+def test_a_damaged_sentence_model_is_an_error_of_ours(
+    sentences: type[Sentences], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = f"sentence-transformers:{tmp_path}"
+    state = made(spec, "text").state
+    monkeypatch.setattr(Sentences, "damage", SafetensorError("incomplete metadata"))
+    with pytest.raises(InvalidInput, match="cannot load it: incomplete metadata"):
+        made(spec, "text")
+    with pytest.raises(NoEncoder, match="no whole sentence-transformers model: incomplete metadata"):
+        restored(state, "text", spec)
+
+
+class Hub:
+    """huggingface_hub, as much of it as is asked whether it answers."""
+
+    class HfHubHTTPError(OSError):
+        """The hub answered, with an error."""
+
+    def __init__(self, answer: Exception | None) -> None:
+        self.answer = answer
+
+    def HfApi(self) -> Hub:
+        return self
+
+    def model_info(self, name: str, *, timeout: float) -> None:
+        if self.answer:
+            raise self.answer
+
+
+@pytest.mark.parametrize("answer", [None, Hub.HfHubHTTPError("404: no such model of that owner")])
+def test_a_hub_that_answers_is_asked_for_the_model(
+    sentences: type[Sentences], answer: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("huggingface_hub", "huggingface_hub.errors"):
+        monkeypatch.setitem(sys.modules, module, Hub(answer))  # type: ignore[arg-type]
+    assert made("sentence-transformers:all-tiny", "text").state.name == "all-tiny"
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(
+    sentences: type[Sentences], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("huggingface_hub", "huggingface_hub.errors"):
+        monkeypatch.setitem(sys.modules, module, Hub(ConnectionError("no route")))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"the hub does not answer \(no route\); connect to the internet"):
+        made("sentence-transformers:all-tiny", "text")
+    sentences.on_this_machine.add("all-tiny")
+    assert made("sentence-transformers:all-tiny", "text").state.name == "all-tiny"
 
 
 def test_searching_never_downloads_a_sentence_model(sentences: type[Sentences]) -> None:
@@ -538,7 +708,7 @@ def test_a_local_sentence_model_leaves_no_path(sentences: type[Sentences], tmp_p
     encoder = made(f"sentence-transformers:{folder}", "text")
     assert encoder.state.name == "mine" and str(tmp_path) not in json.dumps(encoder.state.settings)
     assert encoder.state.fingerprint == made("sentence-transformers:hub", "text").state.fingerprint
-    with pytest.raises(NoEncoder, match="give it yourself"):
+    with pytest.raises(NoEncoder, match="give it yourself with --text-encoder sentence-transformers:PATH"):
         restored(encoder.state, "text")
     again = restored(encoder.state, "text", f"sentence-transformers:{folder}")
     assert np.array_equal(again.encode(TEXTS), encoder.encode(TEXTS))

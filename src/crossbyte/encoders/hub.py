@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import re
 import sys
 import threading
@@ -15,9 +16,11 @@ import numpy as np
 
 from crossbyte.errors import NoEncoder
 
-__all__ = ["check_hub_name", "is_local", "local_files_only", "weights_digest"]
+__all__ = ["check_hub_answers", "check_hub_name", "is_local", "local_files_only", "reason", "weights_digest"]
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_PATIENCE = 10.0
+"""Seconds in which the hub must answer."""
 _patching = threading.Lock()
 
 
@@ -26,8 +29,17 @@ def is_local(name: str) -> bool:
     return Path(name).expanduser().exists()
 
 
-def check_hub_name(name: Any, encoder: str) -> str:
+def check_hub_name(name: Any, encoder: str, option: str) -> str:
     """Return a hub's name that stands in a model's file; refuse what could be a path of this machine.
+
+    Parameters
+    ----------
+    name : object
+        What stands in the file.
+    encoder : str
+        What people call it.
+    option : str
+        How a user gives it instead, for the message.
 
     Raises
     ------
@@ -35,8 +47,40 @@ def check_hub_name(name: Any, encoder: str) -> str:
         It has no such form, or a file or folder of that name is there: a model's file may not choose it.
     """
     if not isinstance(name, str) or not _HUB_NAME.fullmatch(name) or is_local(name):
-        raise NoEncoder(f"the model does not say where its encoder {encoder!r} is; give it yourself")
+        raise NoEncoder(
+            f"the model does not say where its encoder {encoder!r} is; give it yourself with {option}"
+        )
     return name
+
+
+def check_hub_answers(name: str) -> None:
+    """Ask the hub once, before a library asks for each of a model's files again and again.
+
+    Raises
+    ------
+    OSError
+        It does not answer; that it knows no such model is an answer.
+    """
+    try:
+        hub = importlib.import_module("huggingface_hub")
+        refused = importlib.import_module("huggingface_hub.errors").HfHubHTTPError
+    except ImportError:
+        return
+    try:
+        hub.HfApi().model_info(name, timeout=_PATIENCE)
+    except (refused, ValueError):
+        return
+    except Exception as error:  # of whichever library it uses for HTTP
+        raise OSError(
+            f"it is not on this machine, and the hub does not answer ({reason(error)}); connect to the "
+            "internet, or give the folder of a copy"
+        ) from error
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what another library says was wrong."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300]
 
 
 def weights_digest(network: Any) -> str:

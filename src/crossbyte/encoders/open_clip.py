@@ -16,11 +16,11 @@ from PIL import Image
 
 from crossbyte.arrays import Float32, Raw
 from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.hub import check_hub_name, is_local, local_files_only, weights_digest
+from crossbyte.encoders.hub import check_hub_name, is_local, local_files_only, reason, weights_digest
 from crossbyte.encoders.onnx_pictures import check_picture
 from crossbyte.encoders.outputs import checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
-from crossbyte.errors import InvalidInput, NoEncoder
+from crossbyte.errors import CrossbyteError, InvalidInput, MissingExtra, NoEncoder
 from crossbyte.extras import require
 
 __all__ = ["ClipItems"]
@@ -73,8 +73,10 @@ class ClipItems:
         model = spec.removeprefix(PREFIX)
         try:
             return cls(_load(model, local=False), model, side)
-        except (OSError, ValueError, RuntimeError, AssertionError) as error:
-            raise InvalidInput(f"{spec}: open_clip cannot load it: {error}") from error
+        except CrossbyteError:
+            raise
+        except Exception as error:  # any of the libraries below it: their errors have no common base
+            raise InvalidInput(f"{spec}: open_clip cannot load it: {reason(error)}") from error
 
     @classmethod
     def from_state(cls, state: EncoderState, side: str, given: str | None) -> Self:
@@ -85,14 +87,16 @@ class ClipItems:
         NoEncoder
             It is not on this machine, or was a local one and is not given.
         """
-        model = _checked(state) if given is None else given.removeprefix(PREFIX)
+        model = _checked(state, side) if given is None else given.removeprefix(PREFIX)
         try:
             return cls(_load(model, local=True), model, side)
-        except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        except MissingExtra:
+            raise
+        except Exception as error:  # as above
             raise NoEncoder(
                 f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never "
-                f"downloads ({error}); load it once with open_clip.create_model_and_transforms, or give a "
-                f"file of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
+                f"downloads ({reason(error)}); load it once with open_clip.create_model_and_transforms, or "
+                f"give a file of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
             ) from error
 
     @property
@@ -172,12 +176,13 @@ def _public_name(model: str) -> tuple[str, str | None]:
     return model, model
 
 
-def _checked(state: EncoderState) -> str:
+def _checked(state: EncoderState, side: str) -> str:
     """The model's name in a state, which may come from anybody: no path, no other way to load it."""
     model = state.settings.get("model")
     name, at, pretrained = model.partition("@") if isinstance(model, str) else ("", "", "")
-    check_hub_name(name.removeprefix(_HUB), state.name)
-    return f"{name}@{check_hub_name(pretrained, state.name)}" if at else name
+    option = f"--{side}-encoder {PREFIX}MODEL@PATH"
+    check_hub_name(name.removeprefix(_HUB), state.name, option)
+    return f"{name}@{check_hub_name(pretrained, state.name, option)}" if at else name
 
 
 def _plain(settings: Any) -> Any:
