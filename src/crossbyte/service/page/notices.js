@@ -7,7 +7,7 @@ export function errorText(error) {
   return h(
     "div",
     { class: "error-text" },
-    h("p", {}, error.message || "Something went wrong."),
+    h("p", { class: (error.message || "").includes("\n") && "pointing" }, error.message || "Something went wrong."),
     error.hint && h("p", { class: "hint" }, error.hint),
   );
 }

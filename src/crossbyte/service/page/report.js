@@ -130,8 +130,8 @@ function reliabilityWords(all) {
   const error = Math.max(...all.map((each) => each.error));
   const match = Math.min(...all.map((each) => each.match_auroc));
   const truth = error < 0.05 ? "The probabilities are true" : error < 0.1 ? "The probabilities are roughly right" : "Do not lean on the probabilities";
-  const told = match >= 0.8 ? "it can tell when nothing matches" : match >= 0.6 ? "it can tell only roughly when nothing matches" : "it cannot tell when nothing matches";
-  return `${truth} (off by ${(100 * error).toFixed(1)} points on average), and ${told} (AUROC ${match.toFixed(2)}; 0.5 is guessing).`;
+  const told = match >= 0.8 ? "and it can tell when nothing matches" : match >= 0.6 ? "but it can tell only roughly when nothing matches" : "but it cannot tell when nothing matches";
+  return `${truth} (off by ${(100 * error).toFixed(1)} points on average), ${told} (AUROC ${match.toFixed(2)}; 0.5 is guessing).`;
 }
 
 function section(title, lead, ...children) {

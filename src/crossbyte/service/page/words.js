@@ -24,16 +24,15 @@ export function of100(share) {
   return (shown > 0 && shown < 0.95) || (shown > 99 && shown < 99.95) ? shown.toFixed(1) : shown.toFixed(0);
 }
 
-/** A number of a table or a distance, short. */
+/** A number of a table or a distance, short, with a real minus. */
 export function short(number) {
-  if (number === 0) return "0";
-  const size = Math.abs(number);
-  if (size >= 1e6 || size < 1e-4) return number.toExponential(2);
+  if (number < 0) return `−${short(-number)}`;
+  if (number !== 0 && (number >= 1e6 || number < 1e-4)) return number.toExponential(2);
   return String(Number(number.toPrecision(4)));
 }
 
-/** The same with its sign, and a real minus. */
-export const signed = (number) => `${number < 0 ? "−" : "+"}${short(Math.abs(number))}`;
+/** The same with its sign in any case. */
+export const signed = (number) => (number < 0 ? short(number) : `+${short(number)}`);
 
 const isText = (value) => typeof value === "string" && value.trim() !== "";
 
