@@ -668,7 +668,7 @@ def test_a_hub_that_answers_is_asked_for_the_model(
     sentences: type[Sentences], answer: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("huggingface_hub", "huggingface_hub.errors"):
-        monkeypatch.setitem(sys.modules, module, Hub(answer))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, module, Hub(answer))
     assert made("sentence-transformers:all-tiny", "text").state.name == "all-tiny"
 
 
@@ -676,7 +676,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
     sentences: type[Sentences], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("huggingface_hub", "huggingface_hub.errors"):
-        monkeypatch.setitem(sys.modules, module, Hub(ConnectionError("no route")))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, module, Hub(ConnectionError("no route")))
     with pytest.raises(InvalidInput, match=r"the hub does not answer \(no route\); connect to the internet"):
         made("sentence-transformers:all-tiny", "text")
     sentences.on_this_machine.add("all-tiny")
@@ -770,12 +770,15 @@ class ClipLibrary(ModuleType):
     def list_pretrained(self) -> list[tuple[str, str]]:
         return [("ViT-S", "laion"), ("ViT-S", "openai"), ("RN", "yfcc")]
 
+    def get_pretrained_cfg(self, name: str, tag: str) -> dict[str, str]:
+        return {"url": "https://example.org/x.pt", "hf_hub": "timm/vit_s.laion/" if tag == "laion" else ""}
+
     def create_model_and_transforms(
         self, name: str, pretrained: str | None, device: str
     ) -> tuple[Any, None, Any]:
         if not Path(pretrained or "-").exists():
             if (name, pretrained) not in self.list_pretrained():
-                raise RuntimeError(f"Pretrained weights ({pretrained}) not found for model {name}.")
+                raise RuntimeError(f"Pretrained value '{pretrained}' is not a known tag or valid file path")
             if pretrained not in self.cached:
                 self.pretrained.urllib.request.urlopen()
                 self.cached.add(str(pretrained))
@@ -795,6 +798,7 @@ def clip(monkeypatch: pytest.MonkeyPatch) -> ClipLibrary:
     setattr(torch, "cuda", SimpleNamespace(is_available=lambda: False))  # noqa: B010
     hub = ModuleType("huggingface_hub.constants")
     setattr(hub, "HF_HUB_OFFLINE", False)  # noqa: B010
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     modules = {"open_clip": library, "open_clip.pretrained": library.pretrained, "torch": torch}
     for name, module in {**modules, "huggingface_hub.constants": hub}.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -828,6 +832,36 @@ def test_searching_never_downloads_a_clip_model(clip: ClipLibrary) -> None:
     assert sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE is False
 
 
+def test_clip_weights_of_a_hub_that_does_not_answer(
+    clip: ClipLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("huggingface_hub", "huggingface_hub.errors"):
+        monkeypatch.setitem(sys.modules, module, Hub(ConnectionError("no route")))
+    with pytest.raises(InvalidInput, match=r"the hub does not answer \(no route\)"):
+        made("open-clip:ViT-S@laion", "image")
+    assert made("open-clip:ViT-S@openai", "image").state.name == "ViT-S@openai"  # not from that hub
+    clip.cached.add("laion")
+    assert made("open-clip:ViT-S@laion", "image").state.name == "ViT-S@laion"
+
+
+def test_a_damaged_clip_checkpoint_is_an_error_of_ours(
+    clip: ClipLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "cut.pt"
+    weights.write_bytes(b"weights")
+    spec = f"open-clip:ViT-S@{weights}"
+    state = made(spec, "image").state
+
+    def damaged(*arguments: Any, **options: Any) -> None:
+        raise SafetensorError("incomplete metadata")
+
+    monkeypatch.setattr(clip, "create_model_and_transforms", damaged)
+    with pytest.raises(InvalidInput, match="open_clip cannot load it: incomplete metadata"):
+        made(spec, "image")
+    with pytest.raises(NoEncoder, match="cannot be loaded by open_clip: incomplete metadata"):
+        restored(state, "image", spec)
+
+
 def test_a_local_clip_checkpoint_leaves_no_path(clip: ClipLibrary, tmp_path: Path) -> None:
     weights = tmp_path / "mine.safetensors"
     weights.write_bytes(b"weights")
@@ -841,12 +875,25 @@ def test_a_local_clip_checkpoint_leaves_no_path(clip: ClipLibrary, tmp_path: Pat
         restored(state._replace(settings=pointed), "image")
 
 
+def test_a_hub_model_of_clip_brings_its_weights(clip: ClipLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def create(name: str, pretrained: str | None, device: str) -> Any:
+        given.append((name, pretrained))
+        raise RuntimeError("Failed initial config/weights load")
+
+    monkeypatch.setattr(clip, "create_model_and_transforms", create)
+    with pytest.raises(InvalidInput, match="Failed initial"):
+        made("open-clip:hf-hub:owner/model", "image")
+    assert set(given) == {("hf-hub:owner/model", None)}
+
+
 def test_clip_weights_must_be_named(clip: ClipLibrary) -> None:
     with pytest.raises(
         InvalidInput, match="say which weights, as open-clip:ViT-S@PRETRAINED; .* laion, openai"
     ):
         made("open-clip:ViT-S", "image")
-    with pytest.raises(InvalidInput, match="open_clip cannot load it: Pretrained weights"):
+    with pytest.raises(InvalidInput, match="open_clip cannot load it: Pretrained value"):
         made("open-clip:ViT-S@nothing", "image")
 
 

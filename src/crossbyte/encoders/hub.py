@@ -26,7 +26,7 @@ _patching = threading.Lock()
 
 def is_local(name: str) -> bool:
     """Whether a name is a path on this machine rather than a hub's name."""
-    return Path(name).expanduser().exists()
+    return bool(name) and Path(name).expanduser().exists()  # the path "" would be the current folder
 
 
 def check_hub_name(name: Any, encoder: str, option: str) -> str:

@@ -16,7 +16,14 @@ from PIL import Image
 
 from crossbyte.arrays import Float32, Raw
 from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.hub import check_hub_name, is_local, local_files_only, reason, weights_digest
+from crossbyte.encoders.hub import (
+    check_hub_answers,
+    check_hub_name,
+    is_local,
+    local_files_only,
+    reason,
+    weights_digest,
+)
 from crossbyte.encoders.onnx_pictures import check_picture
 from crossbyte.encoders.outputs import checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
@@ -72,7 +79,7 @@ class ClipItems:
         """Load a model by name and weights; those of a hub are downloaded where they are not yet."""
         model = spec.removeprefix(PREFIX)
         try:
-            return cls(_load(model, local=False), model, side)
+            return cls(_load_or_fetch(model), model, side)
         except CrossbyteError:
             raise
         except Exception as error:  # any of the libraries below it: their errors have no common base
@@ -93,11 +100,7 @@ class ClipItems:
         except MissingExtra:
             raise
         except Exception as error:  # as above
-            raise NoEncoder(
-                f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never "
-                f"downloads ({reason(error)}); load it once with open_clip.create_model_and_transforms, or "
-                f"give a file of its weights with --{side}-encoder {PREFIX}MODEL@PATH"
-            ) from error
+            raise NoEncoder(_not_here(model, side, error)) from error
 
     @property
     def state(self) -> EncoderState:
@@ -139,6 +142,43 @@ class ClipItems:
 
 _loaded: WeakValueDictionary[str, Clip] = WeakValueDictionary()
 """Those in use: both sides of a model are one network."""
+
+
+def _load_or_fetch(model: str) -> Clip:
+    """From this machine if it is there; a hub is asked only for what is not."""
+    try:
+        return _load(model, local=True)
+    except MissingExtra:
+        raise
+    except Exception:  # not here, or nowhere
+        repository = _repository(model)
+        if repository is None:
+            raise
+    if repository:
+        check_hub_answers(repository)
+    return _load(model, local=False)
+
+
+def _repository(model: str) -> str | None:
+    """Where the hub has a model; "" for one that is fetched from elsewhere, None for one that is nowhere."""
+    library = require("open_clip", f"the encoder {PREFIX}{model} needs")
+    name, _, pretrained = model.partition("@")
+    if name.startswith(_HUB):
+        return name.removeprefix(_HUB)
+    if (name, pretrained) not in library.list_pretrained():
+        return None
+    place = library.get_pretrained_cfg(name, pretrained).get("hf_hub") or ""
+    return "/".join(place.split("/")[:2])
+
+
+def _not_here(model: str, side: str, error: Exception) -> str:
+    if is_local(model.partition("@")[2]):
+        return f"the {side} encoder {model!r} cannot be loaded by open_clip: {reason(error)}"
+    return (
+        f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never downloads "
+        f"({reason(error)}); load it once with open_clip.create_model_and_transforms, or give a file of its "
+        f"weights with --{side}-encoder {PREFIX}MODEL@PATH"
+    )
 
 
 def _load(model: str, *, local: bool) -> Clip:
