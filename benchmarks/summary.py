@@ -1,4 +1,4 @@
-"""Write the README's tables of figures, and those of docs/evaluation.md, from the kept results.
+"""Write the tables of the README, of docs/measured.md and docs/evaluation.md, from the kept results.
 
 python -m benchmarks.summary               # after the benchmarks it names have run
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import laboratory_tables
+from benchmarks import headlines, laboratory_tables
 from benchmarks.tables import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,7 +95,8 @@ SPEEDS = (
 
 def main() -> None:
     """Replace what stands between the marks."""
-    replace(ROOT / "README.md", {"figures": table(), "speeds": speeds()})
+    replace(ROOT / "README.md", {"headlines": headlines.table(_entry)})
+    replace(ROOT / "docs" / "measured.md", {"figures": table(), "speeds": speeds()})
     replace(ROOT / "docs" / "evaluation.md", laboratory_tables.tables())
 
 
