@@ -5,16 +5,17 @@ import { boxHint, showBox } from "./box.js";
 import { announce, byId } from "./dom.js";
 import { closeDrawer, openDrawer, setOpener } from "./drawer.js";
 import { fetchFacets, showActive, showFacets, toggled, withChoice } from "./filters.js";
-import { startKeyboard } from "./keyboard.js";
 import { telling, verdict } from "./judging.js";
+import { startKeyboard } from "./keyboard.js";
 import { clearNotice, showError, showHint, showNoMatch, showNothing, showUnsure } from "./notices.js";
 import { startPictures } from "./pictures.js";
 import { showReport } from "./report.js";
 import { showResults, watchWidth } from "./results.js";
 import { debounced, Session } from "./session.js";
-import { EMPTY, fromAddress, queryKind, writeAddress } from "./state.js";
+import { EMPTY, fromAddress, queryKind, queryOf, writeAddress } from "./state.js";
 import { statusLine, summaryLine } from "./status.js";
 import { startTheme } from "./theme.js";
+import { showSegments, showTabs, toggleFilters } from "./views.js";
 import { fromWhere, toWhere } from "./where.js";
 import { plural, titleOf } from "./words.js";
 
@@ -41,13 +42,6 @@ function targetOf(asked) {
   const wanted = queryKind(asked) === "picture" ? "text" : "image";
   if (wanted === "text") return info.texts > 0 ? "text" : "image";
   return info.images > 0 ? "image" : "text";
-}
-
-function queryOf(asked) {
-  const kind = queryKind(asked);
-  if (kind === "browse") return null;
-  if (kind === "picture") return { picture: asked.picture };
-  return kind === "like" ? { like: asked.like } : { text: asked.text };
 }
 
 /** Change what is asked, and answer it. */
@@ -237,27 +231,6 @@ function closeShown() {
 
 // Everything on the page
 
-function showTabs() {
-  const isReport = state.tab === "report";
-  byId("view-search").hidden = isReport;
-  byId("view-report").hidden = !isReport;
-  for (const link of document.querySelectorAll("[data-tab]")) {
-    if (link.dataset.tab === state.tab) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  const asked = queryKind(state) === "text" ? `${state.text} – ` : "";
-  document.title = `${isReport ? "Quality – " : asked}${info.name} – crossbyte`;
-}
-
-function showSegments() {
-  const target = targetOf(state);
-  const has = { image: info.images > 0, text: info.texts > 0, document: info.images > 0 && info.texts > 0 };
-  for (const radio of byId("segments").querySelectorAll("input")) {
-    radio.checked = radio.value === target;
-    radio.closest("label").hidden = !has[radio.value];
-  }
-}
-
 /** The document behind a shared "more like this" is looked up; its id will do meanwhile. */
 async function lookUpLike() {
   const id = state.like;
@@ -274,13 +247,13 @@ async function lookUpLike() {
 
 function show() {
   if (state.like !== null && likeShown?.id !== state.like) lookUpLike();
-  showTabs();
+  showTabs(state, info);
   showBox(state, queryKind(state), info, likeShown);
   if (state.tab === "report") {
     showReport(reporting, openDocument);
     return;
   }
-  showSegments();
+  showSegments(targetOf(state), info);
   run();
   count();
 }
@@ -331,11 +304,7 @@ function startControls() {
   byId("results").addEventListener("click", onResultClick);
   byId("more").addEventListener("click", showMore);
   byId("segments").addEventListener("change", (event) => ask({ target: event.target.value }));
-  byId("filters-toggle").addEventListener("click", () => {
-    const panel = byId("filters");
-    panel.hidden = !panel.hidden;
-    byId("filters-toggle").setAttribute("aria-expanded", String(!panel.hidden));
-  });
+  byId("filters-toggle").addEventListener("click", toggleFilters);
   for (const link of [byId("home"), ...document.querySelectorAll("[data-tab]")]) link.addEventListener("click", goTo);
   window.addEventListener("popstate", () => {
     isTyping = false;

@@ -15,6 +15,14 @@ export function queryKind(state) {
   return state.text.trim() ? "text" : "browse";
 }
 
+/** The query as the server gets it; null for browsing. */
+export function queryOf(asked) {
+  const kind = queryKind(asked);
+  if (kind === "browse") return null;
+  if (kind === "picture") return { picture: asked.picture };
+  return kind === "like" ? { like: asked.like } : { text: asked.text };
+}
+
 function likeOf(parameters) {
   if (parameters.has("like")) return parameters.get("like");
   return parameters.has("like_number") ? Number(parameters.get("like_number")) : null;
