@@ -79,7 +79,7 @@ def everything_written() -> str:
         "README.md",
         *(
             f"docs/{page}.md"
-            for page in ("tutorial", "index", "explanation", "exports", "planning", "encoders")
+            for page in ("arrays", "index", "explanation", "exports", "planning", "encoders")
         ),
     ],
 )

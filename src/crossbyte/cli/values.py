@@ -63,7 +63,7 @@ def parse_parameters(texts: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier() or name in found:
             raise InvalidInput(
-                f"--param: expected name=value, each name once, got {text!r}; see docs/tutorial.md"
+                f"--param: expected name=value, each name once, got {text!r}; see docs/arrays.md"
             )
         found[name] = _json_or_text(value)
     return found

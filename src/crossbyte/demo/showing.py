@@ -29,7 +29,7 @@ WIDTH = 100
 CELL = 18  # characters that a picture and its name may take
 ROWS = 6  # lines of a picture
 
-_UNSURE = "no match is sure; the nearest:"
+_PERCENT = "Percent: how likely this very one is meant, among all of them; where many are right, they share."
 
 
 def page(results: Results, *, pictures: bool = True) -> Iterator[RenderableType]:
@@ -45,10 +45,11 @@ def page(results: Results, *, pictures: bool = True) -> Iterator[RenderableType]
     yield _heading("Type words, see pictures")
     for answer in _asked(results, "text"):
         yield _found_pictures(results, answer, pictures)
+    yield _plain(_PERCENT, "dim")
     yield _heading("Show a picture, read words")
     yield _plain(
-        f"These pictures were kept away from everything above: the first {len(_asked(results, 'picture'))} "
-        f"of {results.choice.unseen.name}/, not picked. Nothing has ever seen their own words."
+        f"These {len(_asked(results, 'picture'))} were kept away from everything above, and are not picked: "
+        f"the first of {results.choice.unseen.name}. Green words are their own, which nothing here has seen."
     )
     for answer in _asked(results, "picture"):
         yield _found_texts(results, answer, pictures)
@@ -103,8 +104,6 @@ def _found_pictures(results: Results, answer: Answer, pictures: bool) -> Rendera
     asked = Text.assemble(("› ", "cyan"), (str(answer.text), "bold cyan"))
     if answer.where is not None:
         asked.append(f"   only where {answer.where}", style="dim")
-    if answer.no_match:
-        asked.append(f"   {_UNSURE}", style="yellow")
     table = Table.grid(padding=(0, 1))
     for _ in answer.hits:
         table.add_column(width=CELL, no_wrap=True, overflow="ellipsis")
@@ -120,8 +119,6 @@ def _found_texts(results: Results, answer: Answer, pictures: bool) -> Renderable
         ("its own words  ", "dim"), (str(answer.own), "dim"), no_wrap=True, overflow="ellipsis"
     )
     lines = [_text_line(place, hit, str(answer.own)) for place, hit in enumerate(answer.hits, start=1)]
-    if answer.no_match:
-        lines.insert(0, Text(_UNSURE, style="yellow"))
     table = Table.grid(padding=(0, 1))
     if pictures and answer.picture is not None:
         with Image.open(answer.picture) as picture:
@@ -205,10 +202,10 @@ def _curve_rows(report: Report) -> Iterator[tuple[str, dict[str, float]]]:
 def _next_steps(results: Results) -> RenderableType:
     index, unseen = results.choice.index, results.choice.unseen
     steps = [
-        ("search it in the browser, by words or by a dropped picture", f"crossbyte serve {index}"),
+        ("search it in the browser", f"crossbyte serve {index}"),
         ("ask here", f'crossbyte search {index} --text "{results.subject.texts[0]}"'),
         ("words for a picture", f"crossbyte search {index} --image {_first(unseen)}"),
-        ("your own folder of pictures and captions", "crossbyte fit PHOTOS -o photos.cb"),
+        ("your own folder of pictures and captions", "crossbyte fit PHOTOS"),
     ]
     lines = [Text.assemble((f"{command}", "bold green"), (f"   {what}", "dim")) for what, command in steps]
     return Group(*lines)

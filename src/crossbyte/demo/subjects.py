@@ -35,8 +35,6 @@ class Subject(NamedTuple):
     texts : tuple of str
         What is asked, in the words that people use; chosen beforehand, not by their answers.
     filtered : Filtered
-    nonsense : str
-        A text that nothing matches.
     write : callable
         Of two folders, a number (None for all, or as many as usual) and a seed: writes the pictures to be
         indexed to the first, and those kept away from it to the second, each with its ``captions.csv``.
@@ -50,7 +48,6 @@ class Subject(NamedTuple):
     source: str
     texts: tuple[str, ...]
     filtered: Filtered
-    nonsense: str
     write: Callable[[Path, Path, int | None, int], None]
     title: Callable[[Mapping[str, Any]], str]
     least: int
@@ -61,14 +58,15 @@ def _write_icons(folder: Path, unseen: Path, number: int | None, seed: int) -> N
     icons = read_icons(number, seed)
     away = _kept_away(icons, seed)
     write_icons(folder, [icon for icon in icons if icon.name not in away])
-    write_icons(unseen, [icon for icon in icons if icon.name in away])
+    kept = [icon for icon in icons if icon.name in away]
+    write_icons(unseen, sorted(kept, key=lambda icon: away.index(icon.name)))
 
 
-def _kept_away(icons: list[Icon], seed: int) -> set[str]:
+def _kept_away(icons: list[Icon], seed: int) -> list[str]:
     """Choose among those that are told by more than a brand's name, which nobody could guess."""
     names = sorted({icon.name for icon in icons if icon.terms})
     rows = np.random.default_rng([seed, 1]).permutation(len(names))[:UNSEEN]
-    return {names[row] for row in rows.tolist()}
+    return [names[row] for row in rows.tolist()]
 
 
 def _icon_title(payload: Mapping[str, Any]) -> str:
@@ -91,9 +89,8 @@ SUBJECTS = {
     "icons": Subject(
         what="icons",
         source="Font Awesome Free: drawn with its font, told by their names and search words",
-        texts=("rainy weather", "something hot to drink", "pay with a card", "listen to music"),
-        filtered=Filtered("animal", "style = 'brands'"),
-        nonsense="xylqz wvmpt",
+        texts=("rainy weather", "hot drink", "pay with a card", "animal"),
+        filtered=Filtered("music", "style = 'brands'"),
         write=_write_icons,
         title=_icon_title,
         least=100,
@@ -103,7 +100,6 @@ SUBJECTS = {
         source="generated: coloured shapes, told in plain words",
         texts=("three red hearts", "one big yellow star on black", "green triangles on the left"),
         filtered=Filtered("small purple rings", "count = 4"),
-        nonsense="xylqz wvmpt",
         write=_write_scenes,
         title=_scene_title,
         least=100,

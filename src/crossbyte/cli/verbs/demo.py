@@ -123,6 +123,5 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "picture": answer.picture,
         "where": answer.where,
         "own_caption": answer.own,
-        "no_match": answer.no_match,
         "hits": hits,
     }
