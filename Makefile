@@ -79,12 +79,12 @@ demo: $(STAMP) ## see crossbyte at work
 
 .PHONY: test
 test: $(STAMP) ## the tests, in minutes
-	$(PYTEST) -m "not long and not browser" $(PYTEST_ARGS)
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: test ## the tests, the long ones, and all of them once more without the native extension
 	$(PYTEST) -m long $(PYTEST_ARGS)
-	CROSSBYTE_NO_NATIVE=1 $(PYTEST) -m "not long and not browser" $(PYTEST_ARGS)
+	CROSSBYTE_NO_NATIVE=1 $(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 # Debian's Chromium where there is none yet and we may install it; elsewhere the message says what is needed.
 FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
@@ -96,7 +96,7 @@ FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver
 .PHONY: test-browser
 test-browser: $(STAMP) ## the page, in a real browser without a window
 	@$(FIND_CHROMIUM)
-	CROSSBYTE_SCREENSHOTS="$(SCREENSHOTS)" $(BIN)/python -m pytest -x -q -m browser tests/browser $(PYTEST_ARGS)
+	CROSSBYTE_SCREENSHOTS="$(SCREENSHOTS)" $(BIN)/python -m pytest -x -q tests/browser $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) ## formatting, lint and types; changes nothing
