@@ -369,7 +369,7 @@ def test_bad_documents_are_refused_whole(writer: Client) -> None:
         ({"id": "x"}, "invalid_input"),
         ({"id": "x", "image_features": [1.0, 2.0]}, "invalid_input"),
         ({"id": "x" * 1025, "text": "a"}, "invalid_request"),
-        ({"id": "é" * 1000, "text": "a"}, "invalid_input"),
+        ({"id": "é" * 1000, "text": "a"}, "invalid_request"),
         ({"id": 2**63, "text": "a"}, "invalid_request"),
         ({"id": "scene-1", "text": "a"}, "duplicate_id"),
         ({"id": "x", "text": "a", "payload": {"url": "x" * 70_000}}, "payload_too_large"),

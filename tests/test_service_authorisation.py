@@ -153,6 +153,17 @@ def test_own_names_and_addresses_are_known(host: str) -> None:
         "127.0.0.1.evil.example",
         "[::1",
         "a@b",
+        "evil.example@localhost",
+        "localhost/x",
+        "localhost?x",
+        "localhost#x",
+        "localhost:x",
+        "localhost\\x",
+        "localhost:80:80",
+        "localhost ",
+        "[::1%25eth0]",
+        "127.1",
+        "2130706433",
     ],
 )
 def test_other_names_are_not(host: str) -> None:
@@ -180,6 +191,8 @@ def test_more_names_can_be_allowed() -> None:
         ("http://evil.example", "foreign_origin"),
         ("http://localhost:8000.evil.example", "foreign_origin"),
         ("null", "foreign_origin"),
+        ("file://localhost:8000", "foreign_origin"),
+        ("localhost:8000", "foreign_origin"),
         ("", "foreign_origin"),
         ("http://[", "foreign_origin"),
     ],
@@ -187,6 +200,20 @@ def test_more_names_can_be_allowed() -> None:
 def test_pages_of_other_sites_may_not_post(origin: str, expected: str) -> None:
     assert stopped(call("POST", host="localhost:8000", origin=origin)) == expected
     assert stopped(call("GET", host="localhost:8000", origin=origin)) == "in"
+
+
+def test_a_header_that_decides_comes_once() -> None:
+    own, foreign = (b"origin", b"http://localhost"), (b"origin", b"http://evil.example")
+    right, wrong = (b"authorization", f"Bearer {TOKEN}".encode()), (b"authorization", b"Bearer x")
+    for headers, code in (
+        ([own, foreign], "foreign_origin"),
+        ([right, wrong], "unauthorized"),
+        ([right], "in"),
+    ):
+        for order in (headers, headers[::-1]):
+            scope = call("POST", "/v1/documents", host="localhost")
+            scope["headers"] = [(b"host", b"localhost"), *order]
+            assert stopped(scope, token=TOKEN) == code
 
 
 def test_no_answer_allows_another_site_to_read(servers: list[Client]) -> None:

@@ -346,5 +346,12 @@ def test_every_limit_code_and_setting_is_written_about() -> None:
         if code.endswith(("_too_large", "_too_long", "_too_deep")) or "too_many" in code
     ]
     assert [code for code in named if f"`{code}`" not in limits] == []
-    for value in (LIMITS.text_chars, LIMITS.filter_chars, LIMITS.features, LIMITS.k, LIMITS.results):
+    for value in (
+        LIMITS.text_chars,
+        LIMITS.filter_chars,
+        LIMITS.features,
+        LIMITS.k,
+        LIMITS.results,
+        LIMITS.json_values,
+    ):
         assert f"{value:,}" in limits

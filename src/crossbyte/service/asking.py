@@ -13,7 +13,7 @@ from crossbyte.search.filters.tree import And, Condition, Not, Or
 from crossbyte.search.reader import Reader
 from crossbyte.service.answers import hit_answers
 from crossbyte.service.errors import Refused
-from crossbyte.service.schemas import Explain, Options, Search
+from crossbyte.service.requests import Explain, Options, Search
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service
 

@@ -20,8 +20,9 @@ __all__ = ["Part", "parse_body", "parse_parts", "parse_value"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# A string, or a bracket: what is inside strings does not count.
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# A string, or a bracket: what is inside strings does not count. A string without an end goes to the end, and
+# nothing is tried twice: else a few kilobytes of open strings would keep the whole process busy for hours.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class Part(NamedTuple):
@@ -48,7 +49,10 @@ def parse_body(model: type[Model], request: Request, body: bytes) -> Model:
 
 
 def parse_value(body: bytes) -> Any:
-    """Read JSON: not deep, no key twice, no NaN."""
+    """Read JSON: not many values, not deep, no key twice, no NaN."""
+    if sum(map(body.count, (b",", b"[", b"{", b'"'))) > LIMITS.json_values:
+        message = f"expected at most {LIMITS.json_values} commas, brackets and quotes in JSON"
+        raise Refused("json_too_large", message, "send less at once")
     if _is_deep(body):
         raise Refused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
     try:

@@ -40,6 +40,7 @@ CODES: dict[str, Code] = {
     # How it was asked
     "bad_json": Code(400, "The body is not JSON: broken, a key twice, or NaN."),
     "bad_multipart": Code(400, "The body is not multipart/form-data, or a field of it is missing."),
+    "ambiguous_length": Code(400, "The head gives the length of the body in two ways."),
     "unsupported_media_type": Code(415, "The route takes another kind of body."),
     # How much was asked
     "url_too_long": Code(414, "The path and its query are too long."),
@@ -47,6 +48,7 @@ CODES: dict[str, Code] = {
     "body_too_large": Code(413, "The body is too large."),
     "picture_too_large": Code(413, "The picture has too many bytes."),
     "json_too_deep": Code(422, "The JSON has too many levels."),
+    "json_too_large": Code(422, "The JSON has too many values."),
     "too_many_parts": Code(422, "The multipart body has too many parts."),
     "text_too_long": Code(422, "The query has too many characters."),
     "filter_too_long": Code(422, "The filter has too many characters."),
@@ -62,6 +64,7 @@ CODES: dict[str, Code] = {
     "request_timeout": Code(408, "The request took too long to arrive."),
     "too_busy": Code(503, "Too many requests at the same time; Retry-After says when to come back."),
     "index_busy": Code(503, "Another process holds the file; Retry-After says when to come back."),
+    "index_replaced": Code(503, "The file was replaced or removed since the start; restart the server."),
     "shutting_down": Code(503, "The server is stopping."),
     "timed_out": Code(504, "The answer took too long."),
     "storage_full": Code(507, "The disk is full; nothing was changed."),

@@ -1,4 +1,4 @@
-"""Connections that say nothing, or very slowly, are closed: uvicorn waits for a request's head for ever."""
+"""Connections that say nothing, or take nothing, are closed: uvicorn itself would wait for ever."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["HEAD_SECONDS", "PatientProtocol"]
+__all__ = ["HEAD_SECONDS", "TAKE_SECONDS", "PatientProtocol"]
 
 HEAD_SECONDS = 10.0
+TAKE_SECONDS = 30.0
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience for the head of a request ends."""
+    """HTTP/1.1 whose patience ends: for the head of a request, and for a client that takes no answer."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _take_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -32,7 +34,40 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to take what was sent."""
+        super().pause_writing()
+        self._await_taking()
+
+    def resume_writing(self) -> None:
+        """Stop waiting for the client."""
+        super().resume_writing()
+        self._taken()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Let an idle connection go, and what it never took with it."""
+        super().timeout_keep_alive_handler()
+        self.transport.abort()
+
+    def _await_taking(self) -> None:
+        self._taken()
+        size = self.transport.get_write_buffer_size()
+        self._take_timer = self.loop.call_later(TAKE_SECONDS, self._check_taking, size)
+
+    def _check_taking(self, size: int) -> None:
+        """Go on waiting for a client that has taken something meanwhile, however slow it is."""
+        if self.transport.get_write_buffer_size() < size:
+            self._await_taking()
+        else:
+            self.transport.abort()
+
+    def _taken(self) -> None:
+        if self._take_timer is not None:
+            self._take_timer.cancel()
+            self._take_timer = None
 
     def _is_at_work(self) -> bool:
         return bool(self.cycle) and not self.cycle.response_complete

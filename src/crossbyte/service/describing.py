@@ -15,7 +15,8 @@ from crossbyte.search.reader import Reader
 from crossbyte.service.answers import document_answer, json_answer
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
-from crossbyte.service.schemas import AuditAnswer, InfoAnswer, Page
+from crossbyte.service.requests import Page
+from crossbyte.service.responses import AuditAnswer, InfoAnswer
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, service_of
 

@@ -11,19 +11,19 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from crossbyte import __version__
-from crossbyte.service import schemas
+from crossbyte.service import responses
 from crossbyte.service.codes import CODES
 from crossbyte.service.levels import LEVELS, Level
+from crossbyte.service.requests import Batch, Deletion, Explain, NewDocuments, Search
 
 __all__ = ["documented", "form", "install"]
 
 _BODIES: list[type[BaseModel]] = [
-    schemas.Search,
-    schemas.Batch,
-    schemas.Explain,
-    schemas.NewDocuments,
-    schemas.Deletion,
-    schemas.ErrorAnswer,
+    Search,
+    Batch,
+    Explain,
+    NewDocuments,
+    Deletion,
 ]
 _REFERENCE = "#/components/schemas/{model}"
 _ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}
@@ -101,11 +101,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    answers = [
-        model
-        for name in schemas.__all__
-        if name.endswith("Answer") and (model := getattr(schemas, name)) not in _BODIES
-    ]
+    answers = [getattr(responses, name) for name in responses.__all__]
     asked = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
     told = models_json_schema([(model, "serialization") for model in answers], ref_template=_REFERENCE)[1]
     return dict(sorted((asked["$defs"] | told["$defs"]).items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +16,8 @@ from crossbyte.service.answers import document_answer, json_answer
 from crossbyte.service.asking import check_filter
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
-from crossbyte.service.schemas import (
-    Browse,
-    DocumentAnswer,
-    DocumentsAnswer,
-    FacetsAnswer,
-    FacetsQuery,
-    IdQuery,
-)
+from crossbyte.service.requests import Browse, FacetsQuery, IdQuery
+from crossbyte.service.responses import DocumentAnswer, DocumentsAnswer, FacetsAnswer
 from crossbyte.service.state import Service, service_of
 
 if TYPE_CHECKING:
@@ -87,15 +82,22 @@ def _facets(service: Service, query: FacetsQuery) -> dict[str, Any]:
 
 
 def _facet(facet: Facet) -> dict[str, Any]:
+    """Give a facet in plain types; JSON has no number for what is beyond float64."""
+    values = [(value, count) for value, count in facet.values if _is_spoken(value)]
+    unspoken = sum(count for _, count in facet.values) - sum(count for _, count in values)
     return {
         "field": facet.field,
         "kind": facet.kind,
         "n_documents": facet.n_documents,
-        "values": [{"value": value, "count": count} for value, count in facet.values],
-        "others": facet.n_others,
-        "low": facet.low,
-        "high": facet.high,
+        "values": [{"value": value, "count": count} for value, count in values],
+        "others": facet.n_others + unspoken,
+        "low": facet.low if _is_spoken(facet.low) else None,
+        "high": facet.high if _is_spoken(facet.high) else None,
     }
+
+
+def _is_spoken(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 @router.get(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from starlette.types import Scope
 from crossbyte import errors
 from crossbyte.service.codes import CODES
 
-__all__ = ["Problem", "Refused", "add_handlers", "problem_of", "request_id_of", "response_of"]
+__all__ = ["Problem", "Refused", "add_handlers", "problem_of", "request_id_of", "response_of", "told"]
 
 _log = logging.getLogger("crossbyte.service")
 
@@ -64,6 +65,7 @@ _HINTS = {
     "duplicate_id": 'send "upsert": true to replace it',
     "not_found": "the routes are in /openapi.json",
 }
+_PYTHON = re.compile(r"\w\(")  # what to call in Python is no help to those who call over HTTP
 RETRY_SECONDS = 1
 
 
@@ -93,8 +95,8 @@ class Refused(errors.CrossbyteError):
         self.problem = Problem(code, str(self), hint)
 
 
-def problem_of(error: BaseException) -> Problem:
-    """Say what a caller may know of an error."""
+def problem_of(error: BaseException, path: str = "") -> Problem:
+    """Say what a caller may know of an error: not the path of the index, with which some messages begin."""
     if isinstance(error, Refused):
         return error.problem
     if isinstance(error, RequestValidationError | ValidationError):
@@ -104,14 +106,16 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(code, CODES[code].meaning)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
     if isinstance(error, _SHOWN) or type(error) is errors.InvalidInput:
-        return _said(code, str(error))
+        return _said(code, str(error).removeprefix(f"{path}: "))
     return Problem(code, CODES[code].meaning)
 
 
 def _said(code: str, text: str) -> Problem:
     """Split what happened from what to do, as our messages do with a semicolon."""
     first, mark, rest = text.rpartition("; ")
-    return Problem(code, first, rest) if mark else Problem(code, text)
+    if not mark:
+        return Problem(code, text)
+    return Problem(code, first, None if _PYTHON.search(rest) else rest)
 
 
 def _invalid(found: Sequence[Mapping[str, Any]]) -> Problem:
@@ -139,10 +143,17 @@ def request_id_of(scope: Scope) -> str:
     return str(scope.get("state", {}).get("request_id", ""))
 
 
-def _handle(request: Request, error: Exception) -> Response:
-    problem, request_id = problem_of(error), request_id_of(request.scope)
+def told(error: Exception, request_id: str, path: str) -> Problem:
+    """Say what a caller may know of an error; a fault of our own goes to the log in full."""
+    problem = problem_of(error, path)
     if problem.status == 500:
         _log.error("request %s failed", request_id, exc_info=error)
+    return problem
+
+
+def _handle(request: Request, error: Exception) -> Response:
+    request_id = request_id_of(request.scope)
+    problem = told(error, request_id, request.app.state.service.gallery.index.path)
     response = response_of(problem, request_id)
     if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

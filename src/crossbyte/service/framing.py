@@ -44,6 +44,8 @@ class Frame:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # what GET would answer; the server leaves the body out
+            scope = {**scope, "method": "GET"}
         start, request_id = time.perf_counter(), uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +14,8 @@ from crossbyte.service.levels import Level, level_of
 from crossbyte.service.settings import LIMITS, Settings
 
 __all__ = ["Guard", "check"]
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:@/?#\[\]\\]+))(?::[0-9]{0,5})?", re.IGNORECASE)
 
 
 class Guard:
@@ -44,6 +46,7 @@ def check(scope: Scope, settings: Settings) -> None:
     """
     headers = Headers(scope=scope)
     _check_size(scope)
+    _check_framing(headers)
     _check_host(headers, settings)
     if scope["method"] not in ("GET", "HEAD"):
         _check_origin(headers)
@@ -55,6 +58,12 @@ def _check_size(scope: Scope) -> None:
         raise Refused("url_too_long", f"expected a URL of at most {LIMITS.url_bytes} bytes", "use POST")
     if sum(len(name) + len(value) for name, value in scope["headers"]) > LIMITS.header_bytes:
         raise Refused("headers_too_large", f"expected headers of at most {LIMITS.header_bytes} bytes")
+
+
+def _check_framing(headers: Headers) -> None:
+    """Refuse a body with two lengths: a proxy before us may believe the other one (request smuggling)."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise Refused("ambiguous_length", None, "send Content-Length or Transfer-Encoding")
 
 
 def _check_host(headers: Headers, settings: Settings) -> None:
@@ -71,10 +80,9 @@ def _check_host(headers: Headers, settings: Settings) -> None:
 
 
 def _hostname(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """Take the port off; nothing else may be in it."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def _is_address(name: str) -> bool:
@@ -87,8 +95,8 @@ def _is_address(name: str) -> bool:
 
 def _check_origin(headers: Headers) -> None:
     """Take calls that may change something from our own page, or from programs, which have no origin."""
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != headers["host"].lower():
+    host = headers["host"].lower()
+    if {origin.lower() for origin in headers.getlist("origin")} - {f"http://{host}", f"https://{host}"}:
         raise Refused("foreign_origin", None, "call from the server's own page, or without a browser")
 
 
@@ -97,7 +105,8 @@ def _check_token(headers: Headers, level: Level, settings: Settings) -> None:
         raise Refused("read_only")
     if level is Level.OPEN or (level is Level.READ and not settings.guards_reading):
         return
-    kind, _, token = headers.get("authorization", "").partition(" ")
+    given = headers.getlist("authorization")
+    kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
     expected = settings.token or ""
     # Compared as a whole whatever comes, so that the time says nothing of how much of it is right.
     same = hmac.compare_digest(token.strip().encode(), expected.encode())

@@ -11,7 +11,7 @@ from crossbyte.search.reader import Reader
 from crossbyte.service.answers import json_answer
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
-from crossbyte.service.schemas import HealthAnswer
+from crossbyte.service.responses import HealthAnswer
 from crossbyte.service.state import service_of
 
 __all__ = ["router"]
@@ -30,6 +30,8 @@ async def readyz(request: Request) -> Response:
     if service.closing:
         raise Refused("shutting_down")
     await service.lanes.reading.run(service.read, len)
+    if await service.lanes.reading.run(service.is_replaced):
+        raise Refused("index_replaced", None, "restart the server to serve the new file")
     return json_answer({"status": "ready"})
 
 

@@ -16,16 +16,9 @@ from crossbyte.service.answers import json_answer, spell
 from crossbyte.service.asking import answer, query_of, with_picture, with_text
 from crossbyte.service.bodies import Part, parse_body, parse_parts
 from crossbyte.service.documenting import documented, form
-from crossbyte.service.errors import Problem, Refused, problem_of, request_id_of
-from crossbyte.service.schemas import (
-    Batch,
-    Explain,
-    ExplainOptions,
-    Options,
-    Search,
-    SearchAnswer,
-    TextSearch,
-)
+from crossbyte.service.errors import Problem, Refused, request_id_of, told
+from crossbyte.service.requests import Batch, Explain, ExplainOptions, Options, Search, TextSearch
+from crossbyte.service.responses import SearchAnswer
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, service_of
 
@@ -74,11 +67,13 @@ async def search_by_picture(request: Request, options: Annotated[Options, Query(
 
 def picture_of(parts: dict[str, Part], others: tuple[str, ...] = ()) -> bytes:
     """Take the picture out of a form, which has no other fields than these."""
-    unknown = sorted(set(parts) - {"image", *others})
-    if unknown or "image" not in parts:
-        raise Refused(
-            "bad_multipart", f"expected a form with the field image, got {', '.join(parts) or 'none'}"[:200]
-        )
+    if "image" not in parts:
+        raise Refused("bad_multipart", "expected a form with the field image, got none")
+    known = ("image", *others)
+    unknown = [name for name in parts if name not in known]
+    if unknown:
+        message = f"expected no fields but {', '.join(known)}, got {unknown[0][:100]!r}"
+        raise Refused("bad_multipart", message, "leave it out")
     data = parts["image"].data
     if len(data) > LIMITS.upload_bytes:
         message = f"expected a picture of at most {LIMITS.upload_bytes} bytes, got {len(data)}"
@@ -115,7 +110,7 @@ async def _line(service: Service, query: Search, request_id: str) -> dict[str, A
     try:
         return await service.lanes.reading.run(answer, service, partial(query_of, service, query), query)
     except Exception as error:  # a line says what went wrong with it; the others do not suffer
-        return problem_of(error).to_dict(request_id)
+        return told(error, request_id, service.gallery.index.path).to_dict(request_id)
 
 
 @router.post(

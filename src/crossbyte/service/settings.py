@@ -22,8 +22,8 @@ class Limits(NamedTuple):
         Of a whole body; of one picture.
     url_bytes, header_bytes : int
         Of the path with its query; of all names and values of headers.
-    json_depth : int
-        Levels of a JSON body.
+    json_depth, json_values : int
+        Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory.
     parts : int
         Of a multipart body.
     text_chars, filter_chars, filter_terms : int
@@ -43,6 +43,7 @@ class Limits(NamedTuple):
     url_bytes: int = 32 * 2**10
     header_bytes: int = 16 * 2**10
     json_depth: int = 20
+    json_values: int = 2**21
     parts: int = 16
     text_chars: int = 8 * 2**10
     filter_chars: int = 4 * 2**10

@@ -39,6 +39,7 @@ class Service:
     def __init__(self, gallery: Gallery, settings: Settings) -> None:
         self.gallery, self.settings, self.closing = gallery, settings, False
         self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
+        self._file = _identity(gallery.index.path)
         self._follower = Follower(gallery, None if settings.writes else settings.follow_seconds)
 
     @classmethod
@@ -64,11 +65,23 @@ class Service:
         """Answer from one generation."""
         return self._follower.read(function)
 
+    def is_replaced(self) -> bool:
+        """Whether another file, or none, goes by the name of the index now; the open one is still served."""
+        return _identity(self.gallery.index.path) != self._file
+
     def close(self) -> None:
         """Finish what is running, then close the files; may be called again."""
         self.closing = True
         self.lanes.close()
         self.gallery.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def service_of(request: Request) -> Service:

@@ -1,7 +1,12 @@
-"""Routes that change the index; each call is on the disk when it is answered, or nothing of it is."""
+"""Routes that change the index; what a call has done is on the disk when it is answered.
+
+A call that is refused has changed nothing. Documents with the same sides are one commit, so a call may be up
+to three; only a disk that fills up or fails between them can leave a part of it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +21,13 @@ from crossbyte.service.answers import json_answer
 from crossbyte.service.bodies import Part, parse_body, parse_parts, parse_value
 from crossbyte.service.documenting import documented, form
 from crossbyte.service.errors import Refused
-from crossbyte.service.schemas import AddAnswer, DeleteAnswer, Deletion, NewDocument, NewDocuments
+from crossbyte.service.requests import Deletion, NewDocument, NewDocuments
+from crossbyte.service.responses import AddAnswer, DeleteAnswer
 from crossbyte.service.searching import picture_of
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, service_of
-from crossbyte.strict_json import canonical_json, plain_json
+from crossbyte.strict_json import plain_json
+from crossbyte.validation import check_features
 
 __all__ = ["router"]
 
@@ -51,8 +58,8 @@ def _checked(service: Service, document: NewDocument) -> gallery.NewDocument:
     """Judge all that can be judged first: documents of different sides are commits of their own."""
     model, name = service.gallery.index.model, str(document.id)[:200]
     _check_payload(document.payload, name)
-    _check_width(document.image_features, model.n_features_in_, f"document {name!r}: image_features")
-    _check_width(document.text_features, model.n_text_features_, f"document {name!r}: text_features")
+    _check_row(document.image_features, model.n_features_in_, f"document {name!r}: image_features")
+    _check_row(document.text_features, model.n_text_features_, f"document {name!r}: text_features")
     if document.group is not None:
         check_id(document.group)
     return gallery.NewDocument(
@@ -65,16 +72,20 @@ def _checked(service: Service, document: NewDocument) -> gallery.NewDocument:
     )
 
 
-def _check_width(row: list[float] | None, width: int, what: str) -> None:
+def _check_row(row: list[float] | None, width: int, what: str) -> None:
     if row is not None and len(row) != width:
         raise InvalidInput(f"{what}: expected {width} numbers, got {len(row)}")
+    if row is not None:
+        check_features([row], what)
 
 
 def _check_payload(payload: Any, id: str) -> None:
-    size = len(canonical_json(plain_json(payload, "payload")))
+    """Weigh a payload before it is looked into: messages about its values name their places in full."""
+    size = len(json.dumps(payload, separators=(",", ":")))
     if size > LIMITS.payload_bytes:
         message = f"document {id!r}: expected a payload of at most {LIMITS.payload_bytes} bytes, got {size}"
         raise Refused("payload_too_large", message, "keep long values elsewhere")
+    plain_json(payload, "payload")
 
 
 def _add(service: Service, documents: list[gallery.NewDocument], upsert: bool) -> dict[str, Any]:
