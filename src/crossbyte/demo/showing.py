@@ -200,16 +200,16 @@ def _curve_rows(report: Report) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _next_steps(results: Results) -> RenderableType:
-    index, unseen = results.choice.index, results.choice.unseen
+    index = results.choice.index
     steps = [
         ("search it in the browser", f"crossbyte serve {index}"),
         ("ask here", f'crossbyte search {index} --text "{results.subject.texts[0]}"'),
-        ("words for a picture", f"crossbyte search {index} --image {_first(unseen)}"),
+        ("words for a picture", f"crossbyte search {index} --image {_first(results)}"),
         ("your own folder of pictures and captions", "crossbyte fit PHOTOS"),
     ]
     lines = [Text.assemble((f"{command}", "bold green"), (f"   {what}", "dim")) for what, command in steps]
     return Group(*lines)
 
 
-def _first(folder: Path) -> Path:
-    return min(folder.rglob("*.png"), default=folder)
+def _first(results: Results) -> Path:
+    return next(answer.picture for answer in results.answers if answer.picture is not None)

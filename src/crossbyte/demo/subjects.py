@@ -33,7 +33,7 @@ class Subject(NamedTuple):
     source : str
         Where they and their texts come from.
     texts : tuple of str
-        What is asked, in the words that people use; chosen beforehand, not by their answers.
+        What is asked, in the words that people use.
     filtered : Filtered
     write : callable
         Of two folders, a number (None for all, or as many as usual) and a seed: writes the pictures to be
@@ -89,7 +89,7 @@ SUBJECTS = {
     "icons": Subject(
         what="icons",
         source="Font Awesome Free: drawn with its font, told by their names and search words",
-        texts=("rainy weather", "hot drink", "pay with a card", "animal"),
+        texts=("rainy weather", "hot drink", "pay with a card", "pet dog"),
         filtered=Filtered("music", "style = 'brands'"),
         write=_write_icons,
         title=_icon_title,
