@@ -10,7 +10,8 @@ the built-in one.
 
 Beside it, on the same features and the same pairs: the canonical space uncompressed, and FAISS's residual
 quantizer in it, of the pictures' points ("picture") and of the middle of each picture's and its captions'
-points ("both"), since documents of crossbyte know both halves, too.
+points ("both"), since documents of crossbyte know both halves, too. With the target "document" crossbyte
+looks at both codes of a document, twice the bytes; with "image", the program's own choice, at the picture's.
 
 The built-in encoders are not blind to these photographs: the width of the words was first looked at on them,
 and the parts of the built-in picture encoder and their weights were chosen on folds of them, since there are
@@ -123,12 +124,14 @@ def build(folder: Path, case: Case, n_bytes: int) -> Path:
     return index
 
 
-def hits_of(index: Path, data: Photographs, queries: Sequence[tuple[int, str]]) -> Hits:
+def hits_of(index: Path, data: Photographs, queries: Sequence[tuple[int, str]], target: str) -> Hits:
     """Whether each caption finds its photograph among the first ten."""
     with Gallery.open(index) as gallery:
-        answers = gallery.index.search(texts=gallery.encode_texts([text for _, text in queries]), k=10)
+        texts = gallery.encode_texts([text for _, text in queries])
+        answers = gallery.index.search(texts=texts, target=target, k=10)
     for (_, text), answer in list(zip(queries, answers, strict=True))[:N_CHECKED]:
-        said = crossbyte(index.parent, "search", index.name, "--text", text)["queries"][0]["hits"]
+        asked = crossbyte(index.parent, "search", index.name, "--text", text, "--target", target)
+        said = asked["queries"][0]["hits"]
         if [hit["id"] for hit in said] != answer.ids:
             raise RuntimeError(f"the program and the library answer {text!r} differently")
     names = [data.names[row] for row, _ in queries]
@@ -198,7 +201,9 @@ def measure(folder: Path, case: Case, data: Photographs) -> list[Measurement]:
     found: dict[str, Hits] = {}
     for n_bytes in case.n_bytes:
         index = build(folder, case, n_bytes)
-        found[f"crossbyte, {n_bytes} bytes"] = hits_of(index, data, queries)
+        for target in ("image", "document"):
+            name = f"crossbyte, {n_bytes} bytes, target {target}"
+            found[name] = hits_of(index, data, queries, target)
     features = features_of(index, [folder / "fitted", folder / "added"], data, [text for _, text in queries])
     for length in (None, *case.n_bytes):
         name = "CCA uncompressed" if length is None else f"CCA + FAISS RQ, {length} bytes"

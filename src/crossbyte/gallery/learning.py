@@ -21,6 +21,9 @@ __all__ = ["MIN_PAIRS", "Pairs", "Wanted", "audit", "check_enough", "fitted"]
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
 _MOST_ROWS = 200
+# Left to "auto", a hundred held-out pairs cannot tell 32 dimensions from 64, and the fewer are taken; on
+# 1,000 photographs of Flickr8k's training part, codes of 4 bytes find 0.76 with 64 and 0.70 with 32.
+_DIMS = 64
 
 
 class Pairs(NamedTuple):
@@ -63,6 +66,8 @@ class Wanted(NamedTuple):
         mapping = "cca" if self.mapping == "auto" and n_groups < MIN_GROUPS else self.mapping
         given = {"n_bits": self.n_bits, "mapping": mapping, "random_state": self.seed, "n_jobs": self.n_jobs}
         usual = {"text_components": _TEXT_COMPONENTS} if text_width > _TEXT_COMPONENTS else {}
+        if mapping != "sparse" and self.n_bits <= _DIMS:
+            usual["n_components"] = _DIMS
         return CMCQ(**(usual | self.parameters | given), callback=callback)
 
 
