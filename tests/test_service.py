@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from crossbyte import Index, errors
+from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.service.codes import CODES
 from crossbyte.service.errors import problem_of
@@ -140,6 +141,26 @@ def test_a_match_is_explained(reader: Client) -> None:
     answer = reader.post("/v1/explain/image?id=scene-1", **upload()).json()
     assert (answer["query"], answer["target"]) == ("image", "text")
     assert reader.post("/v1/explain/image?id=7", **upload()).json()["id"] == 7
+
+
+def test_an_explanation_shows_the_documents_that_were_learned_from(tmp_path: Path) -> None:
+    path = sample(tmp_path)
+    Beside.of(path).keep_training([f"scene-{number}" for number in range(40)] + ["gone"] * 40)
+    with client(path) as reader:
+        examples = reader.post("/v1/explain", json={"id": "scene-1", "text": "a red circle"}).json()[
+            "examples"
+        ]
+    assert examples
+    for example in examples:
+        known = example["row"] < 40
+        assert example["id"] == (f"scene-{example['row']}" if known else None)
+        assert bool(example["payload"]) is known and bool(example["thumbnail"]) is known
+
+
+def test_an_explanation_from_plain_features_names_rows_only(plain: Client) -> None:
+    query = features()[1][:1].toarray()[0].tolist()
+    examples = plain.post("/v1/explain", json={"id": "a", "text_features": query}).json()["examples"]
+    assert examples and all(example["id"] is example["payload"] is None for example in examples)
 
 
 # Looking

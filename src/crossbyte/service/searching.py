@@ -17,6 +17,7 @@ from crossbyte.service.asking import answer, query_of, with_picture, with_text
 from crossbyte.service.bodies import Part, parse_body, parse_parts
 from crossbyte.service.documenting import documented, form
 from crossbyte.service.errors import Problem, Refused, request_id_of, told
+from crossbyte.service.explaining import explained
 from crossbyte.service.requests import Batch, Explain, ExplainOptions, Options, Search, TextSearch
 from crossbyte.service.responses import SearchAnswer
 from crossbyte.service.settings import LIMITS
@@ -126,9 +127,7 @@ async def explain(request: Request) -> Response:
 def _explained(service: Service, request: Request, body: bytes) -> dict[str, Any]:
     query = parse_body(Explain, request, body)
     asked = query_of(service, query)
-    vocabulary = service.gallery.vocabulary()
-    options = {asked.keyword: asked.value, "target": query.target, "vocabulary": vocabulary}
-    return service.read(lambda view: view.explain(query.id, **options).to_dict())
+    return service.read(lambda view: explained(service, view, query.id, asked, query.target))
 
 
 @router.post(
@@ -141,11 +140,8 @@ async def explain_picture(request: Request, options: Annotated[ExplainOptions, Q
 
     def work() -> dict[str, Any]:
         asked = with_picture(service, picture_of(parse_parts(request, body)))
-        vocabulary = service.gallery.vocabulary()
         return service.read(
-            lambda view: view.explain(
-                resolve_id(view, options.id), images=asked.value, target=options.target, vocabulary=vocabulary
-            ).to_dict()
+            lambda view: explained(service, view, resolve_id(view, options.id), asked, options.target)
         )
 
     return json_answer(await service.lanes.pictures.run(work))

@@ -1,0 +1,32 @@
+"""An explanation as JSON: with the documents behind the training pairs that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossbyte.search.ids import Id
+from crossbyte.search.reader import Reader
+from crossbyte.service.answers import document_answer
+from crossbyte.service.asking import Asked
+from crossbyte.service.state import Service
+
+__all__ = ["explained"]
+
+_SHOWN = ("id", "payload", "thumbnail")
+
+
+def explained(service: Service, view: Reader, id: Id, asked: Asked, target: str | None) -> dict[str, Any]:
+    """Say why a document is as near to a query as it is."""
+    vocabulary = service.gallery.vocabulary()
+    query: dict[str, Any] = {asked.keyword: asked.value}
+    why = view.explain(id, **query, target=target, vocabulary=vocabulary).to_dict()
+    why["examples"] = [example | _document(service, view, example["row"]) for example in why["examples"]]
+    return why
+
+
+def _document(service: Service, view: Reader, row: int) -> dict[str, Any]:
+    """What is still known of a training pair; nothing of one that was deleted, or of plain features."""
+    id = service.gallery.training_id(row)
+    document = None if id is None else view.get(id)
+    answer = {} if document is None else document_answer(service.gallery, document)
+    return {name: answer.get(name) for name in _SHOWN}
