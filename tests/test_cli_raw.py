@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from crossbyte import CMCQ
@@ -271,3 +273,14 @@ def test_ctrl_c_while_pictures_are_encoded_and_then_again(here: Path, capsys: Ca
     again = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0 and "of 200 pictures" not in again.stderr
     assert "photos.cb: 200 documents" in again.stdout
+
+
+def test_ctrl_c_ends_a_server_in_good_order(in_made: Path) -> None:
+    command = [sys.executable, "-c", EAGER, "serve", "scenes.cb", "--port", "0", "--json", *ENCODERS]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stdout is not None
+        said = "".join(iter(running.stdout.readline, "}\n")) + "}"
+        assert httpx.get(f"{json.loads(said)['url']}/v1/info").json()["documents"] == 30
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=30) == 0

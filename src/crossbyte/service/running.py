@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -64,7 +65,7 @@ def make_server(
 def serve(
     path: str | os.PathLike[str], settings: Settings, ready: Callable[[str], None] = lambda url: None
 ) -> None:
-    """Serve an index until SIGINT or SIGTERM.
+    """Serve an index until SIGINT or SIGTERM; Ctrl-C is the usual way to end it, and no error.
 
     Parameters
     ----------
@@ -80,7 +81,9 @@ def serve(
         The port is taken, or the address is not of this machine.
     The errors of :meth:`crossbyte.Index.open`.
     """
-    make_server(path, settings, ready).run()
+    server = make_server(path, settings, ready)
+    with suppress(KeyboardInterrupt):  # raised once more by uvicorn, after it has ended in good order
+        server.run()
 
 
 def _configuration(app: Any) -> uvicorn.Config:

@@ -88,7 +88,7 @@ class Settings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = 8765
     token: str | None = None
     read_only: bool = False
     token_for_reading: bool = False

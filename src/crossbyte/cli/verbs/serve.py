@@ -20,7 +20,7 @@ _TOKEN = "CROSSBYTE_TOKEN"
 def serve(
     path: options.IndexPath,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option("--port", help="Port; 0 for any that is free.")] = 8765,
     token_file: Annotated[
         typer.FileText | None,
         typer.Option("--token-file", metavar="FILE", help=f"A file with the token; else {_TOKEN} has it."),
