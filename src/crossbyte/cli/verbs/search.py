@@ -16,9 +16,19 @@ from crossbyte.cli.inputs import Asked, Queries, check_free, read_queries
 from crossbyte.cli.output import Table, clean, emit
 
 if TYPE_CHECKING:
+    from crossbyte.gallery.gallery import Gallery
+    from crossbyte.model.report.report import Report
     from crossbyte.search.hits import Hits
 
-__all__ = ["search"]
+__all__ = ["NOTHING", "search", "telling", "verdict"]
+
+_USUAL_THRESHOLD = 0.5
+NOTHING = ("nothing found", "probably nothing matches")
+_UNSURE = "not sure about any of these"
+_FIRST = 10
+_ENOUGH = 0.25  # right ones to expect among the first, beyond what chance would put there
+_ROUGHLY, _SURELY = 0.6, 0.8  # AUROC, as docs/report.md reads it; the page judges by the same numbers
+_ABOVE_CHANCE = 1.001
 
 
 class Distinct(StrEnum):
@@ -53,9 +63,9 @@ def search(
         typer.Option("--prior", help="Probability of any one document; one in all if not given."),
     ] = None,
     match_threshold: Annotated[
-        float,
+        float | None,
         typer.Option("--match-threshold", help="Nothing matches if the best is less probable than this."),
-    ] = 0.5,
+    ] = None,
     max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
     distinct: Annotated[
         Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
@@ -104,18 +114,20 @@ def search(
         }
         asked |= {
             "prior": prior,
-            "match_threshold": match_threshold,
+            "match_threshold": _USUAL_THRESHOLD if match_threshold is None else match_threshold,
             "payloads": payloads or queries.by_words,
         }
         answers = gallery.index.search(**asked)
+        plainly = prior is not None or match_threshold is not None
+        verdicts = [_verdict(gallery, queries.keyword, asked["target"], hits, plainly) for hits in answers]
     if trec is not None:
         from crossbyte.search.exports.trec import write_trec
 
         names = list(map(str, queries.labels))
         write_trec(trec, answers, names, run_name=run_name, overwrite=overwrite)
     document = {"index": path, "queries": list(map(_described, queries.labels, answers))}
-    emit(document, _text(queries, answers, payloads), as_json=as_json)
-    return _judged(answers, fail_if_none)
+    emit(document, _text(queries, answers, verdicts, payloads), as_json=as_json)
+    return _judged(verdicts, fail_if_none)
 
 
 def _described(label: Any, hits: Hits) -> dict[str, Any]:
@@ -128,12 +140,24 @@ def _described(label: Any, hits: Hits) -> dict[str, Any]:
     return {"query": label, "no_match": hits.no_match, "hits": found}
 
 
-def _text(queries: Queries, answers: list[Hits], payloads: bool) -> Iterator[str | Table]:
+def _verdict(gallery: Gallery, keyword: str, target: str | None, hits: Hits, plainly: bool) -> str:
+    """Judge by the best hit alone (plainly, as options say), or by all that the model knows of itself."""
+    if plainly or not len(hits):
+        return NOTHING[0] if not len(hits) else NOTHING[1] if hits.no_match else ""
+    if keyword == "like":  # there is always something that is most alike
+        return ""
+    query, other = ("image", "text") if keyword == "images" else ("text", "image")
+    report = getattr(gallery.index.model, "report_", None)
+    return verdict(hits, telling(report, query, target or other), len(gallery.index))
+
+
+def _text(
+    queries: Queries, answers: list[Hits], verdicts: list[str], payloads: bool
+) -> Iterator[str | Table]:
     yield from queries.notes
-    for label, hits in zip(queries.labels, answers, strict=True):
+    for label, hits, said in zip(queries.labels, answers, verdicts, strict=True):
         name = _name(queries, label)
-        verdict = "nothing found" if not len(hits) else "probably nothing matches" if hits.no_match else ""
-        yield f"{name}: {verdict}" if verdict else name
+        yield f"{name}: {said}" if said else name
         if len(hits):
             yield _table(hits, payloads)
         yield ""
@@ -165,8 +189,37 @@ def _captions(payload: dict[str, Any] | None) -> str:
     return " / ".join(map(str, captions)) if isinstance(captions, list) else ""
 
 
-def _judged(answers: list[Hits], fail_if_none: bool) -> int:
-    if not fail_if_none or any(len(hits) and not hits.no_match for hits in answers):
+def _judged(verdicts: list[str], fail_if_none: bool) -> int:
+    if not fail_if_none or any(said not in NOTHING for said in verdicts):
         return ExitCode.FINE
     say("no query found anything that matches", "ask otherwise, or relax --where and the limits")
     return ExitCode.NOTHING_FOUND
+
+
+# Whether to say that nothing matches: by the best hit alone, one would say so of most good answers
+
+
+def telling(report: Report | None, query: str, target: str) -> float | None:
+    """How well a model tells queries with a partner from those without (AUROC); None if not measured."""
+    ways = report.reliability if report is not None else ()
+    return next((each.match_auroc for each in ways if (each.query, each.target) == (query, target)), None)
+
+
+def verdict(hits: Hits, auroc: float | None, n_documents: int) -> str:
+    """Say what is doubtful about an answer; empty if nothing is.
+
+    Where ten documents are equally right, each has a tenth of the probability, and together they are right. A
+    model that cannot tell queries with a partner from those without, which its report says, stays silent.
+    """
+    if not len(hits):
+        return NOTHING[0]
+    if not hits.no_match:
+        return ""
+    probabilities = [] if hits.probabilities is None else hits.probabilities[:_FIRST].tolist()
+    if max(probabilities, default=0.0) * n_documents <= _ABOVE_CHANCE:  # a query that says nothing
+        return NOTHING[1]
+    if sum(probabilities) - len(probabilities) / n_documents >= _ENOUGH:
+        return ""
+    if auroc is not None and auroc < _SURELY:
+        return "" if auroc < _ROUGHLY else _UNSURE
+    return NOTHING[1]

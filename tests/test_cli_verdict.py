@@ -1,0 +1,45 @@
+"""When a search says that nothing matches: not of good answers, and not where the model cannot tell."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbyte.cli.verbs.search import NOTHING, telling, verdict
+from crossbyte.search.hits import Hits
+
+
+def found(*probabilities: float, no_match: bool | None = True) -> Hits:
+    numbers = np.arange(len(probabilities))
+    distances = np.zeros(len(numbers), np.float32)
+    return Hits(
+        numbers.tolist(), distances, numbers, probabilities=np.array(probabilities), no_match=no_match
+    )
+
+
+@pytest.mark.parametrize(
+    ("hits", "auroc", "said"),
+    [
+        (found(), 0.9, NOTHING[0]),
+        (found(0.9, no_match=False), 0.9, ""),
+        (found(*[0.05] * 10), 0.9, ""),  # ten that share it: half a right one among them
+        (found(0.497, 0.2), 0.9, ""),
+        (found(0.02, 0.01), 0.9, NOTHING[1]),
+        (found(0.02, 0.01), 0.7, "not sure about any of these"),
+        (found(0.02, 0.01), 0.5, ""),  # guessing is not said
+        (found(0.02, 0.01), None, NOTHING[1]),  # as the option says, where nothing was measured
+        (found(*[0.001] * 10), 0.5, NOTHING[1]),  # words that say nothing: all are as likely as any
+    ],
+)
+def test_what_is_said_of_an_answer(hits: Hits, auroc: float | None, said: str) -> None:
+    assert verdict(hits, auroc, 1000) == said
+
+
+def test_how_well_a_model_can_tell_goes_by_direction() -> None:
+    ways = [SimpleNamespace(query="text", target="image", match_auroc=0.7)]
+    report: Any = SimpleNamespace(reliability=ways)
+    assert telling(report, "text", "image") == 0.7
+    assert telling(report, "image", "text") is None and telling(None, "text", "image") is None
