@@ -215,6 +215,8 @@ def _message(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, OSError) and text:  # raised by us, with a sentence of its own
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -69,7 +69,7 @@ class _Lines:
     def __call__(self, step: Progress) -> None:
         said = self._pace(step)
         detail = f" ({step.detail})" if 0 < len(step.detail) <= _LONGEST_DETAIL else ""
-        self._waiting = f"{step.stage}{detail} done{_of(step)}, at work on what is next"
+        self._waiting = f"{step.stage}{detail}{_of(step)}, at work on what is next"
         if not step.done:
             self._waiting = f"{step.stage}: at work on the first of {step.total:,}"
         self._print_if_due(f"{step.stage}{detail}{': ' if said else ''}{said}")
@@ -99,8 +99,10 @@ class _Lines:
 
 
 def _of(step: Progress) -> str:
-    """How many are done, where there are several."""
-    return f" ({step.done:,} of {step.total:,})" if step.total > 1 else ""
+    """How many are done, where there are several: a stage in its middle is not done."""
+    if step.total <= 1:
+        return " done"
+    return f": {step.done:,} of {step.total:,}{' done' if step.done >= step.total else ''}"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from crossbyte.arrays import Raw
@@ -64,8 +65,10 @@ class Encoders:
 
         if side in self.states:
             state = self.states[side]
-            local = self._local.get(side) if state.kind == "onnx" else None
-            return restore_encoder(state, side, self._given.get(side, local))
+            if side not in self._given and side in self._local and state.kind == "onnx":
+                with suppress(FileNotFoundError):  # moved since: then say which option brings it
+                    return restore_encoder(state, side, self._local[side])
+            return restore_encoder(state, side, self._given.get(side))
         if side not in self._given:
             what = "pictures" if side == "image" else "texts"
             raise NoEncoder(

@@ -145,7 +145,8 @@ def _no_pictures(scan: Scan) -> str:
         return _packed(packed[0])
     refused = f"; {scan.skipped[0].name}: {scan.skipped[0].reason}" if scan.skipped else ""
     seen = len(scan.others)
-    got = f"{seen} other files (such as {next(iter(scan.others))})" if seen else "an empty folder"
+    others = f"{seen} other file{'s' if seen > 1 else ''}"
+    got = f"{others} (such as {next(iter(scan.others))})" if seen else "an empty folder"
     return f"expected pictures ({picture_kinds()}) in the folder or in those inside it, got {got}{refused}"
 
 
