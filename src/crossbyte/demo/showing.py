@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,15 +203,23 @@ def _curve_rows(report: Report) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _next_steps(results: Results) -> RenderableType:
-    index = results.choice.index
+    index, program = results.choice.index, _program()
     steps = [
-        ("search it in the browser", f"crossbyte serve {index}"),
-        ("ask here", f'crossbyte search {index} --text "{results.subject.texts[0]}"'),
-        ("words for a picture", f"crossbyte search {index} --image {_first(results)}"),
-        ("your own folder of pictures and captions", "crossbyte fit PHOTOS"),
+        ("search it in the browser", f"{program} serve {index}"),
+        ("ask here", f'{program} search {index} --text "{results.subject.texts[0]}"'),
+        ("words for a picture", f"{program} search {index} --image {_first(results)}"),
+        ("your own folder of pictures and captions", f"{program} fit PHOTOS"),
     ]
     lines = [Text.assemble((f"{command}", "bold green"), (f"   {what}", "dim")) for what, command in steps]
     return Group(*lines)
+
+
+def _program() -> str:
+    """What to type here: after `make demo` the program is in an environment that no shell knows of."""
+    beside = Path(sys.executable).with_name("crossbyte")
+    if shutil.which("crossbyte") or not beside.exists():
+        return "crossbyte"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def _first(results: Results) -> Path:
