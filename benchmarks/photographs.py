@@ -17,8 +17,8 @@ The built-in encoders are not blind to these photographs: the width of the words
 and the parts of the built-in picture encoder and their weights were chosen on folds of them, since there are
 no others. So the figures with built-in pictures are optimistic.
 
-A first run left the dimensions of the space to ``mapping="auto"``, which tries 32 and 64 (what it took was not
-recorded): EfficientNet, 4 bytes, all fitted 0.638, and 0.323 of those added. That galleries take 64 was
+A first run left the dimensions of the space to ``mapping="auto"``, which tries 32 and 64 (what it took was
+not recorded): EfficientNet, 4 bytes, all fitted 0.638, and 0.323 of those added. That galleries take 64 was
 decided after it, on figures of the training part; the peers had 64 in both runs. One seed: differences below
 about 0.02 say nothing.
 """
