@@ -206,6 +206,8 @@ def _principal_directions(
     raw: Raw, units: Units, mean: Float64, n_components: int, workers: Workers
 ) -> Float64:
     n, d = raw.shape
+    if 2 * n <= d <= MAX_GRAM_DIMS:
+        return _directions_of_few(_block(raw, slice(0, n), units), mean, n_components)
     if d > MAX_GRAM_DIMS:
         return principal_directions(
             lambda basis: workers.total(
@@ -219,6 +221,19 @@ def _principal_directions(
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
     return fixed_signs(directions[:, keep].T[::-1])
+
+
+def _directions_of_few(rows: Any, mean: Float64, n_components: int) -> Float64:
+    """The same from products of rows with rows: of few wide rows, there are far fewer of these."""
+    n = rows.shape[0]
+    means = np.asarray(rows @ mean)
+    products = (rows @ rows.T).toarray() if _is_sparse(rows) else rows @ rows.T
+    gram = products - means[:, None] - means[None, :] + mean @ mean
+    variances, combinations = linalg.eigh(gram, subset_by_index=[max(0, n - n_components), n - 1])
+    keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
+    chosen = combinations[:, keep][:, ::-1]
+    directions = np.asarray(rows.T @ chosen) - np.outer(mean, chosen.sum(axis=0))
+    return fixed_signs(np.linalg.qr(directions)[0].T)  # the weakest are no longer quite orthogonal
 
 
 def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:
