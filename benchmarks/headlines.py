@@ -29,10 +29,11 @@ HEADLINES = (
             f"1,000 photographs, EfficientNet and words, {n} bytes: an unseen caption finds its own among 10",
             "photographs",
             PHOTOGRAPHS,
-            f"EfficientNet: crossbyte, {n} bytes",
+            f"EfficientNet: crossbyte, {n} bytes, target image",
             (
                 ("uncompressed", "EfficientNet: CCA uncompressed, both"),
-                ("CCA + FAISS RQ", f"EfficientNet: CCA + FAISS RQ, {n} bytes, both"),
+                ("CCA + FAISS RQ of both halves", f"EfficientNet: CCA + FAISS RQ, {n} bytes, both"),
+                ("of the picture", f"EfficientNet: CCA + FAISS RQ, {n} bytes, picture"),
             ),
         )
         for n in (4, 8)
@@ -41,10 +42,11 @@ HEADLINES = (
         "the same with the built-in encoders, 4 bytes",
         "photographs",
         PHOTOGRAPHS,
-        "built-in: crossbyte, 4 bytes",
+        "built-in: crossbyte, 4 bytes, target image",
         (
             ("uncompressed", "built-in: CCA uncompressed, both"),
-            ("CCA + FAISS RQ", "built-in: CCA + FAISS RQ, 4 bytes, both"),
+            ("CCA + FAISS RQ of both halves", "built-in: CCA + FAISS RQ, 4 bytes, both"),
+            ("of the picture", "built-in: CCA + FAISS RQ, 4 bytes, picture"),
         ),
     ),
     Headline(

@@ -37,9 +37,9 @@ SETTINGS: dict[str, Any] = {
         "n_components": 128,
         "correlation": 10.0,
         "cross_term": "stored",
-        "max_iter": 3,
+        "max_iter": 2,
     },
-    "curve": (2, 4, 8),
+    "curve": (4, 8),
 }
 
 

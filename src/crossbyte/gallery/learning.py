@@ -21,7 +21,6 @@ __all__ = ["MIN_PAIRS", "Pairs", "Wanted", "audit", "check_enough", "fitted"]
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
 _MOST_ROWS = 200
-_AUDIT_FOLDS = 3  # each costs about as much as a fit; five find only a little more
 # A hundred held-out pairs hardly tell 32 dimensions from 64, and "auto" prefers the fewer in doubt; on
 # 1,000 photographs of Flickr8k's training part, codes of 4 bytes find 0.76 with 64 and 0.70 with 32.
 _DIMS = 64
@@ -95,7 +94,7 @@ def audit(model: CMCQ, pairs: Pairs, ids: Sequence[Id], callback: ProgressCallba
     """The pairs that look wrong, as they are kept; None where there are too few to compare."""
     if pairs.n_groups < MIN_GROUPS:
         return None
-    document = audit_pairs(model, *pairs, n_folds=_AUDIT_FOLDS, callback=callback).to_dict()
+    document = audit_pairs(model, *pairs, callback=callback).to_dict()
     kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
     return kept | {"rows": [_named(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import Workers, row_blocks
+from crossbyte.data.features import Rows
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
@@ -94,9 +95,11 @@ def measure(
     """Compare the halves of checked raw pairs; groups are numbered from 0."""
     cells = _cells(groups, n_folds, rng)
     found = _empty(len(groups))
+    # Each side alone, so it may know all rows: nothing in it says which image belongs to which text.
+    _, prepared = prepare(settings, images, texts, workers)
     for fold in range(n_folds):
         held = np.flatnonzero(cells % n_folds == fold)
-        points = _placed(settings, images, texts, np.flatnonzero(cells % n_folds != fold), held, workers)
+        points = _placed(settings, prepared, np.flatnonzero(cells % n_folds != fold), held, workers)
         for cell in np.unique(cells[held]):
             inside = np.flatnonzero(cells[held] == cell)
             rows = held[inside]
@@ -129,15 +132,12 @@ def _cells(groups: Numbers, n_folds: int, rng: np.random.Generator) -> Numbers:
 
 
 def _placed(
-    settings: Settings, images: Any, texts: Any, known: Numbers, held: Numbers, workers: Workers
+    settings: Settings, prepared: tuple[Rows, Rows], known: Numbers, held: Numbers, workers: Workers
 ) -> tuple[Float32, Float32]:
     """Points of the held-out rows in a space learned from the known ones."""
-    (image, text), rows = prepare(settings, images[known], texts[known], workers)
-    space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
-    return (
-        space.transform_images(image.apply(images[held], workers), workers),
-        space.transform_texts(text.apply(texts[held], workers), workers),
-    )
+    X, Y = prepared
+    space = canonical_correlation(X[known], Y[known], settings.n_components, settings.ridge, workers)
+    return space.transform_images(X[held], workers), space.transform_texts(Y[held], workers)
 
 
 def _compare(

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from crossbyte.blocks import Workers
 from crossbyte.metrics import partner_ranks
-from crossbyte.model.fitting import fit_pairs
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.quality import comparing
 from crossbyte.model.quality.bootstrap import Bootstrap
@@ -20,6 +19,7 @@ from crossbyte.model.quality.offsets import coding_offsets
 from crossbyte.model.quality.peers import Peers
 from crossbyte.model.quality.reliability import measure_reliability
 from crossbyte.model.quality.sample import SIDES, Rows, Sample, distances, hold_out
+from crossbyte.model.quality.training_rows import TrainingRows
 from crossbyte.model.report.report import CurvePoint, Reliability, Report, System
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.model.selection import MAX_PAIRS
@@ -43,27 +43,25 @@ class _Context(NamedTuple):
     report: ProgressCallback
     workers: Workers
 
-    def fit(self, settings: Settings, pairs: Pairs, rows: NDArray[np.intp]) -> Learned:
-        images, texts, groups = pairs
-        return fit_pairs(
-            settings, images[rows], texts[rows], groups[rows], self.rng, self.report, self.workers
-        )
+    def fit(self, settings: Settings, training: TrainingRows) -> Learned:
+        return training.fit(settings, self.rng, self.report)
 
 
 class _Seen(NamedTuple):
     """What is held out, and what simpler systems and resamples make of it: the same for every code length."""
 
     rows: Rows
+    training: TrainingRows
     peers: Peers
     bootstrap: Bootstrap
 
     @classmethod
     def of(cls, context: _Context, broadest: Settings, pairs: Pairs, rows: Rows) -> _Seen:
         """Learn the peers' space, with as many dimensions as the longest code has."""
-        images, texts, _ = pairs
-        train, held = (images[rows.train], texts[rows.train]), (images[rows.held], texts[rows.held])
-        peers = Peers.of(broadest, train, held, context.rng, context.workers)
-        return cls(rows, peers, Bootstrap(len(rows.held), context.rng))
+        images, texts, groups = (part[rows.train] for part in pairs)
+        training = TrainingRows(images, texts, groups, context.workers)
+        peers = Peers.of(broadest, training, _held(pairs, rows), context.rng, context.workers)
+        return cls(rows, training, peers, Bootstrap(len(rows.held), context.rng))
 
 
 def measure(
@@ -79,7 +77,7 @@ def measure(
     context = _Context(rng, report, workers)
     widths = sorted({*curve, n_bytes}) if curve else []
     seen = _Seen.of(context, settings_at(max([n_bytes, *widths])), pairs, hold_out(pairs[2], rng))
-    sibling = context.fit(settings_at(n_bytes), pairs, seen.rows.train)
+    sibling = context.fit(settings_at(n_bytes), seen.training)
     sample = Sample.of(sibling, seen.rows.known, *_held(pairs, seen.rows), workers)
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
     likelihoods, reliability = _probabilities(sample, seen.rows, pairs, workers)
@@ -162,7 +160,7 @@ def _curve(
     points = []
     for done, width in enumerate(widths, start=3):
         if width not in known:
-            sibling = context.fit(settings_at(width), pairs, seen.rows.train)
+            sibling = context.fit(settings_at(width), seen.training)
             sample = Sample.one_sided(sibling, *_held(pairs, seen.rows), context.workers)
             known[width] = _ranks(sample, seen.peers, width, context)
         points.append(comparing.curve_point(width, known[width], seen.bootstrap))

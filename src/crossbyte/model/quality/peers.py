@@ -16,9 +16,9 @@ import numpy as np
 from crossbyte.arrays import Float32
 from crossbyte.blocks import Workers, sample_rows
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
-from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import canonical_settings
+from crossbyte.model.quality.training_rows import TrainingRows
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
 from crossbyte.quantization.kmeans import kmeans, nearest
@@ -44,11 +44,11 @@ class Peers:
 
     @classmethod
     def of(
-        cls, settings: Settings, train: tuple[Any, Any], held: tuple[Any, Any], rng: Any, workers: Workers
+        cls, settings: Settings, train: TrainingRows, held: tuple[Any, Any], rng: Any, workers: Workers
     ) -> Peers:
-        """Learn the space from raw training pairs, with as many dimensions as the settings have."""
-        settings = canonical_settings(settings, train[1].shape[1])
-        preparations, rows = prepare(settings, *train, workers)
+        """Learn the space from training pairs, with as many dimensions as the settings have."""
+        settings = canonical_settings(settings, train.texts.shape[1])
+        preparations, rows = train.prepared(settings)
         space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
         chosen = sample_rows(rows[0].shape[0], rng)
         some = rows if chosen is None else (rows[0][chosen], rows[1][chosen])
