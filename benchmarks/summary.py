@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import headlines, laboratory_tables
+from benchmarks import headlines, laboratory_tables, photograph_tables
 from benchmarks.tables import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +96,8 @@ SPEEDS = (
 def main() -> None:
     """Replace what stands between the marks."""
     replace(ROOT / "README.md", {"headlines": headlines.table(_entry)})
-    replace(ROOT / "docs" / "measured.md", {"figures": table(), "speeds": speeds()})
+    own = photograph_tables.table()
+    replace(ROOT / "docs" / "measured.md", {"figures": table(), "photographs": own, "speeds": speeds()})
     replace(ROOT / "docs" / "evaluation.md", laboratory_tables.tables())
 
 
