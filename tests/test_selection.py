@@ -338,6 +338,28 @@ def test_auto_splits_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(splits[0].held_out) == 24
 
 
+def test_auto_space_chooses_the_space_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "fit_prepared", None)  # no whole fit is made to choose it
+    given = {"correlation": 2.0, "cross_penalty": 0.4, "cross_term": "stored"}
+    model = CMCQ(**(SMALL | given), mapping="auto-space").fit(PAIRS.images, PAIRS.texts)
+    assert model.mapping == "auto-space" and model.mapping_ in ("cca", "contrastive")
+    assert (model.correlation_, model.cross_penalty_, model.cross_term_) == (2.0, 0.4, "stored")
+    trials = model.selection_
+    assert len({trial.params["ridge"] for trial in trials}) == 5
+    assert all(trial.params["compressed"] is False for trial in trials)
+    best = max(trials, key=lambda trial: trial.score)
+    settings = model._learned.settings
+    used = [t for t in trials if (t.params["mapping"], t.params["ridge"]) == (model.mapping_, settings.ridge)]
+    assert max(trial.score for trial in used) >= best.score - 2 * best.standard_error
+
+
+def test_auto_space_comes_back_from_its_file() -> None:
+    model = CMCQ(**SMALL, mapping="auto-space").fit(PAIRS.images, PAIRS.texts)
+    again = CMCQ.from_bytes(model.to_bytes())
+    assert again.mapping == "auto-space" and again.mapping_ == model.mapping_
+    assert again.selection_ == model.selection_
+
+
 def test_auto_with_too_few_groups_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 20 groups, got 12"):
         CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts, np.arange(240) // 20)

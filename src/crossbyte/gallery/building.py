@@ -97,7 +97,8 @@ def build_gallery(
         "builtin", the path of an ``.onnx`` file, "sentence-transformers:NAME", "open-clip:NAME" or
         "module:function".
     mapping : str
-        The common space; "auto" tries them on held-out pairs. With fewer than 20 groups it is "cca".
+        The common space; "auto" tries them on held-out pairs (``mapping="auto-space"`` of CMCQ). With fewer
+        than 20 groups it is "cca".
     parameters : mapping, optional
         Other parameters of :class:`crossbyte.CMCQ`.
     seed : int

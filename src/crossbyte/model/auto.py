@@ -1,6 +1,7 @@
 """``mapping="auto"``: mapping, its regularisation and dimension, γ, μ and cross term by held-out pairs.
 
 First the spaces are compared uncompressed, which is cheap; then at most eight whole fits decide the rest.
+``mapping="auto-space"`` stops after the first step and takes the rest as it is given.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
 from crossbyte.model.selection import Split, Trial, split_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
 
-__all__ = ["Free", "choose"]
+__all__ = ["Free", "choose", "choose_space"]
 
 Groups = NDArray[np.intp]
 
@@ -85,14 +86,36 @@ def choose(
         mapping="cca", pull=settings.pull._replace(correlation=1.0, cross_penalty=0.1), cross_term="stored"
     )
     data = _split_data(base, images, texts, groups, split, workers)
-    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
     seed = int(rng.integers(2**32))
     trials: list[Trial] = []
-    ridges = _RIDGES if free.ridge else (base.ridge,)
-    spaces = _compare_spaces(base, data, dims, ridges, seed, trials, workers)
+    spaces = _better_spaces(_compare_spaces(base, data, free, seed, trials, workers))
     report(Progress("select", "spaces", 1, _N_STEPS + 1))
     candidates = [*spaces, _paper_candidate(base)]
     return _compare_codes(candidates, data, seed, trials, report, workers), trials
+
+
+def choose_space(
+    settings: Settings,
+    images: Any,
+    texts: Any,
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Workers,
+    free: Free,
+) -> tuple[Settings, list[Trial]]:
+    """Choose the space alone: the simplest that is within one standard error of the best.
+
+    A few dozen held-out pairs can tell spaces apart, but not codes. Returns as :func:`choose`.
+    """
+    base = settings._replace(mapping="cca")
+    data = _split_data(base, images, texts, groups, split_groups(groups, rng), workers)
+    trials: list[Trial] = []
+    scored = _compare_spaces(base, data, free, int(rng.integers(2**32)), trials, workers)
+    report(Progress("select", "spaces", 1, 1))
+    best = max((trial for trial, _ in scored), key=lambda trial: trial.score)
+    least = best.score - best.standard_error
+    return next(candidate.settings for trial, candidate in scored if trial.score >= least), trials
 
 
 def _paper_candidate(base: Settings) -> _Candidate:
@@ -114,15 +137,11 @@ def _split_data(
 
 
 def _compare_spaces(
-    base: Settings,
-    data: _Data,
-    dims: list[int],
-    ridges: Sequence[float],
-    seed: int,
-    trials: list[Trial],
-    workers: Workers,
-) -> list[_Candidate]:
+    base: Settings, data: _Data, free: Free, seed: int, trials: list[Trial], workers: Workers
+) -> list[tuple[Trial, _Candidate]]:
     """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
+    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
+    ridges = _RIDGES if free.ridge else (base.ridge,)
     ridge, best = _choose_ridge(base, data, dims[-1], ridges, trials, workers)
     scored = []
     for n_dims in sorted({min(d, best.n_dims) for d in dims}):
@@ -130,10 +149,14 @@ def _compare_spaces(
         for mapping, space in _spaces_of(best.truncated(n_dims), data, seed):
             candidate = _Candidate(settings._replace(mapping=mapping), space)
             trials.append(_space_trial(candidate.settings, _space_ranks(space, data, workers)))
-            scored.append((trials[-1].score, candidate))
-    # Only the better ones are worth whole fits; they stay in their order, simplest first.
-    least = sorted((score for score, _ in scored), reverse=True)[:_N_SPACES][-1]
-    return [candidate for score, candidate in scored if score >= least][:_N_SPACES]
+            scored.append((trials[-1], candidate))
+    return scored
+
+
+def _better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
+    """Only the better ones are worth whole fits; they stay in their order, simplest first."""
+    least = sorted((trial.score for trial, _ in scored), reverse=True)[:_N_SPACES][-1]
+    return [candidate for trial, candidate in scored if trial.score >= least][:_N_SPACES]
 
 
 def _choose_ridge(

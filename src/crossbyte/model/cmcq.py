@@ -12,7 +12,7 @@ from crossbyte.errors import FitInterrupted, InvalidInput
 from crossbyte.model import auto, fitting
 from crossbyte.model.coding import Coding
 from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import MAX_BITS, check_parameters, generator
+from crossbyte.model.parameters import AUTOMATIC, MAX_BITS, check_parameters, generator
 from crossbyte.model.quality import measuring
 from crossbyte.model.selection import Trial
 from crossbyte.progress import ProgressCallback, Watch, silent
@@ -37,9 +37,10 @@ class CMCQ(Coding):
     ----------
     n_bits : int, default=32
         Bits per item and side; a multiple of 8. One codebook of 256 words per byte.
-    mapping : {"sparse", "cca", "contrastive", "auto"}, default="sparse"
+    mapping : {"sparse", "cca", "contrastive", "auto", "auto-space"}, default="sparse"
         The common space: the paper's sparse coding, regularised canonical correlation, its contrastive
-        refinement, or whatever finds more partners among held-out pairs.
+        refinement, or whatever finds more partners among held-out pairs; "auto" chooses γ, μ and the cross
+        term, too, "auto-space" takes them as given, which is quicker, and wiser with few pairs.
     n_components : int or None, default=None
         Dimensions of the common space; None for ``n_bits``. At most the rank with ``"cca"``.
     n_atoms : int, default=512
@@ -196,9 +197,10 @@ class CMCQ(Coding):
         trials: list[Trial] = []
         try:
             with Workers(self.n_jobs) as workers:
-                if self.mapping == "auto":
+                if self.mapping in AUTOMATIC:
                     free = auto.Free(self.n_components is None, self.ridge is None)
-                    settings, trials = auto.choose(settings, *raw, labels, rng, watch, workers, free)
+                    choose = auto.choose if self.mapping == "auto" else auto.choose_space
+                    settings, trials = choose(settings, *raw, labels, rng, watch, workers, free)
                 learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
@@ -252,7 +254,7 @@ class CMCQ(Coding):
         settings = self._current().settings
         if n_bytes == settings.n_codebooks:
             return settings
-        follows = self.n_components is None and self.mapping != "auto"
+        follows = self.n_components is None and self.mapping not in AUTOMATIC
         n_components = 8 * n_bytes if follows else settings.n_components
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 

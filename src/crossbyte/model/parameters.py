@@ -16,9 +16,10 @@ from crossbyte.validation import check_choice, check_integer, check_number
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
 
-__all__ = ["MAPPINGS", "QUERY_MAPS", "canonical_settings", "check_parameters", "generator"]
+__all__ = ["AUTOMATIC", "MAPPINGS", "QUERY_MAPS", "canonical_settings", "check_parameters", "generator"]
 
-MAPPINGS = ("sparse", "cca", "contrastive", "auto")
+AUTOMATIC = ("auto", "auto-space")
+MAPPINGS = ("sparse", "cca", "contrastive", *AUTOMATIC)
 QUERY_MAPS = ("paper", "ridge")
 MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA

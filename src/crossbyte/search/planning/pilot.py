@@ -23,6 +23,7 @@ from sklearn.base import clone
 
 from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS, Workers, row_blocks
 from crossbyte.model.cmcq import CMCQ
+from crossbyte.model.parameters import AUTOMATIC
 from crossbyte.progress import Progress
 from crossbyte.search.batch import Payloads
 from crossbyte.search.index import Index
@@ -258,7 +259,7 @@ def _second_size(first: int, n_rows: int, seconds: float) -> int:
 
 
 def _timed_fit(model: CMCQ, images: Any, texts: Any, n_rows: int) -> tuple[_Timed, CMCQ]:
-    rounds = model.max_iter if model.mapping == "auto" else min(_ROUNDS, model.max_iter)
+    rounds = model.max_iter if model.mapping in AUTOMATIC else min(_ROUNDS, model.max_iter)
     rows = _sample(images.shape[0], n_rows)
     some = images[rows], texts[rows]
     start, stages = _Spent.now(), _Stages()

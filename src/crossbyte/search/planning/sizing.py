@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.model.parameters import MAX_BITS
+from crossbyte.model.parameters import AUTOMATIC, MAX_BITS
 from crossbyte.model.persistence import contents_of
 from crossbyte.search.batch import Payloads
 from crossbyte.search.filters.columns import build_columns
@@ -203,7 +203,7 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     others = sum(sizes[name] for name in sizes if name in _PER_PAIR | _PER_WORD)
     document = max(_document_bytes(one) for one in (model, like) if one.__sklearn_is_fitted__())
     fixed = document + sum(sizes.values()) - scaled - others + (rounds - 1) * sizes["history"]
-    if model.n_components is not None or model.mapping == "auto":
+    if model.n_components is not None or model.mapping in AUTOMATIC:
         return ModelSize(fixed, scaled / n_dims, n_dims, n_dims)
     capped = n_dims < model.n_bits
     widest = min(learned.image_preparation.n_dims, learned.text_preparation.n_dims)
