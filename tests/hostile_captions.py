@@ -360,7 +360,7 @@ CASES: dict[str, Case] = {
     # Folders
     "nothing": Case({}, error="expected pictures .*got an empty folder"),
     "only captions": Case(
-        {"captions.csv": GOOD}, error=r"expected pictures .*got 1 other files \(such as captions.csv\)"
+        {"captions.csv": GOOD}, error=r"expected pictures .*got 1 other file \(such as captions.csv\)"
     ),
     "only clutter": Case(
         {".DS_Store": b"", "Thumbs.db": b"", "__MACOSX/a.jpg": b"", ".hidden/a.jpg": b""},
