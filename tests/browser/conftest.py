@@ -33,7 +33,10 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gallery")
     write_scenes(folder / "scenes", 150, 0)
     documents = read_raw(folder / "scenes")
-    build_gallery(documents, folder / "scenes.cb", n_bits=16, mapping="cca", curve=(1, 2), n_jobs=2)
+    # A setting under which so few scenes can tell what matches nothing.
+    given = {"correlation": 0.3, "cross_term": "constant"}
+    path = folder / "scenes.cb"
+    build_gallery(documents, path, n_bits=16, mapping="cca", parameters=given, curve=(1, 2), n_jobs=2)
     return folder / "scenes.cb"
 
 
