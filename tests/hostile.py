@@ -14,7 +14,7 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -380,13 +380,18 @@ MAKERS: dict[str, Callable[[], Files]] = {
 
 def write_corpus(folder: Path) -> list[Path]:
     """Write every file, and the things that are no files."""
+    return write_made(folder, MAKERS) + write_special(folder)
+
+
+def write_made(folder: Path, makers: Mapping[str, Callable[[], Files]]) -> list[Path]:
+    """Write what the makers give, each under a name of its own."""
     paths = []
-    for maker in MAKERS.values():
+    for maker in makers.values():
         for name, data in maker():
             paths.append(folder / name)
             assert not paths[-1].exists(), name
             paths[-1].write_bytes(data)
-    return paths + write_special(folder)
+    return paths
 
 
 def write_special(folder: Path) -> list[Path]:

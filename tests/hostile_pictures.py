@@ -369,13 +369,7 @@ MAKERS: dict[str, Callable[[], Files]] = {
 
 def write_corpus(folder: Path) -> list[Path]:
     """Write every file, and the things that are no files."""
-    paths = []
-    for maker in MAKERS.values():
-        for name, data in maker():
-            paths.append(folder / name)
-            assert not paths[-1].exists(), name
-            paths[-1].write_bytes(data)
-    return paths + write_special(folder)
+    return hostile.write_made(folder, MAKERS) + write_special(folder)
 
 
 def write_special(folder: Path) -> list[Path]:
