@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from crossbyte.arrays import Raw
 from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
+from crossbyte.gallery.doubt import Verdict, telling, verdict
 from crossbyte.gallery.new_documents import NewDocument, blocks_of
 from crossbyte.gallery.restored import Encoders
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
@@ -191,6 +192,25 @@ class Gallery:
         if len(answers) != 1:
             raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
         return answers[0]
+
+    def verdict(self, keyword: str, target: str | None, hits: Hits, text: str | None = None) -> Verdict:
+        """Judge whether anything of an answer matches, by all that the model knows of itself.
+
+        Parameters
+        ----------
+        keyword : {"texts", "images", "like"}
+            What was asked with, as :meth:`crossbyte.Index.search` calls it.
+        target : {"image", "text", "document"} or None
+            What was searched; None for the other side.
+        hits : Hits
+        text : str, optional
+            The query, if it was asked in words.
+        """
+        if keyword == "like":  # there is always something that is most alike
+            return "likely"
+        query, other = ("image", "text") if keyword == "images" else ("text", "image")
+        report = getattr(self.index.model, "report_", None)
+        return verdict(hits, telling(report, query, target or other), len(self.index), text)
 
     def explain(
         self,

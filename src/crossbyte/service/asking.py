@@ -78,10 +78,12 @@ def _found(service: Service, view: Reader, asked: Asked, options: Options) -> di
         hits = view.search(**{asked.keyword: asked.value}, **rest)[0]
     with service.metrics.step("payload"):
         payloads = view.payloads(hits) if options.payloads else None
+    target = asked.target(view, options.target)
     return {
         "generation": view.generation,
-        "target": asked.target(view, options.target),
+        "target": target,
         "no_match": hits.no_match,
+        "verdict": service.gallery.verdict(asked.keyword, target, hits, getattr(options, "text", None)),
         "hits": hit_answers(service.gallery, view, hits, payloads),
     }
 

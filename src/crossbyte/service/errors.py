@@ -134,6 +134,8 @@ def response_of(problem: Problem, request_id: str) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if problem.status == 503:
         headers["Retry-After"] = str(RETRY_SECONDS)
+    if problem.status == 408:  # what comes later would be the rest of a request that was given up
+        headers["Connection"] = "close"
     body = json.dumps(problem.to_dict(request_id), allow_nan=False)
     return Response(body, problem.status, headers, "application/json")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from crossbyte.service.fields import Target
 
@@ -56,7 +56,10 @@ class SearchAnswer(_Answer):
 
     generation: int
     target: Target
-    no_match: bool | None
+    no_match: bool | None = Field(description="Even the best hit is less probable than match_threshold.")
+    verdict: Literal["likely", "unsure", "unlikely"] = Field(
+        description="Whether anything matches, by all that the model knows of itself: what to tell people."
+    )
     took_ms: float
     hits: list[HitAnswer]
 

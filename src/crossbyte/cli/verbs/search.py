@@ -17,18 +17,13 @@ from crossbyte.cli.output import Table, clean, emit
 
 if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
-    from crossbyte.model.report.report import Report
     from crossbyte.search.hits import Hits
 
-__all__ = ["NOTHING", "search", "telling", "verdict"]
+__all__ = ["search"]
 
 _USUAL_THRESHOLD = 0.5
-NOTHING = ("nothing found", "probably nothing matches")
-_UNSURE = "not sure about any of these"
-_FIRST = 10
-_ENOUGH = 0.25  # right ones to expect among the first, beyond what chance would put there
-_ROUGHLY, _SURELY = 0.6, 0.8  # AUROC, as docs/report.md reads it; the page judges by the same numbers
-_ABOVE_CHANCE = 1.001
+_NOTHING = ("nothing found", "probably nothing matches")
+_SAID = {"likely": "", "unsure": "not sure about any of these", "unlikely": _NOTHING[1]}
 
 
 class Distinct(StrEnum):
@@ -118,8 +113,10 @@ def search(
             "payloads": payloads or queries.by_words,
         }
         answers = gallery.index.search(**asked)
-        plainly = prior is not None or match_threshold is not None
-        verdicts = [_verdict(gallery, queries.keyword, asked["target"], hits, plainly) for hits in answers]
+        if prior is not None or match_threshold is not None:
+            verdicts = list(map(_plain_verdict, answers))
+        else:
+            verdicts = _verdicts(gallery, queries, asked["target"], answers)
     if trec is not None:
         from crossbyte.search.exports.trec import write_trec
 
@@ -140,15 +137,18 @@ def _described(label: Any, hits: Hits) -> dict[str, Any]:
     return {"query": label, "no_match": hits.no_match, "hits": found}
 
 
-def _verdict(gallery: Gallery, keyword: str, target: str | None, hits: Hits, plainly: bool) -> str:
-    """Judge by the best hit alone (plainly, as options say), or by all that the model knows of itself."""
-    if plainly or not len(hits):
-        return NOTHING[0] if not len(hits) else NOTHING[1] if hits.no_match else ""
-    if keyword == "like":  # there is always something that is most alike
-        return ""
-    query, other = ("image", "text") if keyword == "images" else ("text", "image")
-    report = getattr(gallery.index.model, "report_", None)
-    return verdict(hits, telling(report, query, target or other), len(gallery.index))
+def _verdicts(gallery: Gallery, queries: Queries, target: str | None, answers: list[Hits]) -> list[str]:
+    """Judge by all that the model knows of itself."""
+    texts = queries.labels if queries.by_words and queries.keyword == "texts" else [None] * len(answers)
+    return [
+        _SAID[gallery.verdict(queries.keyword, target, hits, text)] if len(hits) else _NOTHING[0]
+        for hits, text in zip(answers, texts, strict=True)
+    ]
+
+
+def _plain_verdict(hits: Hits) -> str:
+    """Judge by the best hit alone, as options say."""
+    return _NOTHING[0] if not len(hits) else _NOTHING[1] if hits.no_match else ""
 
 
 def _text(
@@ -190,36 +190,7 @@ def _captions(payload: dict[str, Any] | None) -> str:
 
 
 def _judged(verdicts: list[str], fail_if_none: bool) -> int:
-    if not fail_if_none or any(said not in NOTHING for said in verdicts):
+    if not fail_if_none or any(said not in _NOTHING for said in verdicts):
         return ExitCode.FINE
     say("no query found anything that matches", "ask otherwise, or relax --where and the limits")
     return ExitCode.NOTHING_FOUND
-
-
-# Whether to say that nothing matches: by the best hit alone, one would say so of most good answers
-
-
-def telling(report: Report | None, query: str, target: str) -> float | None:
-    """How well a model tells queries with a partner from those without (AUROC); None if not measured."""
-    ways = report.reliability if report is not None else ()
-    return next((each.match_auroc for each in ways if (each.query, each.target) == (query, target)), None)
-
-
-def verdict(hits: Hits, auroc: float | None, n_documents: int) -> str:
-    """Say what is doubtful about an answer; empty if nothing is.
-
-    Where ten documents are equally right, each has a tenth of the probability, and together they are right. A
-    model that cannot tell queries with a partner from those without, which its report says, stays silent.
-    """
-    if not len(hits):
-        return NOTHING[0]
-    if not hits.no_match:
-        return ""
-    probabilities = [] if hits.probabilities is None else hits.probabilities[:_FIRST].tolist()
-    if max(probabilities, default=0.0) * n_documents <= _ABOVE_CHANCE:  # a query that says nothing
-        return NOTHING[1]
-    if sum(probabilities) - len(probabilities) / n_documents >= _ENOUGH:
-        return ""
-    if auroc is not None and auroc < _SURELY:
-        return "" if auroc < _ROUGHLY else _UNSURE
-    return NOTHING[1]

@@ -17,14 +17,14 @@ from crossbyte.model.report.tables import (
 )
 from crossbyte.model.report.verdict import verdict
 
-__all__ = ["Section", "report_text", "sections"]
+__all__ = ["CLEAR", "HINT", "Section", "report_text", "sections"]
 
 WIDTH = 100  # characters of a line
 
 _SAME = 0.01  # one of 100: nobody would notice
 _WORTH = 0.03  # three of 100: worth more bytes
 _TRUE, _ROUGH = 0.05, 0.1  # calibration error
-_HINT, _CLEAR = 0.6, 0.8  # AUROC
+HINT, CLEAR = 0.6, 0.8  # AUROC from which on it can be told roughly, and surely, that nothing matches
 _SURE = 0.5  # below, a hit is more likely a stranger than the partner
 _TELLING = 0.1  # below this even for the surest hits, any small constant would be as true
 
@@ -158,10 +158,10 @@ def _truth(each: Reliability) -> str:
 
 def _recognition(each: Reliability) -> str:
     own, raw = each.match_auroc, each.distance_auroc
-    if own < _HINT:
+    if own < HINT:
         judged = "is hardly recognised: these data do not allow it"
     else:
-        judged = "is only hinted at" if own < _CLEAR else "is well recognised"
+        judged = "is only hinted at" if own < CLEAR else "is well recognised"
     threshold = "a raw distance threshold" + (" would do better," if raw > own + _SAME else "")
     return (
         f"That nothing matches {judged} (AUROC {own:.2f}; {threshold} {raw:.2f}; 0.5 is chance, 1 perfect)."

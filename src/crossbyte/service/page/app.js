@@ -5,7 +5,6 @@ import { boxHint, showBox } from "./box.js";
 import { announce, byId } from "./dom.js";
 import { closeDrawer, openDrawer, setOpener } from "./drawer.js";
 import { fetchFacets, showActive, showFacets, toggled, withChoice } from "./filters.js";
-import { telling, verdict } from "./judging.js";
 import { startKeyboard } from "./keyboard.js";
 import { clearNotice, showError, showHint, showNoMatch, showNothing, showUnsure } from "./notices.js";
 import { startPictures } from "./pictures.js";
@@ -27,8 +26,7 @@ const NOUNS = { image: "picture", text: "text", document: "document" };
 const asking = new Session();
 const counting = new Session();
 let info = null;
-let report = null; // what was measured, once it is here
-let reporting = Promise.resolve(null); // the same, for those who wait
+let reporting = Promise.resolve(null); // what was measured, for those who wait
 let state = { ...EMPTY };
 let answer = { hits: [], kind: "image", query: null, next: null, k: PAGE };
 let likeShown = null; // {id, label, thumbnail} of the document that stands for the query
@@ -113,7 +111,7 @@ function busy(isBusy) {
 
 function sayFound(found, target) {
   const { hits } = found;
-  const judged = answer.query ? verdict(found, answer.query, telling(report, target), info.documents) : "likely";
+  const judged = found.verdict ?? "likely";
   if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
   else if (judged === "unlikely") showNoMatch();
   else if (judged === "unsure") showUnsure();
@@ -314,12 +312,9 @@ function startControls() {
   });
 }
 
-/** Wanted by the quality tab, and to know whether "nothing matches" can be told; no search waits for it. */
+/** Wanted by the quality tab; no search waits for it. */
 function fetchReport() {
   reporting = api.getReport().catch(() => null);
-  reporting.then((found) => {
-    report = found;
-  });
 }
 
 async function start() {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.cli.verbs.search import NOTHING, telling, verdict
+from crossbyte.gallery.doubt import telling, verdict
 from crossbyte.search.hits import Hits
 
 
@@ -23,19 +23,26 @@ def found(*probabilities: float, no_match: bool | None = True) -> Hits:
 @pytest.mark.parametrize(
     ("hits", "auroc", "said"),
     [
-        (found(), 0.9, NOTHING[0]),
-        (found(0.9, no_match=False), 0.9, ""),
-        (found(*[0.05] * 10), 0.9, ""),  # ten that share it: half a right one among them
-        (found(0.497, 0.2), 0.9, ""),
-        (found(0.02, 0.01), 0.9, NOTHING[1]),
-        (found(0.02, 0.01), 0.7, "not sure about any of these"),
-        (found(0.02, 0.01), 0.5, ""),  # guessing is not said
-        (found(0.02, 0.01), None, NOTHING[1]),  # as the option says, where nothing was measured
-        (found(*[0.001] * 10), 0.5, NOTHING[1]),  # words that say nothing: all are as likely as any
+        (found(), 0.9, "likely"),  # nothing was found: there is nothing to doubt
+        (found(0.9, no_match=False), 0.9, "likely"),
+        (found(*[0.05] * 10), 0.9, "likely"),  # ten that share it: half a right one among them
+        (found(0.497, 0.2), 0.9, "likely"),
+        (found(0.02, 0.01), 0.9, "unlikely"),
+        (found(0.02, 0.01), 0.7, "unsure"),
+        (found(0.02, 0.01), 0.5, "likely"),  # guessing is not said
+        (found(0.02, 0.01), None, "unlikely"),  # as the option says, where nothing was measured
+        (found(*[0.001] * 10), 0.5, "unlikely"),  # words that say nothing: all are as likely as any
     ],
 )
 def test_what_is_said_of_an_answer(hits: Hits, auroc: float | None, said: str) -> None:
     assert verdict(hits, auroc, 1000) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("cat", "unsure"), ("a cat on the mat", "unlikely"), (None, "unlikely")]
+)
+def test_of_a_word_or_two_nothing_sure_is_said(text: str | None, said: str) -> None:
+    assert verdict(found(0.02, 0.01), 0.9, 1000, text) == said
 
 
 def test_how_well_a_model_can_tell_goes_by_direction() -> None:
