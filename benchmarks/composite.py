@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.datasets import wiki
 from benchmarks.harness import SEEDS
 from benchmarks.tables import Measurement, print_table, save
-from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.quantization.codebooks import cross_terms
 from crossbyte.quantization.collaborative import Pull, initial_side, refine
 

@@ -21,8 +21,8 @@ from benchmarks.datasets import wiki
 from benchmarks.harness import SEEDS, side_by_side
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, kernels
-from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import CrossPenalty
 from crossbyte.mapping.bounded import bounded_least_squares, optimality_gap
 

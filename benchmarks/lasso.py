@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import kernels
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 
 N, DIMS, ATOMS, RHO, REPEATS = 10_000, 64, 512, 0.3, 5
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ, Index
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.quantization import codebooks
 from crossbyte.quantization.quantizer import Quantizer
 from index_twin import features, small_model

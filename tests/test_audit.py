@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from crossbyte import CMCQ
-from crossbyte.blocks import Workers
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.model.audit import disagreement, duplicates
 from crossbyte.model.audit.audit import _audit, audit_pairs
 from crossbyte.model.audit.table import write_table

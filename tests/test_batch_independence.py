@@ -13,9 +13,10 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.blocks import TILE_ROWS, Workers, steady_product
+from crossbyte.blocks import TILE_ROWS, steady_product
 from crossbyte.data.preparation import Preparation
 from crossbyte.data.synthetic import make_pairs
+from crossbyte.executors.threads import Workers
 
 N = 5000
 BATCHES = (1, 2, 3, 31, 100, TILE_ROWS, N)

@@ -11,7 +11,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from crossbyte import blocks
-from crossbyte.blocks import BLOCK_ROWS, Workers, row_blocks
+from crossbyte.blocks import BLOCK_ROWS, row_blocks
+from crossbyte.executors.threads import Workers
 
 
 def _blas_threads() -> list[int]:

@@ -32,6 +32,7 @@ LEAVES = {
     "extras",
     "validation",
     "blocks",
+    "executors",
     "kernels",
     "kernels_numpy",
     "progress",
@@ -49,12 +50,13 @@ LAYERS = dict.fromkeys(LEAVES, 0) | {
     "model": 5,
     "methods": 6,
     "search": 7,
-    "gallery": 8,
-    "demo": 9,
-    "evaluation": 10,
-    "service": 11,
-    "cli": 12,
-    "__main__": 13,
+    "cluster": 8,
+    "gallery": 9,
+    "demo": 10,
+    "evaluation": 11,
+    "service": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 
 

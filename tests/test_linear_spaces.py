@@ -10,9 +10,9 @@ import pytest
 from sklearn.cross_decomposition import CCA
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data.features import DenseRows
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping import linear
 from crossbyte.mapping.contrastive import ContrastiveSettings, contrastive_loss, refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation, place

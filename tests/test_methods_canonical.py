@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.blocks import Workers
 from crossbyte.data.synthetic import Pairs, make_pairs
 from crossbyte.errors import InvalidInput, MissingExtra
+from crossbyte.executors.threads import Workers
 from crossbyte.methods import faiss_quantizers
 from crossbyte.methods.registry import GROUPS, about, make
 from crossbyte.model import parameters

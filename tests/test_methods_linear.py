@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from crossbyte.blocks import Workers
 from crossbyte.data.features import DenseRows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation, second_moments
 from crossbyte.methods import cmssh, cvh, itq, qch, registry
 from crossbyte.methods.protocol import Method

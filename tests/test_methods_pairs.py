@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data.features import DenseRows
 from crossbyte.data.synthetic import Pairs, make_pairs
 from crossbyte.errors import InvalidInput, NotFinite, NotFitted
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping import sparse as mapping
 from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.methods import ccq, cmfh, lssh

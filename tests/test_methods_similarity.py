@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.anchors import AnchorFeatures, gaussian_kernel, mean_squared_distance
 from crossbyte.methods.label_rows import check_labels, shared_label, unit_labels
 from crossbyte.methods.logistic import LogisticBits, loss_and_gradient

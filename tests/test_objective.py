@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data.features import DenseRows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.sparse import SparseWeights, initial_state
 from crossbyte.model.objective import (
     TERMS,

@@ -10,11 +10,11 @@ import pytest
 from scipy import sparse
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data import preparation
 from crossbyte.data.features import CentredSparseRows
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 
 
 def _prepare(raw: Any, n_components: int | None = None, new: Any = None) -> tuple[Preparation, Any]:

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from crossbyte import CMCQ
-from crossbyte.blocks import Workers
 from crossbyte.errors import DamagedModelFile
+from crossbyte.executors.threads import Workers
 from crossbyte.model.file import model_bytes, parse_model_bytes
 from crossbyte.model.quality import peers, reliability
 from crossbyte.model.quality.bootstrap import Bootstrap

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import oracles
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks, collaborative
 from crossbyte.quantization.collaborative import Pull, Side

@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data.features import CentredSparseRows, DenseRows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping import sparse as mapping
 from crossbyte.mapping.bounded import optimality_gap
 from crossbyte.mapping.sparse import SparseState, SparseWeights, Targets

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import oracles
-from crossbyte.blocks import Workers
 from crossbyte.data.features import DenseRows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.mapping.sparse import SparseWeights, initial_state
 from crossbyte.model.objective import Objective, ObjectiveRecord, Points, Problem, State, measure

@@ -19,6 +19,7 @@
     │       └── UnknownField             a filter names a field that no document has
     ├── NotFitted (sklearn NotFittedError)   the model has not learned anything yet
     ├── MissingExtra (ImportError)       an optional library is not installed; the message says which
+    ├── ClusterError (RuntimeError)      a cluster is not there, or was lost
     ├── NumericalError (ArithmeticError) our own result is not finite: a fault to report
     ├── FitInterrupted (KeyboardInterrupt)   Ctrl-C during fit; the model is as it was before
     ├── ModelFileError (OSError)         a model file cannot be used
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClosedIndex",
+    "ClusterError",
     "CrossbyteError",
     "DamagedIndexFile",
     "DamagedModelFile",
@@ -153,6 +155,10 @@ class UnknownField(FilterError):
 
 class MissingExtra(CrossbyteError, ImportError):
     """An optional library is not installed; the message gives the command that installs it."""
+
+
+class ClusterError(CrossbyteError, RuntimeError):
+    """A cluster is not there, or was lost; the message says what to start or try again."""
 
 
 class NumericalError(CrossbyteError, ArithmeticError):

@@ -16,6 +16,7 @@ _LIBRARIES = {
     "onnxruntime": ("ONNX Runtime", "onnx"),
     "open_clip": ("open_clip", "clip"),
     "pyarrow": ("pyarrow", "arrow"),
+    "ray": ("Ray", "ray"),
     "sentence_transformers": ("sentence-transformers", "sentences"),
 }
 """What people call each module, and the extra that brings it."""

@@ -122,7 +122,7 @@ class Laboratory(NamedTuple):
 
 def _n_processes(asked: int | None) -> int:
     """Processes to start: as many as asked for, or all cores."""
-    from crossbyte.blocks import available_cores
+    from crossbyte.executors.threads import available_cores
 
     return available_cores() if asked is None else asked
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, covers, row_blocks, steady_product
+from crossbyte.blocks import covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.protocol import Executor
 
 __all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
 
@@ -66,7 +67,7 @@ class Preparation:
 
     @classmethod
     def fit(
-        cls, raw: Raw, n_components: int | None, name: str, workers: Workers, power: float = 1.0
+        cls, raw: Raw, n_components: int | None, name: str, workers: Executor, power: float = 1.0
     ) -> Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
         units = Units(power, _power_of_two(_largest(raw, workers) ** power, name))
@@ -94,7 +95,7 @@ class Preparation:
         """Width of the prepared rows."""
         return len(self.mean if self.components is None else self.components)
 
-    def apply(self, raw: Raw, workers: Workers) -> Rows:
+    def apply(self, raw: Raw, workers: Executor) -> Rows:
         """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
         if _is_sparse(raw) and self.components is None:
             return self._apply_sparse(sparse.csr_matrix(raw), workers)
@@ -119,7 +120,7 @@ class Preparation:
     def _projected_mean(self) -> Float64:
         return np.asarray(self.mean if self.components is None else self.components @ self.mean)
 
-    def _apply_sparse(self, raw: sparse.csr_matrix, workers: Workers) -> CentredSparseRows:
+    def _apply_sparse(self, raw: sparse.csr_matrix, workers: Executor) -> CentredSparseRows:
         factors = np.zeros(raw.shape[0])
         mean_square = self.mean @ self.mean
 
@@ -176,7 +177,7 @@ def _zero_rows(block: Any) -> NDArray[np.bool_]:
     return np.asarray(nonzero == 0)
 
 
-def _largest(raw: Raw, workers: Workers) -> float:
+def _largest(raw: Raw, workers: Executor) -> float:
     values = raw.data if _is_sparse(raw) else raw
     parts = workers.map(
         lambda rows: float(np.abs(np.asarray(values[rows], dtype=np.float64)).max(initial=0.0)),
@@ -203,7 +204,7 @@ def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
 
 
 def _principal_directions(
-    raw: Raw, units: Units, mean: Float64, n_components: int, workers: Workers
+    raw: Raw, units: Units, mean: Float64, n_components: int, workers: Executor
 ) -> Float64:
     n, d = raw.shape
     if 2 * n <= d <= MAX_GRAM_DIMS:

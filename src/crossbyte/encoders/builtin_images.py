@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers
 from crossbyte.encoders.colour import colour_block
 from crossbyte.encoders.gradients import gradient_block
 from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.patches import PATCH, PatchWords, patch_block, patches_of
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 
 __all__ = ["KIND", "BuiltinImages"]
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers
 from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.onnx_description import COMPLETE, Description, describe
 from crossbyte.encoders.onnx_file import OnnxFile, check_ports, describe_file, find_model, open_file
@@ -17,6 +16,7 @@ from crossbyte.encoders.onnx_pictures import check_picture, network_input
 from crossbyte.encoders.outputs import checked_rows
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput, WrongEncoder
+from crossbyte.executors.threads import Workers
 
 __all__ = ["OnnxPictures", "pooled"]
 

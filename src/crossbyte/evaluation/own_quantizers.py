@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.cca import CCA
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Method, Side
 from crossbyte.model.quality.peers import product_quantized, residual_quantized

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossbyte.arrays import Raw
-from crossbyte.blocks import available_cores
 from crossbyte.encoders.protocol import EncoderState
+from crossbyte.executors.threads import available_cores
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.cache import FeatureCache, digest_of_file
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails

@@ -9,11 +9,11 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.data.subspace import signs_of
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.protocol import Executor
 
 __all__ = [
     "LinearSpace",
@@ -46,15 +46,15 @@ class LinearSpace:
         """Dimensions of the common space."""
         return int(self.image_matrix.shape[1])
 
-    def transform_images(self, images: Rows, workers: Workers) -> Float32:
+    def transform_images(self, images: Rows, workers: Executor) -> Float32:
         """Place prepared images (n, d_I) in the common space (n, D)."""
         return place(images, self.image_matrix, workers, unit=True)
 
-    def transform_texts(self, texts: Rows, workers: Workers) -> Float32:
+    def transform_texts(self, texts: Rows, workers: Executor) -> Float32:
         """Place prepared texts (n, d_T) in the common space (n, D)."""
         return place(texts, self.text_matrix, workers, unit=True)
 
-    def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
+    def fold_in(self, images: Rows, texts: Rows, workers: Executor) -> tuple[Float32, Float32]:
         """Place pairs; the halves do not change each other here."""
         return self.transform_images(images, workers), self.transform_texts(texts, workers)
 
@@ -63,7 +63,7 @@ class LinearSpace:
         return LinearSpace(self.image_matrix[:, :n_dims].copy(), self.text_matrix[:, :n_dims].copy())
 
 
-def place(rows: Rows, matrix: Float64, workers: Workers, unit: bool = False) -> Float32:
+def place(rows: Rows, matrix: Float64, workers: Executor, unit: bool = False) -> Float32:
     """Rows (n, d) times a (d, D) matrix, block by block, to unit length if asked."""
     points = np.empty((rows.shape[0], matrix.shape[1]), dtype=np.float32)
 
@@ -83,7 +83,7 @@ def unit_rows(rows: Any) -> Any:
 
 
 def canonical_correlation(
-    X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Workers, text_ridge: float | None = None
+    X: Rows, Y: Rows, n_dims: int, ridge: float, workers: Executor, text_ridge: float | None = None
 ) -> LinearSpace:
     """Regularised CCA, each direction weighted by its correlation.
 
@@ -102,7 +102,7 @@ def canonical_correlation(
     return LinearSpace((left @ A) * weights, (right @ B) * weights)
 
 
-def second_moments(X: Rows, Y: Rows, workers: Workers) -> tuple[Float64, Float64, Float64]:
+def second_moments(X: Rows, Y: Rows, workers: Executor) -> tuple[Float64, Float64, Float64]:
     """X'X, Y'Y and X'Y, (d_I, d_I), (d_T, d_T) and (d_I, d_T), summed over centred rows."""
     for rows, name in ((X, "images"), (Y, "texts")):
         _check_width(rows, name)

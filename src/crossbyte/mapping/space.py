@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.linear import place
 from crossbyte.mapping.sparse import (
     SparseState,
@@ -33,13 +33,13 @@ class CommonSpace(Protocol):
     def n_dims(self) -> int:
         """Dimensions of the common space."""
 
-    def transform_images(self, images: Rows, workers: Workers) -> Float32:
+    def transform_images(self, images: Rows, workers: Executor) -> Float32:
         """Place images on their own."""
 
-    def transform_texts(self, texts: Rows, workers: Workers) -> Float32:
+    def transform_texts(self, texts: Rows, workers: Executor) -> Float32:
         """Place texts on their own."""
 
-    def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
+    def fold_in(self, images: Rows, texts: Rows, workers: Executor) -> tuple[Float32, Float32]:
         """Place pairs, each half knowing the other."""
 
 
@@ -73,7 +73,7 @@ class SparseSpace:
 
     @classmethod
     def of(
-        cls, state: SparseState, X: Rows, Y: Rows, weights: SparseWeights, query_map: str, workers: Workers
+        cls, state: SparseState, X: Rows, Y: Rows, weights: SparseWeights, query_map: str, workers: Executor
     ) -> SparseSpace:
         """Keep what new items need of a training state."""
         image_ridge = ridge_map(X, state.image_points, workers)
@@ -85,14 +85,14 @@ class SparseSpace:
         """Dimensions of the common space."""
         return len(self.text_basis)
 
-    def transform_images(self, images: Rows, workers: Workers) -> Float32:
+    def transform_images(self, images: Rows, workers: Executor) -> Float32:
         """Place images by the lasso over B, or by the learned regression."""
         if self.query_map == "ridge":
             return place(images, _known(self.image_ridge, "image"), workers)
         codes = image_lasso(images, self.image_dictionary, self.weights, workers, self._dictionary_gram)
         return np.asarray(codes.astype(np.float64) @ self.image_map, dtype=np.float32)
 
-    def transform_texts(self, texts: Rows, workers: Workers) -> Float32:
+    def transform_texts(self, texts: Rows, workers: Executor) -> Float32:
         """Place texts by the shortest y' that explains them, or by the learned regression."""
         if self.query_map == "ridge":
             return place(texts, _known(self.text_ridge, "text"), workers)
@@ -108,7 +108,7 @@ class SparseSpace:
     def _dictionary_gram(self) -> Float32:
         return dictionary_gram(self.image_dictionary)
 
-    def fold_in(self, images: Rows, texts: Rows, workers: Workers) -> tuple[Float32, Float32]:
+    def fold_in(self, images: Rows, texts: Rows, workers: Executor) -> tuple[Float32, Float32]:
         """Place pairs at the minimum of the mapping objective with B, U and R fixed."""
         fixed = self.image_dictionary, self.text_basis, self.image_map
         return fold_in(*fixed, images, texts, self.weights, workers).points
@@ -123,7 +123,7 @@ def _known(matrix: Float64 | None, side: str) -> Float64:
     return matrix
 
 
-def ridge_map(rows: Rows, points: Float32, workers: Workers) -> Float64 | None:
+def ridge_map(rows: Rows, points: Float32, workers: Executor) -> Float64 | None:
     """Ridge regression (d, D) from rows to points; its strength by generalised cross-validation."""
     n, d = rows.shape
     if d > MAX_GRAM_DIMS:

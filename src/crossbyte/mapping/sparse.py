@@ -15,9 +15,10 @@ from scipy import sparse
 
 from crossbyte import kernels
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers, row_blocks, steady_product
+from crossbyte.blocks import row_blocks, steady_product
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.bounded import bounded_least_squares
 from crossbyte.mapping.linear import place
 
@@ -92,7 +93,7 @@ def initial_state(
     n_dims: int,
     weights: SparseWeights,
     rng: np.random.Generator,
-    workers: Workers,
+    workers: Executor,
 ) -> SparseState:
     """Start from random atoms, a basis inside the span of the texts, and sparse codes of B alone."""
     B = _unit_rows(rng.standard_normal((n_atoms, X.shape[1])))
@@ -104,7 +105,7 @@ def initial_state(
 
 
 def state_of(
-    B: Float64, U: Float64, R: Float64, S: sparse.csr_matrix, text_points: Float32, workers: Workers
+    B: Float64, U: Float64, R: Float64, S: sparse.csr_matrix, text_points: Float32, workers: Executor
 ) -> SparseState:
     """Put a state together from its independent parts."""
     return SparseState(B, U, R, S, _code_gram(S, workers), _image_points(S, R, workers), text_points)
@@ -121,7 +122,7 @@ def dictionary_gram(B: Float64) -> Float32:
 
 
 def image_lasso(
-    X: Rows, B: Float64, weights: SparseWeights, workers: Workers, gram: Float32 | None = None
+    X: Rows, B: Float64, weights: SparseWeights, workers: Executor, gram: Float32 | None = None
 ) -> sparse.csr_matrix:
     """Sparse codes of images on their own: argmin |x - s B|² + ρ|s|₁ (the paper's image query)."""
     gram = dictionary_gram(B) if gram is None else gram
@@ -129,7 +130,7 @@ def image_lasso(
 
 
 def update_text_points(
-    state: SparseState, Y: Rows, targets: Targets | None, weights: SparseWeights, workers: Workers
+    state: SparseState, Y: Rows, targets: Targets | None, weights: SparseWeights, workers: Executor
 ) -> SparseState:
     """Y' = (D Q + η Y U' + λ X') (η U U' + (λ + 1) I)⁻¹."""
     tie = 0.0 if targets is None else 1.0
@@ -148,7 +149,7 @@ def update_text_points(
 
 
 def update_sparse_codes(
-    state: SparseState, X: Rows, targets: Targets | None, weights: SparseWeights, workers: Workers
+    state: SparseState, X: Rows, targets: Targets | None, weights: SparseWeights, workers: Executor
 ) -> SparseState:
     """S: a lasso on [X, C P + λ Y'] over the stacked dictionary [B, sqrt(λ + 1) R]."""
     tie = 0.0 if targets is None else 1.0
@@ -162,7 +163,7 @@ def update_sparse_codes(
     return state._replace(S=S, gram=_code_gram(S, workers), image_points=_image_points(S, R, workers))
 
 
-def update_text_basis(state: SparseState, Y: Rows, workers: Workers) -> SparseState:
+def update_text_basis(state: SparseState, Y: Rows, workers: Executor) -> SparseState:
     """U: min |Y - Y' U|² with rows in the unit ball."""
 
     def sums(rows: slice) -> tuple[Float64, Float64]:
@@ -173,7 +174,7 @@ def update_text_basis(state: SparseState, Y: Rows, workers: Workers) -> SparseSt
     return state._replace(U=bounded_least_squares(G, H, state.U))
 
 
-def update_image_dictionary(state: SparseState, X: Rows, workers: Workers) -> SparseState:
+def update_image_dictionary(state: SparseState, X: Rows, workers: Executor) -> SparseState:
     """B: min |X - S B|² with rows in the unit ball."""
     H = workers.total(
         lambda rows: state.S[rows].astype(np.float64).T @ X[rows].dense().astype(np.float64), X.shape[0]
@@ -182,7 +183,7 @@ def update_image_dictionary(state: SparseState, X: Rows, workers: Workers) -> Sp
 
 
 def update_image_map(
-    state: SparseState, targets: Targets | None, weights: SparseWeights, workers: Workers
+    state: SparseState, targets: Targets | None, weights: SparseWeights, workers: Executor
 ) -> SparseState:
     """R: min |(C P + λ Y') / (λ + 1) - S R|² with rows in the unit ball."""
     tie, lam = 0.0 if targets is None else 1.0, weights.alignment
@@ -198,7 +199,7 @@ def update_image_map(
 
 
 def fold_in(
-    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
+    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Executor
 ) -> SparseState:
     """The state of new pairs: the minimum of the mapping objective over S and Y', with B, U, R fixed."""
     S = _fold_in_codes(B, U, R, X, Y, weights, workers)
@@ -207,7 +208,7 @@ def fold_in(
 
 
 def _fold_in_codes(
-    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Workers
+    B: Float64, U: Float64, R: Float64, X: Rows, Y: Rows, weights: SparseWeights, workers: Executor
 ) -> sparse.csr_matrix:
     """Sparse codes of new pairs at that minimum.
 
@@ -245,7 +246,7 @@ def _solve_lasso(
     start: sparse.csr_matrix | None,
     n_rows: int,
     weights: SparseWeights,
-    workers: Workers,
+    workers: Executor,
     tolerance: float = 3e-5,
 ) -> sparse.csr_matrix:
     """Lasso block by block; ``stack(rows)`` times ``dictionary`` gives the right-hand sides of a block."""
@@ -276,7 +277,7 @@ def _empty(shape: Any) -> sparse.csr_matrix:
     return sparse.csr_matrix(shape, dtype=np.float32)
 
 
-def _image_points(S: sparse.csr_matrix, R: Float64, workers: Workers) -> Float32:
+def _image_points(S: sparse.csr_matrix, R: Float64, workers: Executor) -> Float32:
     points = np.empty((S.shape[0], R.shape[1]), dtype=np.float32)
 
     def place(rows: slice) -> None:
@@ -286,7 +287,7 @@ def _image_points(S: sparse.csr_matrix, R: Float64, workers: Workers) -> Float32
     return points
 
 
-def _code_gram(S: sparse.csr_matrix, workers: Workers) -> Float64:
+def _code_gram(S: sparse.csr_matrix, workers: Executor) -> Float64:
     def products(rows: slice) -> Float64:
         block = S[rows].astype(np.float64)
         return np.asarray((block.T @ block).toarray())
@@ -299,7 +300,7 @@ def _beside(left: Any, right: Any) -> Float32:
     return np.hstack([left, right]).astype(np.float32)
 
 
-def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Workers) -> Float64:
+def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Executor) -> Float64:
     """Start U as a tight frame of the texts' strongest directions.
 
     With more dimensions than the texts have, directions outside their span mean nothing, and a frame

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, row_blocks, sample_rows, steady_product
+from crossbyte.blocks import row_blocks, sample_rows, steady_product
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.preparing import Centring
 from crossbyte.quantization.kmeans import kmeans
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from crossbyte.arrays import Float32, Raw
-from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation, unit_rows
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.model.cmcq import CMCQ

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import TILE_ROWS, Workers, steady_product
+from crossbyte.blocks import TILE_ROWS, steady_product
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.canonical import Canonical
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Side
 

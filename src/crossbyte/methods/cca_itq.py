@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Float64, Raw
-from crossbyte.blocks import Workers, sample_rows, steady_product
+from crossbyte.blocks import sample_rows, steady_product
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.canonical import CanonicalSpace, blend, space_settings
 from crossbyte.methods.hamming import SeparateHashing, pack_signs
 from crossbyte.methods.itq import learn_rotation

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.methods import faiss_quantizers
 from crossbyte.methods.canonical import Canonical
 from crossbyte.methods.faiss_quantizers import Trained

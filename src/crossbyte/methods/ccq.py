@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.blocks import Workers, steady_product
+from crossbyte.blocks import steady_product
 from crossbyte.data.subspace import principal_directions
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.methods.itq import nearest_rotation
 from crossbyte.methods.preparing import Centring

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Raw
-from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Units, in_units
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.anchors import AnchorFeatures
 from crossbyte.methods.cmcq import CanonicalCMCQ, about_cmcq
 from crossbyte.methods.protocol import About, Side

@@ -9,9 +9,10 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, steady_product
+from crossbyte.blocks import steady_product
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput, NumericalError
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.preparing import Centring
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Side
 from crossbyte.methods.unified import UnifiedHashing

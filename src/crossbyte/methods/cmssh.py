@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.protocol import INTER_MODALITY, About

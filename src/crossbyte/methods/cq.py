@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from crossbyte.arrays import Raw
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseState
 from crossbyte.methods.from_model import FromModel, SparseMapping

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import signs_of
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import second_moments
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import random_rotation

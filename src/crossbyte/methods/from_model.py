@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Raw
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.methods.tables import table_distances
 from crossbyte.model.learned import Learned

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Codes, Float32, Float64, Raw
-from crossbyte.blocks import Workers, row_blocks, steady_product
+from crossbyte.blocks import row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.label_rows import check_labels
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.validation import check_codes, check_features, check_pairs

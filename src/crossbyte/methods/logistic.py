@@ -18,7 +18,8 @@ import numpy as np
 from scipy import linalg, optimize
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers, steady_product
+from crossbyte.blocks import steady_product
+from crossbyte.executors.threads import Workers
 
 __all__ = ["LogisticBits", "loss_and_gradient", "smoothed_log_odds"]
 

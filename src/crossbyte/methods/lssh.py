@@ -10,9 +10,10 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping import sparse as mapping
 from crossbyte.mapping.linear import place
 from crossbyte.mapping.sparse import SparseState, SparseWeights

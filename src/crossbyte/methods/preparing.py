@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, row_blocks, steady_product
+from crossbyte.blocks import row_blocks, steady_product
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.validation import check_features
 
 __all__ = ["Centring", "dense_rows"]

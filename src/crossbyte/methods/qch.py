@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
 from crossbyte.data.features import Rows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation, place, second_moments
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import nearest_rotation, random_rotation, signs_of_values

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import Workers, row_blocks, sample_rows
+from crossbyte.blocks import row_blocks, sample_rows
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.anchors import AnchorFeatures
 from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.label_rows import check_labels, unit_labels

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import leading_pairs
 from crossbyte.methods.label_rows import unit_labels
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.quantization.quantizer import Quantizer
 
 __all__ = ["relative_error", "table_distances"]

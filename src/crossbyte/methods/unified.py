@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Raw
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.methods.hamming import Hashing, pack_signs
 from crossbyte.methods.protocol import Side
 from crossbyte.validation import check_features, check_pairs, check_rows_agree

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.fitting import fit_pairs, fit_prepared, prepare

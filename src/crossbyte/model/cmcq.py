@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from sklearn.utils.validation import validate_data
 
-from crossbyte.blocks import Workers
 from crossbyte.errors import FitInterrupted, InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.model import auto, fitting
 from crossbyte.model.coding import Coding
 from crossbyte.model.learned import Settings

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Raw
-from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput, NotFitted
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model import scoring
 from crossbyte.model.learned import Learned

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import NumericalError
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.mapping.space import SparseSpace
@@ -35,7 +36,7 @@ def fit_pairs(
     groups: Groups,
     rng: np.random.Generator,
     report: ProgressCallback,
-    workers: Workers,
+    workers: Executor,
 ) -> Learned:
     """Fit on checked raw pairs."""
     preparations, rows = prepare(settings, images, texts, workers)
@@ -44,7 +45,7 @@ def fit_pairs(
 
 
 def prepare(
-    settings: Settings, images: Any, texts: Any, workers: Workers
+    settings: Settings, images: Any, texts: Any, workers: Executor
 ) -> tuple[tuple[Preparation, Preparation], tuple[Rows, Rows]]:
     """Learn both preparations and apply them to the training rows."""
     image = Preparation.fit(images, settings.image_components, "images", workers, settings.image_power)
@@ -59,7 +60,7 @@ def fit_prepared(
     groups: Groups,
     rng: np.random.Generator,
     *,
-    workers: Workers,
+    workers: Executor,
     report: ProgressCallback = silent,
     space: LinearSpace | None = None,
 ) -> Learned:
@@ -81,7 +82,7 @@ def fit_prepared(
 
 
 def fit_linear_space(
-    settings: Settings, X: Rows, Y: Rows, groups: Groups, rng: np.random.Generator, workers: Workers
+    settings: Settings, X: Rows, Y: Rows, groups: Groups, rng: np.random.Generator, workers: Executor
 ) -> LinearSpace:
     """Canonical correlation, and its contrastive refinement where that is the mapping."""
     ridges = settings.ridge, settings.text_ridge

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseWeights
@@ -68,23 +68,23 @@ class Learned:
         """Training documents that tell how near strangers come to a query."""
         return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
 
-    def transform_images(self, images: Any, workers: Workers) -> Float32:
+    def transform_images(self, images: Any, workers: Executor) -> Float32:
         """Raw image features (n, d_I) to points (n, D)."""
         return self.space.transform_images(self.image_preparation.apply(images, workers), workers)
 
-    def transform_texts(self, texts: Any, workers: Workers) -> Float32:
+    def transform_texts(self, texts: Any, workers: Executor) -> Float32:
         """Raw text features (n, d_T) to points (n, D)."""
         return self.space.transform_texts(self.text_preparation.apply(texts, workers), workers)
 
-    def encode_images(self, images: Any, workers: Workers) -> Codes:
+    def encode_images(self, images: Any, workers: Executor) -> Codes:
         """Codes (n, M) of raw image features that come without their texts."""
         return self.image_quantizer.encode(self.transform_images(images, workers), workers)
 
-    def encode_texts(self, texts: Any, workers: Workers) -> Codes:
+    def encode_texts(self, texts: Any, workers: Executor) -> Codes:
         """Codes (n, M) of raw text features that come without their images."""
         return self.text_quantizer.encode(self.transform_texts(texts, workers), workers)
 
-    def fold_in(self, images: Any, texts: Any, workers: Workers) -> tuple[Float32, Float32]:
+    def fold_in(self, images: Any, texts: Any, workers: Executor) -> tuple[Float32, Float32]:
         """Raw features of pairs to points, each half knowing the other."""
         rows: tuple[Rows, Rows] = (
             self.image_preparation.apply(images, workers),
@@ -92,7 +92,7 @@ class Learned:
         )
         return self.space.fold_in(*rows, workers)
 
-    def with_cross_term(self, cross_term: str, workers: Workers) -> Learned:
+    def with_cross_term(self, cross_term: str, workers: Executor) -> Learned:
         """The same codes with their cross term stored, or taken for constant."""
         image, text = (
             quantizer.with_cross_term(cross_term, codes, workers)
@@ -104,7 +104,7 @@ class Learned:
         settings = self.settings._replace(cross_term=cross_term)
         return replace(self, settings=settings, image_quantizer=image, text_quantizer=text)
 
-    def encode_pairs(self, images: Any, texts: Any, workers: Workers) -> tuple[Codes, Codes]:
+    def encode_pairs(self, images: Any, texts: Any, workers: Executor) -> tuple[Codes, Codes]:
         """Codes of both halves of new pairs."""
         quantizers = (self.image_quantizer, self.text_quantizer)
         return collaborative.encode_pairs(

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.sparse import SparseState, SparseWeights
 from crossbyte.quantization.codebooks import cross_terms
 from crossbyte.quantization.collaborative import Pull, Side
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     """(N, d_T) prepared, Y"""
     weights: SparseWeights
     pull: Pull
-    workers: Workers
+    workers: Executor
 
 
 class State(NamedTuple):
@@ -185,7 +185,7 @@ def _penalty(problem: Problem, state: State, side: int) -> float:
     return problem.pull.cross_penalty * float(gap @ gap)
 
 
-def _distance(left: Any, right: Any, workers: Workers) -> float:
+def _distance(left: Any, right: Any, workers: Executor) -> float:
     def one_block(rows: slice) -> float:
         difference = left[rows].astype(np.float64) - right[rows]
         return float(np.vdot(difference, difference))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.metrics import partner_ranks
 from crossbyte.model.learned import Learned
 from crossbyte.quantization.quantizer import Quantizer

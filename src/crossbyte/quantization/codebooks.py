@@ -10,7 +10,7 @@ from scipy import optimize
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.blocks import Workers
+from crossbyte.executors.protocol import Executor
 from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.quantization.kmeans import kmeans, nearest
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-def decode(words: NDArray[Any], codes: Codes, workers: Workers) -> Float32:
+def decode(words: NDArray[Any], codes: Codes, workers: Executor) -> Float32:
     """Sum the chosen words (M, K, d) of each row of (n, M) codes: (n, d) float32."""
     points = np.empty((len(codes), words.shape[2]), dtype=np.float32)
 
@@ -42,7 +42,7 @@ def _decode(words: NDArray[Any], codes: Codes) -> Float32:
     return total.astype(np.float32)
 
 
-def cross_terms(words: NDArray[Any], codes: Codes, workers: Workers) -> Float64:
+def cross_terms(words: NDArray[Any], codes: Codes, workers: Executor) -> Float64:
     """Inner products of the chosen words, summed over ordered pairs of codebooks: (n,) float64."""
     cross = np.empty(len(codes))
     own = (words.astype(np.float64) ** 2).sum(axis=2)  # (M, K)
@@ -73,7 +73,7 @@ def dealt_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
 
 
 def residual_codebooks(
-    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Workers
+    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
 ) -> Float64:
     """K-means of what the codebooks before leave over."""
     words = np.empty((n_codebooks, WORDS, points.shape[1]))
@@ -91,7 +91,7 @@ def update_codebooks(
     targets: Float32,
     penalty: CrossPenalty,
     shrinkage: float,
-    workers: Workers,
+    workers: Executor,
     max_iter: int = 12,
 ) -> Float64:
     """Minimise Σ |t - C p|² + μ (cross - ε)² + τ |C|² over the words; never worse than the start.
@@ -108,7 +108,7 @@ def update_codebooks(
 
 
 def _value_gradient(
-    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty, workers: Workers
+    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty, workers: Executor
 ) -> tuple[float, Float64]:
     def one_block(rows: slice) -> tuple[float, Float64]:
         return kernels.codebook_value_gradient(words, codes[rows], targets[rows], penalty)
@@ -124,7 +124,7 @@ def update_shared_codebooks(
     penalties: tuple[CrossPenalty, CrossPenalty],
     correlation: float,
     shrinkage: float,
-    workers: Workers,
+    workers: Executor,
     max_iter: int = 12,
 ) -> Float64:
     """Minimise both sides' objectives plus γ |C (P - Q)|² over one set of words.

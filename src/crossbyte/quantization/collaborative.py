@@ -15,7 +15,8 @@ import numpy as np
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
+from crossbyte.executors.protocol import Executor
 from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks
 
@@ -75,7 +76,7 @@ def blend(points: Float32, other: Float32, correlation: float) -> Float32:
     return np.asarray(mixed, dtype=np.float32)
 
 
-def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers: Workers) -> Codes:
+def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers: Executor) -> Codes:
     """Codes of new items: a beam search, then the code update from there."""
     codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
 
@@ -88,7 +89,7 @@ def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers:
 
 
 def improve(
-    tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Workers
+    tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Executor
 ) -> Codes:
     """Codes improved from where they are; no row gets worse."""
     better = np.empty_like(codes)
@@ -101,7 +102,7 @@ def improve(
 
 
 def initial_side(
-    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Workers
+    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Executor
 ) -> Side:
     """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
     chosen = sample_rows(len(points), rng)
@@ -111,14 +112,14 @@ def initial_side(
     return side if chosen is None else _coded(side.words, points, pull.penalty(side.epsilon), workers)
 
 
-def _coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Workers) -> Side:
+def _coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
     """Code the points from nothing with these words."""
     codes = encode(WordTables.of(words), points, penalty, workers)
     side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
     return update_epsilon(side, workers)
 
 
-def refine(side: Side, points: Float32, pull: Pull, workers: Workers, n_rounds: int = 5) -> Side:
+def refine(side: Side, points: Float32, pull: Pull, workers: Executor, n_rounds: int = 5) -> Side:
     """Alternate codebooks, ε and codes of composite quantization, the other half left out."""
     alone = pull._replace(correlation=0.0)
     for _ in range(n_rounds):
@@ -128,7 +129,7 @@ def refine(side: Side, points: Float32, pull: Pull, workers: Workers, n_rounds: 
     return update_epsilon(side, workers)
 
 
-def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
+def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
     """C: L-BFGS on the blended target."""
     targets = blend(points, other, pull.correlation)
     words = codebooks.update_codebooks(
@@ -142,12 +143,12 @@ def update_words(side: Side, points: Float32, other: Float32, pull: Pull, worker
     return side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers))
 
 
-def update_epsilon(side: Side, workers: Workers) -> Side:
+def update_epsilon(side: Side, workers: Executor) -> Side:
     """ε: the mean of the cross terms."""
     return side._replace(epsilon=float(codebooks.cross_terms(side.words, side.codes, workers).mean()))
 
 
-def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Workers) -> Side:
+def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
     """P: iterated conditional modes on the blended target."""
     targets = blend(points, other, pull.correlation)
     codes = improve(WordTables.of(side.words), targets, pull.penalty(side.epsilon), side.codes, workers)
@@ -155,7 +156,7 @@ def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, worker
 
 
 def update_shared_words(
-    sides: tuple[Side, Side], points: tuple[Float32, Float32], pull: Pull, workers: Workers
+    sides: tuple[Side, Side], points: tuple[Float32, Float32], pull: Pull, workers: Executor
 ) -> tuple[Side, Side]:
     """C = D: L-BFGS on the joint objective of both sides."""
     words = codebooks.update_shared_codebooks(
@@ -181,7 +182,7 @@ def encode_pairs(
     points: tuple[Float32, Float32],
     epsilons: tuple[float, float],
     pull: Pull,
-    workers: Workers,
+    workers: Executor,
     max_rounds: int = 10,
 ) -> tuple[Codes, Codes]:
     """Codes of new pairs, both halves known: P and Q alternately on their blended targets.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers
+from crossbyte.executors.protocol import Executor
 
 __all__ = ["kmeans", "nearest"]
 
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a cor
 
 
 def kmeans(
-    points: Float32, n_words: int, rng: np.random.Generator, workers: Workers, n_iter: int = 12
+    points: Float32, n_words: int, rng: np.random.Generator, workers: Executor, n_iter: int = 12
 ) -> Float64:
     """Return (n_words, d) centres; with fewer points than words, points are repeated."""
     order = rng.permutation(len(points))
@@ -33,7 +33,7 @@ def kmeans(
     return centres
 
 
-def nearest(points: Float32, centres: Float64, workers: Workers) -> tuple[NDArray[np.intp], Float32]:
+def nearest(points: Float32, centres: Float64, workers: Executor) -> tuple[NDArray[np.intp], Float32]:
     """Index of the nearest centre of each point, and the squared distance to it."""
     labels = np.empty(len(points), dtype=np.intp)
     errors = np.empty(len(points), dtype=np.float32)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers
+from crossbyte.executors.protocol import Executor
 from crossbyte.kernels import CrossPenalty, WordTables
 from crossbyte.quantization import codebooks, collaborative
 
@@ -87,21 +87,21 @@ class Quantizer:
         """The penalty when coding one side alone; a stored cross term needs none."""
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
 
-    def with_cross_term(self, cross_term: str, codes: Codes, workers: Workers) -> Quantizer:
+    def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
         """The same words with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
         if cross_term == "constant":
             return replace(self, cross_levels=None)
         return replace(self, cross_levels=_levels(codebooks.cross_terms(self.words, codes, workers)))
 
-    def encode(self, points: Float32, workers: Workers) -> Codes:
+    def encode(self, points: Float32, workers: Executor) -> Codes:
         """Codes (n, M) uint8 of points (n, d) of the common space."""
         return collaborative.encode(self.tables, points, self.penalty, workers)
 
-    def decode(self, codes: Codes, workers: Workers) -> Float32:
+    def decode(self, codes: Codes, workers: Executor) -> Float32:
         """The points (n, d) that codes (n, M) stand for."""
         return codebooks.decode(self.words, codes, workers)
 
-    def scan_codes(self, codes: Codes, workers: Workers) -> Codes:
+    def scan_codes(self, codes: Codes, workers: Executor) -> Codes:
         """What a search reads: the codes, and one more byte where the cross term is stored."""
         if self.cross_levels is None:
             return codes

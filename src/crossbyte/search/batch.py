@@ -9,8 +9,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from crossbyte.arrays import Codes
-from crossbyte.blocks import BLOCK_ROWS, Workers, row_blocks
+from crossbyte.blocks import BLOCK_ROWS, row_blocks
 from crossbyte.errors import InvalidInput, PayloadTooLarge
+from crossbyte.executors.threads import Workers
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.learned import Learned
 from crossbyte.progress import Progress, ProgressCallback

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from crossbyte.blocks import available_cores
 from crossbyte.errors import ReadOnlyIndex
+from crossbyte.executors.threads import available_cores
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search import loading
 from crossbyte.search.details import Details

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import pack_codes, unpack_codes
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.bits import Words, clear_bits, count_bits, pack_bits, unpack_bits

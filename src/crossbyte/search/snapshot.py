@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.search.bits import test_bits
 from crossbyte.search.ids import Id
 from crossbyte.search.lookup import Lookup

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from crossbyte.blocks import available_cores
+from crossbyte.executors.threads import available_cores
 from crossbyte.service.errors import Refused
 
 __all__ = ["Lane", "Lanes"]

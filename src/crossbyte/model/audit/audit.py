@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.model.audit import disagreement
 from crossbyte.model.audit.disagreement import Disagreement
 from crossbyte.model.audit.duplicates import NEAR, Duplicate, find_duplicates

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import row_blocks
 from crossbyte.data.features import Rows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.model.fitting import prepare
 from crossbyte.model.learned import Settings

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import row_blocks
 from crossbyte.data.features import Rows
+from crossbyte.executors.threads import Workers
 
 __all__ = ["NEAR", "Duplicate", "find_duplicates"]
 

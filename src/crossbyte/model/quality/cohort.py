@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from crossbyte import kernels
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import row_blocks
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import ScanSide
 from crossbyte.quantization.quantizer import Quantizer
 

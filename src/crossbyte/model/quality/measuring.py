@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.metrics import partner_ranks
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.quality import comparing

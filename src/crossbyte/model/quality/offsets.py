@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers, row_blocks
+from crossbyte.blocks import row_blocks
+from crossbyte.executors.threads import Workers
 from crossbyte.model.quality.sample import SIDES, By, Sample, distances
 
 __all__ = ["QUERIES_AT_ONCE", "Line", "coding_offsets"]

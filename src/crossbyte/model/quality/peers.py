@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import Workers, sample_rows
+from crossbyte.blocks import sample_rows
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.learned import Settings
 from crossbyte.model.parameters import canonical_settings

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.model.learned import Learned
 from crossbyte.model.selection import check_enough_groups, split_groups
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
+from crossbyte.executors.threads import Workers
 from crossbyte.model.fitting import fit_prepared, prepare
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.progress import Progress, ProgressCallback

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.blocks import Workers
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.sparse import image_lasso
 from crossbyte.model.learned import Learned

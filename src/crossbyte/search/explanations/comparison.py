@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.blocks import Workers
+from crossbyte.executors.threads import Workers
 from crossbyte.kernels import WORDS
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer
 from crossbyte.search.explanations.explanation import Share, Swap

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.blocks import Workers
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.threads import Workers
 from crossbyte.extras import require
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.details import Details

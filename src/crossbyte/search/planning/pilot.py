@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS, Workers, row_blocks
+from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS, row_blocks
+from crossbyte.executors.threads import Workers
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import AUTOMATIC
 from crossbyte.progress import Progress
