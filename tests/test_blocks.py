@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from crossbyte import blocks
 from crossbyte.blocks import BLOCK_ROWS, row_blocks
-from crossbyte.executors.threads import Workers
+from crossbyte.executors.threads import Workers, available_cores
 
 
 def _blas_threads() -> list[int]:
@@ -89,6 +90,34 @@ def test_each_calls_every_block_once(n_jobs: int) -> None:
     assert (seen == 1).all()
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_rows_come_together_in_order(n_jobs: int) -> None:
+    with Workers(n_jobs) as workers:
+        rows = workers.rows(lambda block: np.arange(block.start, block.stop)[:, None] + [0, 1], 50, (2,), int)
+        single = workers.rows(lambda block: np.arange(block.start, block.stop), 50, (), np.uint8, size=3)
+    assert (rows == np.arange(50)[:, None] + [0, 1]).all()
+    assert (single == np.arange(50)).all() and single.dtype == np.uint8
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("n_rows", [0, 5, 50])
+def test_sparse_rows_come_together_in_order(n_rows: int) -> None:
+    whole = sparse.random(n_rows, 9, 0.3, format="csr", dtype=np.float32, random_state=0)
+    with Workers(2) as workers:
+        again = workers.sparse_rows(lambda block: whole[block], n_rows, 9)
+    assert again.shape == whole.shape and (again != whole).nnz == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_sums_are_taken_over_shares_of_blocks(rng: np.random.Generator) -> None:
+    values = rng.standard_normal(100) * 10.0 ** rng.integers(-8, 8, size=100)
+    parts = [values[rows].sum() for rows in row_blocks(100)]
+    shares = [sum(parts[at + 1 : at + 4], start=parts[at]) for at in range(0, len(parts), 4)]
+    with Workers(2) as workers:
+        assert workers.total(lambda rows: values[rows].sum(), 100) == sum(shares[1:], start=shares[0])
+
+
 def test_total_takes_nested_tuples() -> None:
     with Workers(1) as workers:
         total = workers.total(lambda rows: (1, (rows.stop - rows.start, 0.5)), 2 * BLOCK_ROWS + 1)
@@ -129,7 +158,7 @@ def test_workers_can_be_entered_again() -> None:
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, "all"), (-1, "all"), (1, 1), (3, 3), (0, 1)])
 def test_number_of_threads(n_jobs: int | None, expected: Any) -> None:
-    assert Workers(n_jobs).n_jobs == (blocks.available_cores() if expected == "all" else expected)
+    assert Workers(n_jobs).n_jobs == (available_cores() if expected == "all" else expected)
 
 
 def test_concurrent_workers_restore_blas_only_when_the_last_one_leaves() -> None:

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import covers, steady_product
+from crossbyte.executors.protocol import TallArray, TallSparse
 
 __all__ = ["CentredSparseRows", "DenseRows", "Rows"]
 
@@ -48,10 +49,10 @@ class Rows(Protocol):
 
 
 class DenseRows:
-    """Rows held as one float32 array."""
+    """Rows held as one float32 array, in memory or elsewhere; from there, only some rows are multiplied."""
 
-    def __init__(self, values: Float32) -> None:
-        self.values = values
+    def __init__(self, values: TallArray) -> None:
+        self.values: Any = values
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,11 +70,11 @@ class DenseRows:
     def gram(self) -> Float64:
         """The (d, d) products of the dimensions."""
         wide = self.values.astype(np.float64)
-        return wide.T @ wide
+        return np.asarray(wide.T @ wide)
 
     def cross(self, left: Real) -> Float64:
         """The (k, d) product of (n, k) values, transposed, with the rows."""
-        return left.T.astype(np.float64) @ self.values.astype(np.float64)
+        return np.asarray(left.T.astype(np.float64) @ self.values.astype(np.float64))
 
     def squares(self) -> Float64:
         """Squared length of each row."""
@@ -81,7 +82,7 @@ class DenseRows:
 
     def dense(self) -> Float32:
         """The rows."""
-        return self.values
+        return np.asarray(self.values)
 
 
 class CentredSparseRows:
@@ -90,13 +91,16 @@ class CentredSparseRows:
     Parameters
     ----------
     values : (n, d) sparse float32
+        In memory or elsewhere, as those of :class:`DenseRows`.
     mean : (d,) float64
     factors : (n,) float64
         One over the centred length; 0 for rows that stay zero.
     """
 
-    def __init__(self, values: sparse.csr_matrix, mean: Float64, factors: Float64) -> None:
-        self.values, self.mean, self.factors = values, mean, factors
+    def __init__(self, values: TallSparse, mean: Float64, factors: TallArray) -> None:
+        self.values: Any = values
+        self.factors: Any = factors
+        self.mean = mean
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,7 +109,7 @@ class CentredSparseRows:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> CentredSparseRows:
         """Some of the rows."""
-        if isinstance(rows, slice) and covers(rows, len(self.factors)):
+        if isinstance(rows, slice) and covers(rows, len(self.factors)) and sparse.issparse(self.values):
             return self
         return CentredSparseRows(self.values[rows], self.mean, self.factors[rows])
 
@@ -134,7 +138,7 @@ class CentredSparseRows:
 
     def squares(self) -> Float64:
         """Squared length of each row: 1, or 0 for the rows that stay zero."""
-        return (self.factors > 0).astype(np.float64)
+        return np.asarray((self.factors > 0).astype(np.float64))
 
     def dense(self) -> Float32:
         """The rows written out."""

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from crossbyte.arrays import Float64, Raw
-from crossbyte.blocks import covers, row_blocks, steady_product
+from crossbyte.arrays import Float32, Float64, Raw, is_sparse
+from crossbyte.blocks import SHARE_ROWS, covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
@@ -97,46 +97,44 @@ class Preparation:
 
     def apply(self, raw: Raw, workers: Executor) -> Rows:
         """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
-        if _is_sparse(raw) and self.components is None:
-            return self._apply_sparse(sparse.csr_matrix(raw), workers)
-        prepared = np.empty((raw.shape[0], self.n_dims), dtype=np.float32)
+        if is_sparse(raw) and self.components is None:
+            return self._apply_sparse(raw, workers)
 
-        def prepare(rows: slice) -> None:
+        def prepare(rows: slice) -> Float32:
             block = _block(raw, rows, self.units)
-            prepared[rows] = _unit_length(self._centred(block), ~_zero_rows(block))
+            return _unit_length(self._centred(block), ~_zero_rows(block))
 
-        workers.each(prepare, raw.shape[0])
-        return DenseRows(prepared)
+        return DenseRows(workers.rows(prepare, raw.shape[0], (self.n_dims,), np.float32))
 
     def _centred(self, block: Any) -> Float64:
         if self.components is None:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
         turned = self.components.T
-        projected = block @ turned if _is_sparse(block) else steady_product(block, turned)
+        projected = block @ turned if is_sparse(block) else steady_product(block, turned)
         return np.asarray(projected - self._projected_mean)
 
     @cached_property
     def _projected_mean(self) -> Float64:
         return np.asarray(self.mean if self.components is None else self.components @ self.mean)
 
-    def _apply_sparse(self, raw: sparse.csr_matrix, workers: Executor) -> CentredSparseRows:
-        factors = np.zeros(raw.shape[0])
+    def _apply_sparse(self, raw: Raw, workers: Executor) -> CentredSparseRows:
         mean_square = self.mean @ self.mean
 
-        def measure(rows: slice) -> None:
+        def measure(rows: slice) -> Float64:
             block = _block(raw, rows, self.units)
             squares = _squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
             keep = ~_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
-            factors[rows] = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
+            return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
 
-        workers.each(measure, raw.shape[0])
-        values = sparse.csr_matrix(
-            (_narrow(self.units.of(raw.data.astype(np.float64))), raw.indices, raw.indptr),
-            shape=raw.shape,
-        )
-        return CentredSparseRows(values, self.mean, factors)
+        def narrow(rows: slice) -> sparse.csr_matrix:
+            block = _block(raw, rows, self.units)
+            return sparse.csr_matrix((_narrow(block.data), block.indices, block.indptr), shape=block.shape)
+
+        n, d = raw.shape
+        factors = workers.rows(measure, n, (), np.float64)
+        return CentredSparseRows(workers.sparse_rows(narrow, n, d), self.mean, factors)
 
 
 def _block(raw: Raw, rows: slice, units: Units) -> Any:
@@ -146,7 +144,7 @@ def _block(raw: Raw, rows: slice, units: Units) -> Any:
 
 def in_units(raw: Any, units: Units) -> Any:
     """Give rows in float64, sparse ones of the same pattern."""
-    if not _is_sparse(raw):
+    if not is_sparse(raw):
         return units.of(np.ascontiguousarray(raw, dtype=np.float64))
     values = units.of(raw.data.astype(np.float64))
     return sparse.csr_matrix((values, raw.indices, raw.indptr), shape=raw.shape, copy=False)
@@ -156,10 +154,6 @@ def _squares(block: sparse.csr_matrix) -> Float64:
     """Squared length of each sparse row."""
     squared = sparse.csr_matrix((block.data**2, block.indices, block.indptr), shape=block.shape, copy=False)
     return np.asarray(squared @ np.ones(block.shape[1]))
-
-
-def _is_sparse(values: Any) -> bool:
-    return bool(sparse.issparse(values))  # a plain bool: the narrowed type knows too little
 
 
 def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
@@ -173,17 +167,24 @@ def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
 
 
 def _zero_rows(block: Any) -> NDArray[np.bool_]:
-    nonzero = np.diff(block.indptr) if _is_sparse(block) else block.any(axis=1)
+    nonzero = np.diff(block.indptr) if is_sparse(block) else block.any(axis=1)
     return np.asarray(nonzero == 0)
 
 
 def _largest(raw: Raw, workers: Executor) -> float:
-    values = raw.data if _is_sparse(raw) else raw
-    parts = workers.map(
-        lambda rows: float(np.abs(np.asarray(values[rows], dtype=np.float64)).max(initial=0.0)),
-        row_blocks(len(values)),
-    )
-    return max(parts, default=0.0)
+    def of_share(rows: slice) -> float:
+        return max(_largest_of(raw[_within(block, rows)]) for block in row_blocks(rows.stop - rows.start))
+
+    return max(workers.map(of_share, row_blocks(raw.shape[0], SHARE_ROWS)), default=0.0)
+
+
+def _within(block: slice, rows: slice) -> slice:
+    return slice(rows.start + block.start, rows.start + block.stop)
+
+
+def _largest_of(block: Any) -> float:
+    values = block.data if is_sparse(block) else block
+    return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0))
 
 
 def _power_of_two(largest: float, name: str) -> float:
@@ -228,7 +229,7 @@ def _directions_of_few(rows: Any, mean: Float64, n_components: int) -> Float64:
     """The same from products of rows with rows: of few wide rows, there are far fewer of these."""
     n = rows.shape[0]
     means = np.asarray(rows @ mean)
-    products = (rows @ rows.T).toarray() if _is_sparse(rows) else rows @ rows.T
+    products = (rows @ rows.T).toarray() if is_sparse(rows) else rows @ rows.T
     gram = products - means[:, None] - means[None, :] + mean @ mean
     variances, combinations = linalg.eigh(gram, subset_by_index=[max(0, n - n_components), n - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
@@ -248,7 +249,7 @@ def _column_sums(block: Any) -> Float64:
 
 def _covariance(block: Any, mean: Float64) -> Float64:
     """The block's part of Σ (x - mean)'(x - mean); sparse rows are centred after the product."""
-    if _is_sparse(block):
+    if is_sparse(block):
         shift = np.outer(_column_sums(block), mean)
         return (block.T @ block).toarray() - shift - shift.T + block.shape[0] * np.outer(mean, mean)
     centred = block - mean
@@ -257,10 +258,17 @@ def _covariance(block: Any, mean: Float64) -> Float64:
 
 def _rows_differ(raw: Any) -> bool:
     """Whether any row is not the first one again."""
-    if not _is_sparse(raw):
-        return any(bool((raw[rows] != raw[0]).any()) for rows in row_blocks(raw.shape[0]))
-    first = raw[:1]
-    if (np.diff(raw.indptr) != first.nnz).any():
+    first = raw[0:1]
+    differ = _sparse_differ if is_sparse(raw) else _dense_differ
+    return any(differ(raw[rows], first) for rows in row_blocks(raw.shape[0]))
+
+
+def _dense_differ(block: Any, first: Any) -> bool:
+    return bool((block != first).any())
+
+
+def _sparse_differ(block: Any, first: Any) -> bool:
+    if (np.diff(block.indptr) != first.nnz).any():
         return True
-    again = (raw.indices.reshape(-1, first.nnz), first.indices), (raw.data.reshape(-1, first.nnz), first.data)
-    return any(bool((rows != row).any()) for rows, row in again)
+    both = (block.indices, first.indices), (block.data, first.data)
+    return any(bool((rows.reshape(-1, first.nnz) != row).any()) for rows, row in both)

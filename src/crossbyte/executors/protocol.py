@@ -23,7 +23,10 @@ Result = TypeVar("Result")
 
 
 class TallArray(Protocol):
-    """One row per item, (n, …), wherever the rows are; a NumPy array is one."""
+    """One row per item, (n, …), wherever the rows are; a NumPy array is one.
+
+    ``np.asarray`` brings all of them into memory.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,9 +41,6 @@ class TallArray(Protocol):
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
         """Some rows, as a NumPy array."""
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        """All rows in memory."""
 
 
 class TallSparse(Protocol):

@@ -157,6 +157,8 @@ class Workers:
     def sparse_rows(self, function: Callable[[slice], sparse.csr_matrix], n_rows: int, n_columns: int) -> Any:
         """Collect the sparse rows of every canonical block into one CSR matrix."""
         parts = list(self.map(function, row_blocks(n_rows)))
+        if len(parts) == 1:  # a single query, as often as not
+            return parts[0]
         return sparse.vstack(parts, format="csr") if parts else no_rows(n_columns)
 
     def hold(self, rows: Any) -> Any:

@@ -65,13 +65,12 @@ class LinearSpace:
 
 def place(rows: Rows, matrix: Float64, workers: Executor, unit: bool = False) -> Float32:
     """Rows (n, d) times a (d, D) matrix, block by block, to unit length if asked."""
-    points = np.empty((rows.shape[0], matrix.shape[1]), dtype=np.float32)
 
-    def one_block(block: slice) -> None:
+    def one_block(block: slice) -> Any:
         placed = rows[block].times(matrix)
-        points[block] = unit_rows(placed) if unit else placed
+        return unit_rows(placed) if unit else placed
 
-    workers.each(one_block, rows.shape[0])
+    points: Float32 = workers.rows(one_block, rows.shape[0], (matrix.shape[1],), np.float32)
     return points
 
 

@@ -21,6 +21,7 @@ from crossbyte.mapping.sparse import (
     fold_in,
     image_lasso,
     minimum_norm_map,
+    points_of_codes,
 )
 
 __all__ = ["CommonSpace", "SparseSpace", "ridge_map"]
@@ -90,7 +91,7 @@ class SparseSpace:
         if self.query_map == "ridge":
             return place(images, _known(self.image_ridge, "image"), workers)
         codes = image_lasso(images, self.image_dictionary, self.weights, workers, self._dictionary_gram)
-        return np.asarray(codes.astype(np.float64) @ self.image_map, dtype=np.float32)
+        return points_of_codes(codes, self.image_map, workers)
 
     def transform_texts(self, texts: Rows, workers: Executor) -> Float32:
         """Place texts by the shortest y' that explains them, or by the learned regression."""

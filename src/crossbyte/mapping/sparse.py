@@ -15,7 +15,7 @@ from scipy import sparse
 
 from crossbyte import kernels
 from crossbyte.arrays import Float32, Float64
-from crossbyte.blocks import row_blocks, steady_product
+from crossbyte.blocks import steady_product
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
 from crossbyte.executors.protocol import Executor
@@ -31,6 +31,7 @@ __all__ = [
     "image_lasso",
     "initial_state",
     "minimum_norm_map",
+    "points_of_codes",
     "update_image_dictionary",
     "update_image_map",
     "update_sparse_codes",
@@ -108,7 +109,7 @@ def state_of(
     B: Float64, U: Float64, R: Float64, S: sparse.csr_matrix, text_points: Float32, workers: Executor
 ) -> SparseState:
     """Put a state together from its independent parts."""
-    return SparseState(B, U, R, S, _code_gram(S, workers), _image_points(S, R, workers), text_points)
+    return SparseState(B, U, R, S, _code_gram(S, workers), points_of_codes(S, R, workers), text_points)
 
 
 def minimum_norm_map(U: Float64) -> Float64:
@@ -133,19 +134,28 @@ def update_text_points(
     state: SparseState, Y: Rows, targets: Targets | None, weights: SparseWeights, workers: Executor
 ) -> SparseState:
     """Y' = (D Q + η Y U' + λ X') (η U U' + (λ + 1) I)⁻¹."""
-    tie = 0.0 if targets is None else 1.0
-    eta, lam = weights.text_weight, weights.alignment
-    inverse = _text_inverse(state.U, weights, tie)
-    points = np.empty_like(state.text_points)
+    return state._replace(text_points=_text_points(state.U, state.image_points, Y, targets, weights, workers))
 
-    def update(rows: slice) -> None:
-        wish = eta * Y[rows].times(state.U.T) + lam * state.image_points[rows].astype(np.float64)
+
+def _text_points(
+    U: Float64,
+    image_points: Float32,
+    Y: Rows,
+    targets: Targets | None,
+    weights: SparseWeights,
+    workers: Executor,
+) -> Float32:
+    eta, lam = weights.text_weight, weights.alignment
+    inverse = _text_inverse(U, weights, 0.0 if targets is None else 1.0)
+
+    def one_block(rows: slice) -> Float64:
+        wish = eta * Y[rows].times(U.T) + lam * image_points[rows].astype(np.float64)
         if targets is not None:
             wish += targets.texts[rows]
-        points[rows] = steady_product(wish, inverse)
+        return steady_product(wish, inverse)
 
-    workers.each(update, len(points))
-    return state._replace(text_points=points)
+    points: Float32 = workers.rows(one_block, Y.shape[0], (len(U),), np.float32)
+    return points
 
 
 def update_sparse_codes(
@@ -160,7 +170,7 @@ def update_sparse_codes(
 
     gram = B @ B.T + (lam + tie) * R @ R.T
     S = _solve_lasso(gram, stack, np.hstack([B, R]).T, state.S, X.shape[0], weights, workers, _TOLERANCE)
-    return state._replace(S=S, gram=_code_gram(S, workers), image_points=_image_points(S, R, workers))
+    return state._replace(S=S, gram=_code_gram(S, workers), image_points=points_of_codes(S, R, workers))
 
 
 def update_text_basis(state: SparseState, Y: Rows, workers: Executor) -> SparseState:
@@ -195,7 +205,7 @@ def update_image_map(
         len(state.image_points),
     )
     R = bounded_least_squares(state.gram, H / (lam + tie), state.R)
-    return state._replace(R=R, image_points=_image_points(state.S, R, workers))
+    return state._replace(R=R, image_points=points_of_codes(state.S, R, workers))
 
 
 def fold_in(
@@ -203,8 +213,9 @@ def fold_in(
 ) -> SparseState:
     """The state of new pairs: the minimum of the mapping objective over S and Y', with B, U, R fixed."""
     S = _fold_in_codes(B, U, R, X, Y, weights, workers)
-    state = state_of(B, U, R, S, np.empty((X.shape[0], len(U)), dtype=np.float32), workers)
-    return update_text_points(state, Y, None, weights, workers)
+    image_points = points_of_codes(S, R, workers)
+    text_points = _text_points(U, image_points, Y, None, weights, workers)
+    return SparseState(B, U, R, S, _code_gram(S, workers), image_points, text_points)
 
 
 def _fold_in_codes(
@@ -253,17 +264,17 @@ def _solve_lasso(
     G, W = gram.astype(np.float32, copy=False), dictionary.astype(np.float32)
 
     def solve(rows: slice) -> sparse.csr_matrix:
-        values = stack(rows)
+        values, warm = stack(rows), None if start is None else start[rows]
         parts = []
         # A part's products fit in the cache of a core, a block's would not.
         for at in range(0, len(values), _ROWS_AT_ONCE):
             q = steady_product(values[at : at + _ROWS_AT_ONCE], W)
-            warm = _empty(q.shape) if start is None else start[rows.start + at : rows.start + at + len(q)]
-            parts.append(kernels.lasso(G, q, _penalties(q, weights), warm, tolerance))
+            begin = _empty(q.shape) if warm is None else warm[at : at + len(q)]
+            parts.append(kernels.lasso(G, q, _penalties(q, weights), begin, tolerance))
         return sparse.vstack(parts, format="csr")
 
-    blocks = list(workers.map(solve, row_blocks(n_rows)))
-    return sparse.vstack(blocks, format="csr") if blocks else _empty((0, len(gram)))
+    codes: sparse.csr_matrix = workers.sparse_rows(solve, n_rows, len(gram))
+    return codes
 
 
 def _penalties(q: Float32, weights: SparseWeights) -> Float32:
@@ -277,13 +288,11 @@ def _empty(shape: Any) -> sparse.csr_matrix:
     return sparse.csr_matrix(shape, dtype=np.float32)
 
 
-def _image_points(S: sparse.csr_matrix, R: Float64, workers: Executor) -> Float32:
-    points = np.empty((S.shape[0], R.shape[1]), dtype=np.float32)
-
-    def place(rows: slice) -> None:
-        points[rows] = S[rows].astype(np.float64) @ R
-
-    workers.each(place, S.shape[0])
+def points_of_codes(S: sparse.csr_matrix, R: Float64, workers: Executor) -> Float32:
+    """X' = S R."""
+    points: Float32 = workers.rows(
+        lambda rows: S[rows].astype(np.float64) @ R, S.shape[0], (R.shape[1],), np.float32
+    )
     return points
 
 

@@ -39,6 +39,7 @@ def fit_pairs(
     workers: Executor,
 ) -> Learned:
     """Fit on checked raw pairs."""
+    images, texts = workers.hold(images), workers.hold(texts)
     preparations, rows = prepare(settings, images, texts, workers)
     report(Progress("prepare", "features", 1, 1))
     return fit_prepared(settings, preparations, rows, groups, rng, report=report, workers=workers)
@@ -96,9 +97,11 @@ def start_sparse(
     """The mapping on its own, before any quantizer; of many pairs, a sample teaches B, U and R enough."""
     X, Y, weights, workers = problem.images, problem.texts, problem.weights, problem.workers
     rows = sample_rows(X.shape[0], rng)
-    some = problem if rows is None else problem._replace(images=X[rows], texts=Y[rows])
+    some = problem
+    if rows is not None:
+        some = problem._replace(images=X[rows], texts=Y[rows], workers=workers.local)
     start = initial_state(
-        some.images, some.texts, settings.n_atoms, settings.n_components, weights, rng, workers
+        some.images, some.texts, settings.n_atoms, settings.n_components, weights, rng, some.workers
     )
     blocks = mapping_blocks(weights.ratio)
     tell = _reporter("space", settings, len(blocks), report)
@@ -146,10 +149,10 @@ def _keep(
         for side in state.sides
     )
     settings = settings._replace(n_components=kept.n_dims)
-    image_codes, text_codes = (side.codes for side in state.sides)
+    image_codes, text_codes = (np.asarray(side.codes) for side in state.sides)
     learned = Learned(settings, *preparations, kept, image, text, image_codes, text_codes, history)
     _check_result(learned)
-    return _renumbered(learned).with_cross_term(settings.cross_term, problem.workers)
+    return _renumbered(learned).with_cross_term(settings.cross_term, problem.workers.local)
 
 
 def _renumbered(learned: Learned) -> Learned:

@@ -14,7 +14,7 @@ import numpy as np
 from crossbyte.data.features import Rows
 from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.sparse import SparseState, SparseWeights
-from crossbyte.quantization.codebooks import cross_terms
+from crossbyte.quantization.codebooks import cross_spread
 from crossbyte.quantization.collaborative import Pull, Side
 
 __all__ = ["TERMS", "Objective", "ObjectiveRecord", "Points", "Problem", "State", "measure"]
@@ -113,7 +113,12 @@ def sparsity(problem: Problem, state: State) -> float:
     """ρ |S|₁ (in ratio mode too, where it is only a record)."""
     if not isinstance(state.mapping, SparseState):
         return 0.0
-    return problem.weights.sparsity * float(np.abs(state.mapping.S.data).sum(dtype=np.float64))
+    S = state.mapping.S
+
+    def one_block(rows: slice) -> float:
+        return float(np.abs(S[rows].data).sum(dtype=np.float64))
+
+    return problem.weights.sparsity * float(problem.workers.total(one_block, S.shape[0]))
 
 
 def text_fit(problem: Problem, state: State) -> float:
@@ -181,8 +186,8 @@ def _penalty(problem: Problem, state: State, side: int) -> float:
     if state.sides is None or problem.pull.cross_penalty == 0.0:
         return 0.0
     own = state.sides[side]
-    gap = cross_terms(own.words, own.codes, problem.workers) - own.epsilon
-    return problem.pull.cross_penalty * float(gap @ gap)
+    spread = cross_spread(own.words, own.codes, own.epsilon, problem.workers)
+    return problem.pull.cross_penalty * spread
 
 
 def _distance(left: Any, right: Any, workers: Executor) -> float:

@@ -7,7 +7,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from crossbyte.arrays import Float32
+from crossbyte.blocks import sample_rows
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping import sparse as mapping
 from crossbyte.mapping.sparse import SparseState, Targets
 from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure
@@ -94,13 +98,29 @@ def initial_sides(
             collaborative.initial_side(side, n_codebooks, problem.pull, rng, workers) for side in points
         )
         return state._replace(sides=(images, texts))
-    joint = collaborative.initial_side(np.vstack(points), n_codebooks, problem.pull, rng, workers)
     n = len(points[0])
-    halves = (
-        joint._replace(codes=joint.codes[at], decoded=joint.decoded[at]) for at in (slice(n), slice(n, None))
-    )
-    images, texts = (collaborative.update_epsilon(half, workers) for half in halves)
+    chosen = sample_rows(2 * n, rng)
+    some = _of_both(points, chosen)
+    joint = collaborative.composite(some, n_codebooks, problem.pull, rng, workers.local)
+    if chosen is None:
+        images, texts = (_part(joint, at, workers) for at in (slice(n), slice(n, 2 * n)))
+    else:
+        penalty = problem.pull.penalty(joint.epsilon)
+        images, texts = (collaborative.coded(joint.words, side, penalty, workers) for side in points)
     return state._replace(sides=(images, texts))
+
+
+def _of_both(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
+    """Points of both sides together, or some of them."""
+    if chosen is None:
+        return np.vstack([np.asarray(side) for side in points])
+    n = len(points[0])
+    return np.vstack([points[0][chosen[chosen < n]], points[1][chosen[chosen >= n] - n]])
+
+
+def _part(joint: Side, at: slice, workers: Executor) -> Side:
+    held = joint._replace(codes=workers.hold(joint.codes[at]), decoded=workers.hold(joint.decoded[at]))
+    return collaborative.update_epsilon(held, workers)
 
 
 def _sparse(state: State) -> SparseState:

@@ -15,9 +15,11 @@ from crossbyte.kernels import WORDS, CrossPenalty
 from crossbyte.quantization.kmeans import kmeans, nearest
 
 __all__ = [
+    "cross_spread",
     "cross_terms",
     "dealt_dimensions",
     "decode",
+    "mean_cross",
     "residual_codebooks",
     "update_codebooks",
     "update_shared_codebooks",
@@ -26,12 +28,9 @@ __all__ = [
 
 def decode(words: NDArray[Any], codes: Codes, workers: Executor) -> Float32:
     """Sum the chosen words (M, K, d) of each row of (n, M) codes: (n, d) float32."""
-    points = np.empty((len(codes), words.shape[2]), dtype=np.float32)
-
-    def add_up(rows: slice) -> None:
-        points[rows] = _decode(words, codes[rows])
-
-    workers.each(add_up, len(codes))
+    points: Float32 = workers.rows(
+        lambda rows: _decode(words, codes[rows]), len(codes), (words.shape[2],), np.float32
+    )
     return points
 
 
@@ -44,19 +43,42 @@ def _decode(words: NDArray[Any], codes: Codes) -> Float32:
 
 def cross_terms(words: NDArray[Any], codes: Codes, workers: Executor) -> Float64:
     """Inner products of the chosen words, summed over ordered pairs of codebooks: (n,) float64."""
-    cross = np.empty(len(codes))
-    own = (words.astype(np.float64) ** 2).sum(axis=2)  # (M, K)
-
-    def measure(rows: slice) -> None:
-        total = np.zeros((rows.stop - rows.start, words.shape[2]))
-        squares = np.zeros(rows.stop - rows.start)
-        for m, chosen in enumerate(codes[rows].T):
-            total += words[m, chosen]
-            squares += own[m, chosen]
-        cross[rows] = np.einsum("nd,nd->n", total, total) - squares
-
-    workers.each(measure, len(codes))
+    own = own_squares(words)
+    cross: Float64 = workers.rows(lambda rows: cross_of(words, own, codes[rows]), len(codes), (), np.float64)
     return cross
+
+
+def own_squares(words: NDArray[Any]) -> Float64:
+    """Squared lengths (M, K) of the words, for :func:`cross_of`."""
+    return np.asarray((words.astype(np.float64) ** 2).sum(axis=2))
+
+
+def cross_of(words: NDArray[Any], own: Float64, codes: Codes) -> Float64:
+    """Cross terms (n,) of one block of codes."""
+    total = np.zeros((len(codes), words.shape[2]))
+    squares = np.zeros(len(codes))
+    for m, chosen in enumerate(codes.T):
+        total += words[m, chosen]
+        squares += own[m, chosen]
+    return np.einsum("nd,nd->n", total, total) - squares
+
+
+def mean_cross(words: NDArray[Any], codes: Codes, workers: Executor) -> float:
+    """Mean of the cross terms."""
+    own = own_squares(words)
+    total = workers.total(lambda rows: cross_of(words, own, codes[rows]).sum(), len(codes))
+    return float(total) / len(codes)
+
+
+def cross_spread(words: NDArray[Any], codes: Codes, around: float, workers: Executor) -> float:
+    """Sum of the squared differences of the cross terms from a number."""
+    own = own_squares(words)
+
+    def one_block(rows: slice) -> float:
+        gap = cross_of(words, own, codes[rows]) - around
+        return float(gap @ gap)
+
+    return float(workers.total(one_block, len(codes)))
 
 
 def dealt_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
@@ -104,7 +126,7 @@ def update_codebooks(
         value, gradient = _value_gradient(candidate, codes, targets, penalty, workers)
         return _shrunk(value, gradient, candidate, shrinkage)
 
-    return minimise(objective, words, word_counts(codes) + shrinkage, max_iter)
+    return minimise(objective, words, word_counts(codes, workers) + shrinkage, max_iter)
 
 
 def _value_gradient(
@@ -150,16 +172,22 @@ def update_shared_codebooks(
         value, gradient = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
         return _shrunk(value, gradient, candidate, shrinkage)
 
-    return minimise(objective, words, word_counts(codes[0]) + word_counts(codes[1]) + shrinkage, max_iter)
+    used = word_counts(codes[0], workers) + word_counts(codes[1], workers)
+    return minimise(objective, words, used + shrinkage, max_iter)
 
 
 def _shrunk(value: float, gradient: Float64, words: Float64, shrinkage: float) -> tuple[float, Float64]:
     return value + shrinkage * float(np.vdot(words, words)), gradient + 2 * shrinkage * words
 
 
-def word_counts(codes: Codes) -> NDArray[np.intp]:
+def word_counts(codes: Codes, workers: Executor) -> NDArray[np.intp]:
     """How many rows use each word: (M, K)."""
-    return np.stack([np.bincount(column, minlength=WORDS) for column in codes.T])
+
+    def one_block(rows: slice) -> NDArray[np.intp]:
+        return np.stack([np.bincount(column, minlength=WORDS) for column in codes[rows].T])
+
+    counts: NDArray[np.intp] = workers.total(one_block, len(codes))
+    return counts
 
 
 def minimise(objective: Any, words: Float64, counts: NDArray[Any], max_iter: int) -> Float64:

@@ -24,6 +24,8 @@ __all__ = [
     "Pull",
     "Side",
     "blend",
+    "coded",
+    "composite",
     "encode",
     "encode_pairs",
     "initial_side",
@@ -78,13 +80,13 @@ def blend(points: Float32, other: Float32, correlation: float) -> Float32:
 
 def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers: Executor) -> Codes:
     """Codes of new items: a beam search, then the code update from there."""
-    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
 
-    def code(rows: slice) -> None:
-        found = kernels.beam_search(tables, targets[rows], penalty, BEAM_WIDTH)
-        codes[rows] = kernels.icm(tables, targets[rows], penalty, found, MAX_SWEEPS)
+    def code(rows: slice) -> Codes:
+        some = targets[rows]
+        found = kernels.beam_search(tables, some, penalty, BEAM_WIDTH)
+        return kernels.icm(tables, some, penalty, found, MAX_SWEEPS)
 
-    workers.each(code, len(targets), _ROWS_AT_ONCE)
+    codes: Codes = workers.rows(code, len(targets), (len(tables.words),), np.uint8, _ROWS_AT_ONCE)
     return codes
 
 
@@ -92,12 +94,11 @@ def improve(
     tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Executor
 ) -> Codes:
     """Codes improved from where they are; no row gets worse."""
-    better = np.empty_like(codes)
 
-    def update(rows: slice) -> None:
-        better[rows] = kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
+    def update(rows: slice) -> Codes:
+        return kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
 
-    workers.each(update, len(codes), _ROWS_AT_ONCE)
+    better: Codes = workers.rows(update, len(codes), (len(tables.words),), np.uint8, _ROWS_AT_ONCE)
     return better
 
 
@@ -106,13 +107,22 @@ def initial_side(
 ) -> Side:
     """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
     chosen = sample_rows(len(points), rng)
-    some = points if chosen is None else points[chosen]
-    words = codebooks.residual_codebooks(some, n_codebooks, rng, workers)
-    side = refine(_coded(words, some, CrossPenalty(0.0, 0.0), workers), some, pull, workers)
-    return side if chosen is None else _coded(side.words, points, pull.penalty(side.epsilon), workers)
+    some = np.asarray(points) if chosen is None else points[chosen]
+    side = composite(some, n_codebooks, pull, rng, workers.local)
+    if chosen is not None:
+        return coded(side.words, points, pull.penalty(side.epsilon), workers)
+    return side._replace(codes=workers.hold(side.codes), decoded=workers.hold(side.decoded))
 
 
-def _coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
+def composite(
+    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Executor
+) -> Side:
+    """Composite quantization of points in memory, from residual k-means."""
+    words = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
+    return refine(coded(words, points, CrossPenalty(0.0, 0.0), workers), points, pull, workers)
+
+
+def coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
     """Code the points from nothing with these words."""
     codes = encode(WordTables.of(words), points, penalty, workers)
     side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
@@ -129,9 +139,19 @@ def refine(side: Side, points: Float32, pull: Pull, workers: Executor, n_rounds:
     return update_epsilon(side, workers)
 
 
+def _targets(points: Float32, other: Float32, correlation: float, workers: Executor) -> Float32:
+    """Blend all rows."""
+    if correlation == 0.0:
+        return points
+    targets: Float32 = workers.rows(
+        lambda rows: blend(points[rows], other[rows], correlation), len(points), points.shape[1:], np.float32
+    )
+    return targets
+
+
 def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
     """C: L-BFGS on the blended target."""
-    targets = blend(points, other, pull.correlation)
+    targets = _targets(points, other, pull.correlation, workers)
     words = codebooks.update_codebooks(
         side.words,
         side.codes,
@@ -145,12 +165,12 @@ def update_words(side: Side, points: Float32, other: Float32, pull: Pull, worker
 
 def update_epsilon(side: Side, workers: Executor) -> Side:
     """ε: the mean of the cross terms."""
-    return side._replace(epsilon=float(codebooks.cross_terms(side.words, side.codes, workers).mean()))
+    return side._replace(epsilon=codebooks.mean_cross(side.words, side.codes, workers))
 
 
 def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
     """P: iterated conditional modes on the blended target."""
-    targets = blend(points, other, pull.correlation)
+    targets = _targets(points, other, pull.correlation, workers)
     codes = improve(WordTables.of(side.words), targets, pull.penalty(side.epsilon), side.codes, workers)
     return side._replace(codes=codes, decoded=codebooks.decode(side.words, codes, workers))
 

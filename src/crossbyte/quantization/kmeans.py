@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
+from crossbyte.blocks import row_blocks
 from crossbyte.executors.protocol import Executor
 
 __all__ = ["kmeans", "nearest"]
@@ -35,22 +36,25 @@ def kmeans(
 
 def nearest(points: Float32, centres: Float64, workers: Executor) -> tuple[NDArray[np.intp], Float32]:
     """Index of the nearest centre of each point, and the squared distance to it."""
-    labels = np.empty(len(points), dtype=np.intp)
-    errors = np.empty(len(points), dtype=np.float32)
     table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
 
-    def assign(block: slice) -> None:
-        for start in range(block.start, block.stop, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, block.stop))
-            scores = points[rows] @ table
+    def assign(block: slice) -> tuple[NDArray[np.intp], Float32]:
+        labels = np.empty(block.stop - block.start, dtype=np.intp)
+        errors = np.empty(len(labels), dtype=np.float32)
+        own = points[block]
+        for rows in row_blocks(len(own), _ROWS_AT_ONCE):
+            scores = own[rows] @ table
             scores *= -2
             scores += offsets
             labels[rows] = best = scores.argmin(axis=1)
             errors[rows] = scores[np.arange(len(best)), best]
-        errors[block] += np.einsum("nd,nd->n", points[block], points[block])
+        errors += np.einsum("nd,nd->n", own, own)
+        return labels, errors
 
-    workers.each(assign, len(points))
-    return labels, errors
+    found = list(workers.map(assign, row_blocks(len(points))))
+    no_labels, no_errors = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
+    labels = np.concatenate([no_labels, *(part[0] for part in found)])
+    return labels, np.concatenate([no_errors, *(part[1] for part in found)])
 
 
 def _means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
