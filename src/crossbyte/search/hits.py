@@ -42,6 +42,8 @@ class Hits:
     no_match : bool or None
         True where even the best hit is not probable, or the query says nothing (a text without a known
         word); None where that is not known.
+    partial : bool
+        Whether a shard of the index was lost, so that its documents are missing; never of a single file.
     """
 
     ids: list[Id]
@@ -50,6 +52,7 @@ class Hits:
     payloads: list[dict[str, Any] | None] | None = None
     probabilities: Float64 | None = None
     no_match: bool | None = None
+    partial: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
