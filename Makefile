@@ -16,6 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.crossbyte-installed
 BENCH_STAMP := $(VENV)/.crossbyte-bench-installed
+RAY_STAMP := $(VENV)/.crossbyte-ray-installed
 # The package is installed in editable form: Python sources are read from src/, so only these need a new install.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py native $(wildcard native/*)
 NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
@@ -55,7 +56,7 @@ endef
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## create .venv and install the package for development (the other targets do it when needed)
@@ -97,6 +98,14 @@ FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver
 test-browser: $(STAMP) ## the page, in a real browser without a window
 	@$(FIND_CHROMIUM)
 	CROSSBYTE_SCREENSHOTS="$(SCREENSHOTS)" $(BIN)/python -m pytest -x -q tests/browser $(PYTEST_ARGS)
+
+$(RAY_STAMP): $(STAMP)
+	@$(call install,dev$(,)ray)
+	@touch $@
+
+.PHONY: test-cluster
+test-cluster: $(RAY_STAMP) ## what runs on Ray, with a cluster that it starts here by itself
+	$(BIN)/python -m pytest -x -q tests/cluster $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) ## formatting, lint and types; changes nothing
