@@ -141,12 +141,30 @@ static Source source_of(const ScanSide& side, size_t n_blocks, size_t n_queries)
     return {codes.data(), tables.data(), offsets.data(), static_cast<int64_t>(M)};
 }
 
+static nb::tuple as_arrays(const std::vector<std::vector<Hit>>& found) {
+    std::vector<int64_t> counts, rows;
+    std::vector<float> distances;
+    for (const std::vector<Hit>& hits : found) {
+        counts.push_back(static_cast<int64_t>(hits.size()));
+        for (const Hit& hit : hits) {
+            distances.push_back(hit.distance);
+            rows.push_back(hit.row);
+        }
+    }
+    return nb::make_tuple(as_numpy(std::move(counts)), as_numpy(std::move(distances)),
+                          as_numpy(std::move(rows)));
+}
+
+static void require_job(int64_t n_items, int64_t k, int64_t n_threads) {
+    require(n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
+    require(n_items < (int64_t{1} << 32), "more items than a row number of 32 bits can tell apart");
+}
+
 static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
                          std::optional<Array<const uint64_t, 1>> allowed, int64_t n_items, int64_t k,
                          float max_distance, int64_t n_threads) {
     require(sides.size() == 1 || sides.size() == 2, "one side, or two");
-    require(n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
-    require(n_items < (int64_t{1} << 32), "more items than a row number of 32 bits can tell apart");
+    require_job(n_items, k, n_threads);
     const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
     const size_t n_queries = std::get<1>(sides[0]).shape(0);
     require(!allowed || allowed->shape(0) == n_blocks, "allowed must have a word per block");
@@ -159,20 +177,44 @@ static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
                 max_distance,
                 n_threads};
     for (const ScanSide& side : sides) job.sources.push_back(source_of(side, n_blocks, n_queries));
-    std::vector<int64_t> counts, rows;
-    std::vector<float> distances;
+    std::vector<std::vector<Hit>> found;
     {
         nb::gil_scoped_release release;
-        for (const std::vector<Hit>& hits : scan(job)) {
-            counts.push_back(static_cast<int64_t>(hits.size()));
-            for (const Hit& hit : hits) {
-                distances.push_back(hit.distance);
-                rows.push_back(hit.row);
-            }
-        }
+        found = scan(job);
     }
-    return nb::make_tuple(as_numpy(std::move(counts)), as_numpy(std::move(distances)),
-                          as_numpy(std::move(rows)));
+    return as_arrays(found);
+}
+
+static nb::tuple scan_cells_py(const ScanSide& side, Array<const uint32_t, 1> rows,
+                               Array<const int64_t, 1> starts, Array<const int64_t, 2> cells, float extra,
+                               std::optional<Array<const uint64_t, 1>> allowed, int64_t k, float max_distance,
+                               int64_t n_threads) {
+    const int64_t n_items = static_cast<int64_t>(rows.shape(0));
+    const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
+    const size_t n_queries = std::get<1>(side).shape(0);
+    require_job(n_items, k, n_threads);
+    require(starts.shape(0) > 0, "starts must have one more than there are cells");
+    require(cells.shape(0) == n_queries, "cells must be (queries, visited)");
+    const ScanJob job{{source_of(side, n_blocks, n_queries)},
+                      extra,
+                      allowed ? allowed->data() : nullptr,
+                      n_items,
+                      static_cast<int64_t>(n_queries),
+                      k,
+                      max_distance,
+                      n_threads};
+    const Visits visits{rows.data(),
+                        starts.data(),
+                        static_cast<int64_t>(starts.shape(0)) - 1,
+                        cells.data(),
+                        static_cast<int64_t>(cells.shape(1)),
+                        allowed ? static_cast<int64_t>(allowed->shape(0)) * kBlock : 0};
+    std::vector<std::vector<Hit>> found;
+    {
+        nb::gil_scoped_release release;
+        found = scan_cells(job, visits);
+    }
+    return as_arrays(found);
 }
 
 static void limit_level_py(const std::string& name) {
@@ -197,6 +239,8 @@ NB_MODULE(_native, m) {
     m.def("ordered_product", &product_py, array("rows"), array("matrix"), array("out"));
     m.def("scan", &scan_py, "sides"_a, "extra"_a, array("allowed").none(), "n_items"_a, "k"_a,
           "max_distance"_a, "n_threads"_a);
+    m.def("scan_cells", &scan_cells_py, "side"_a, array("rows"), array("starts"), array("cells"), "extra"_a,
+          array("allowed").none(), "k"_a, "max_distance"_a, "n_threads"_a);
     m.def("level", [] { return std::string(level_name(level())); });
     m.def("limit_level", &limit_level_py);
 }

@@ -6,156 +6,18 @@
 #include "scan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <limits>
 #include <thread>
 
-#include "codes.h"
 #include "dispatch.h"
 #include "order.h"
 #include "scan_bounds.h"
+#include "scan_query.h"
 
 namespace crossbyte {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kLook = 16;  // blocks between two looks at the limits of a group
-
-// The k nearest of what was offered. Keeps some more, and selects seldom.
-class TopK {
-  public:
-    TopK(int64_t k, float max_distance)
-        : k_(static_cast<size_t>(k)), capacity_(k_ + std::max<size_t>(k_ / 2, 64)), limit_(max_distance) {}
-
-    float limit() const { return limit_; }  // the largest distance that still matters
-
-    void offer(float distance, int64_t row) {
-        if (!(distance <= limit_)) return;
-        keys_.push_back(key_of(distance, row));
-        if (keys_.size() >= capacity_) shrink();
-    }
-    void shrink() {
-        if (keys_.size() < k_) return;
-        const auto farthest = keys_.begin() + static_cast<int64_t>(k_) - 1;
-        std::nth_element(keys_.begin(), farthest, keys_.end());
-        // Rows come in ascending order: a later one never displaces an equal distance.
-        limit_ = std::nextafter(value_of(*farthest), -kInfinity);
-        keys_.resize(k_);
-    }
-    const std::vector<uint64_t>& keys() {
-        shrink();
-        return keys_;
-    }
-
-  private:
-    size_t k_, capacity_;
-    float limit_;
-    std::vector<uint64_t> keys_;
-};
-
-CROSSBYTE_INLINE float side_distance(const Source& source, int64_t query, int64_t row) {
-    const int64_t M = source.n_codebooks;
-    const float* table = source.tables + query * M * kWords;
-    const uint8_t* code = source.codes + (row / kBlock) * M * kBlock + row % kBlock;
-    float sum = table[code[0]];
-    for (int64_t m = 1; m < M; ++m) sum += table[m * kWords + code[m * kBlock]];
-    return sum + source.offsets[query];
-}
-
-CROSSBYTE_INLINE float exact_distance(const ScanJob& job, int64_t query, int64_t row) {
-    const float first = side_distance(job.sources[0], query, row);
-    if (job.sources.size() == 1) return first + job.extra;
-    return first + side_distance(job.sources[1], query, row) + job.extra;
-}
-
-// Rounds a table down: bytes[c] <= (table[c] - lowest) * steps, at most 255. The factor outweighs the
-// rounding of these float operations.
-CROSSBYTE_INLINE void round_down_body(const float* table, float lowest, float steps, uint8_t* bytes) {
-    for (int64_t c = 0; c < kWords; ++c) {
-        const float value = (table[c] - lowest) * steps * (1.0f - 1e-6f);
-        bytes[c] = static_cast<uint8_t>(static_cast<int32_t>(value < 255.0f ? value : 255.0f));
-    }
-}
-CROSSBYTE_DISPATCH(void, round_down, (const float* table, float lowest, float steps, uint8_t* bytes),
-                   (table, lowest, steps, bytes))
-
-struct Range {
-    float lowest, largest;  // the smallest entry; the largest absolute value
-};
-
-CROSSBYTE_INLINE Range range_of_body(const float* table) {
-    float low[kFloats * 2], high[kFloats * 2];
-    for (int64_t l = 0; l < kFloats * 2; ++l) low[l] = high[l] = table[l];
-    for (int64_t c = 0; c < kWords; c += kFloats * 2)
-        for (int64_t l = 0; l < kFloats * 2; ++l) {
-            low[l] = table[c + l] < low[l] ? table[c + l] : low[l];
-            high[l] = table[c + l] > high[l] ? table[c + l] : high[l];
-        }
-    const float lowest = *std::min_element(low, low + kFloats * 2);
-    const float highest = *std::max_element(high, high + kFloats * 2);
-    return {lowest, std::max(std::fabs(lowest), std::fabs(highest))};
-}
-CROSSBYTE_DISPATCH(Range, range_of, (const float* table), (table))
-
-// A query while it is scanned: its best items so far, and the scale of its bounds.
-struct Query {
-    int64_t number;
-    TopK best;
-    std::vector<const float*> tables;  // of all sources in order
-    std::vector<float> lowest;         // the smallest entry of each table
-    double base = 0.0;                 // the smallest distance that the tables could give
-    double error = 0.0;                // largest rounding error of the canonical sum
-    float steps = 0.0f;                // bytes per unit of distance; 0: all bounds are zero
-
-    Query(const ScanJob& job, int64_t q) : number(q), best(job.k, job.max_distance) {
-        double largest = std::fabs(static_cast<double>(job.extra));
-        base = job.extra;
-        for (const Source& source : job.sources) {
-            for (int64_t m = 0; m < source.n_codebooks; ++m) {
-                tables.push_back(source.tables + (q * source.n_codebooks + m) * kWords);
-                const Range range = range_of(tables.back());
-                lowest.push_back(range.lowest);
-                base += range.lowest;
-                largest += range.largest;
-            }
-            base += source.offsets[q];
-            largest += std::fabs(source.offsets[q]);
-        }
-        const double unit = 1.2e-7;  // a little more than the relative error of one float operation
-        error = static_cast<double>(tables.size() + 4) * unit * largest;
-    }
-
-    double span() const { return static_cast<double>(best.limit()) + error - base; }
-
-    // Chooses the steps for the current limit; none while there is no limit, or where float cannot hold them.
-    void rescale() {
-        best.shrink();
-        const float wanted = static_cast<float>(254.0 / span());
-        steps = std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
-    }
-    // The largest sum of bytes that an item of interest can have.
-    uint8_t threshold() const {
-        if (steps == 0.0f) return 254;
-        return static_cast<uint8_t>(std::clamp(span() * steps * (1.0 + 1e-9), 0.0, 254.0));
-    }
-    void table_bytes(size_t m, uint8_t* bytes) const { round_down(tables[m], lowest[m], steps, bytes); }
-};
-
-// Bytes that begin at a cache line: an entry of 64 across two of them would take two loads.
-class Lines {
-  public:
-    Lines(size_t size, uint8_t value) : held_(size + kLine - 1, value) {
-        const auto address = reinterpret_cast<uintptr_t>(held_.data());
-        begin_ = held_.data() + (kLine - address % kLine) % kLine;
-    }
-    uint8_t* data() { return begin_; }
-
-  private:
-    static constexpr size_t kLine = 64;
-    std::vector<uint8_t> held_;
-    uint8_t* begin_;
-};
 
 // What one thread sees of the items.
 struct View {
@@ -181,29 +43,15 @@ struct View {
     }
 };
 
-CROSSBYTE_INLINE void smallest_of_prefixes_body(const uint8_t* bytes, size_t n, uint8_t* prefixes) {
-    for (size_t p = 0; p < n; ++p) {
-        const uint8_t* four = bytes + 4 * p;
-        prefixes[p] = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
-    }
-}
-CROSSBYTE_DISPATCH(void, smallest_of_prefixes, (const uint8_t* bytes, size_t n, uint8_t* prefixes),
-                   (bytes, n, prefixes))
-
 // One query, a block of items at a time.
 void scan_one(const View& view, Query& query) {
-    const size_t n_tables = query.tables.size();
-    Lines bytes(n_tables * kWords, 0), prefixes(n_tables * kPrefixes, 0);
+    ItemBounds bounds(query);
     uint64_t masks[kTile];
     for (int64_t at = view.first; at < view.last;) {
         const int64_t stop = view.next_stop(at);
-        query.rescale();
-        for (size_t m = 0; m < n_tables; ++m) query.table_bytes(m, bytes.data() + m * kWords);
-        smallest_of_prefixes(bytes.data(), n_tables * kPrefixes, prefixes.data());
+        bounds.rescale(query);
         for (; at < stop; at += kTile) {
-            const int64_t n = std::min(kTile, stop - at);
-            uint64_t some =
-                item_bounds(view.sides, at, n, bytes.data(), prefixes.data(), query.threshold(), masks);
+            uint64_t some = bounds.masks(view.sides, at, std::min(kTile, stop - at), query, masks);
             for (; some != 0; some &= some - 1) {
                 const int64_t b = __builtin_ctzll(some);
                 for (uint64_t mask = masks[b] & view.allowed(at + b); mask != 0; mask &= mask - 1)

@@ -35,4 +35,18 @@ struct ScanJob {
 // gives the same bits.
 std::vector<std::vector<Hit>> scan(const ScanJob& job);
 
+// Items that lie cell after cell, and the cells that each query visits.
+struct Visits {
+    const uint32_t* rows;   // [n_items]: the row of the item at each place
+    const int64_t* starts;  // [n_cells + 1]: places of each cell
+    int64_t n_cells;
+    const int64_t* cells;  // [n_queries, per_query]
+    int64_t per_query;
+    int64_t n_rows;  // bits of job.allowed, which go by rows
+};
+
+// The same among the items of the visited cells alone, with `row` of a hit from `rows`. The job's items are
+// places; it has one source.
+std::vector<std::vector<Hit>> scan_cells(const ScanJob& job, const Visits& visits);
+
 }  // namespace crossbyte

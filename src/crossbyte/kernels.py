@@ -33,6 +33,7 @@ __all__ = [
     "ordered_product",
     "pack_codes",
     "scan",
+    "scan_cells",
     "unpack_codes",
 ]
 
@@ -265,4 +266,40 @@ def scan(
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
+    return ScanResult(*found)
+
+
+def scan_cells(
+    side: ScanSide,
+    rows: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    k: int,
+    *,
+    extra: float = 0.0,
+    allowed: NDArray[np.uint64] | None = None,
+    max_distance: float = np.inf,
+    n_threads: int = 1,
+) -> ScanResult:
+    """Find the ``k`` nearest items of every query among those of the cells that it visits: (distance, row).
+
+    Parameters
+    ----------
+    side : ScanSide
+        Codes of the items, those of each cell together.
+    rows : (items,) uint32
+        The row of the item at each place.
+    starts : (cells + 1,) int64
+        Where each cell begins and ends, in places.
+    cells : (queries, visited) int64
+        Which cells each query visits, none of them twice.
+    allowed : uint64, optional
+        Bit i of word b: row 64 b + i may be found.
+    k, extra, max_distance, n_threads
+        As in :func:`scan`, and the same distances to the last bit.
+    """
+    extra += 0.0
+    if _native is None:
+        return kernels_numpy.scan_cells(side, rows, starts, cells, k, extra, allowed, max_distance)
+    found = _native.scan_cells(tuple(side), rows, starts, cells, extra, allowed, k, max_distance, n_threads)
     return ScanResult(*found)

@@ -26,6 +26,7 @@ __all__ = [
     "lasso",
     "ordered_product",
     "scan",
+    "scan_cells",
 ]
 
 
@@ -240,11 +241,39 @@ def scan(
     max_distance: float,
 ) -> ScanResult:
     """Sort everything; see :func:`crossbyte.kernels.scan`."""
-    from crossbyte.kernels import ScanResult
-
     bits = np.ones(n_items, dtype=bool) if allowed is None else _bits(allowed, n_items)
     rows = np.flatnonzero(bits)
     found = [_nearest(sides, query, rows, k, extra, max_distance) for query in range(len(sides[0].tables))]
+    return _result(found)
+
+
+def scan_cells(
+    side: ScanSide,
+    rows: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    k: int,
+    extra: float,
+    allowed: NDArray[np.uint64] | None,
+    max_distance: float,
+) -> ScanResult:
+    """Sort everything in the visited cells; see :func:`crossbyte.kernels.scan_cells`."""
+    bits = None if allowed is None else _bits(allowed, 64 * len(allowed))
+    found = []
+    for query, visited in enumerate(cells):
+        parts = [np.arange(starts[cell], starts[cell + 1]) for cell in visited]
+        places = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        if bits is not None:
+            places = places[bits[rows[places]]]
+        places = places[np.argsort(rows[places], kind="stable")]
+        distances, near = _nearest([side], query, places, k, extra, max_distance)
+        found.append((distances, rows[near].astype(np.int64)))
+    return _result(found)
+
+
+def _result(found: Sequence[tuple[Float32, NDArray[np.int64]]]) -> ScanResult:
+    from crossbyte.kernels import ScanResult
+
     counts = np.array([len(distances) for distances, _ in found], dtype=np.int64)
     distances = [part for part, _ in found] or [np.empty(0, dtype=np.float32)]
     numbers = [part for _, part in found] or [np.empty(0, dtype=np.int64)]
