@@ -74,7 +74,7 @@ def refused(response: httpx.Response, code: str) -> dict[str, Any]:
 
 def test_words_find_pictures(reader: Client) -> None:
     answer = reader.get("/v1/search", params={"text": scenes()[5].captions[0], "k": 3}).json()
-    assert list(answer) == ["generation", "target", "no_match", "verdict", "hits", "took_ms"]
+    assert list(answer) == ["generation", "target", "no_match", "verdict", "partial", "hits", "took_ms"]
     assert answer["target"] == "image" and len(answer["hits"]) == 3
     for hit in answer["hits"]:
         assert set(hit) == {"id", "distance", "probability", "payload", "thumbnail"}
@@ -433,6 +433,7 @@ def test_strange_words_are_answered(reader: Client) -> None:
     [
         (errors.IndexBusy("/secret/path"), "index_busy"),
         (errors.StaleReader("/secret/path"), "index_busy"),
+        (errors.ClusterError("/secret/path"), "shard_lost"),
         (errors.StorageFull("/secret/path"), "storage_full"),
         (errors.StorageFailed("/secret/path"), "storage_failed"),
         (errors.ReadOnlyIndex("/secret/path"), "read_only"),

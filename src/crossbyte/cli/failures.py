@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     BAD_FILE = 5
     STORAGE = 6
     MISSING_EXTRA = 7
+    CLUSTER = 8
     INTERRUPTED = 130
 
 
@@ -49,6 +50,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.NoPlan, ExitCode.QUALITY),
     (errors.InvalidInput, ExitCode.BAD_INPUT),
     (errors.MissingExtra, ExitCode.MISSING_EXTRA),
+    (errors.ClusterError, ExitCode.CLUSTER),
     (errors.IndexExists, ExitCode.BAD_INPUT),
     (errors.StorageFull, ExitCode.STORAGE),
     (errors.StorageFailed, ExitCode.STORAGE),
@@ -73,6 +75,7 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (errors.UnknownId, "check the id; a search lists ids"),
     (errors.DataFileError, "docs/files.md describes the files that can be read"),
     (errors.InvalidInput, "change the option or the data, and try again; --help describes them"),
+    (errors.ClusterError, "check the address and that the cluster runs, or leave --cluster out"),
     (errors.IndexExists, "give another name, or remove the file"),
     (errors.IndexLocked, "wait until the other writer is done"),
     (errors.IndexBusy, "try again"),
@@ -134,6 +137,7 @@ _SPELLINGS = (
     (re.compile(r"^host:"), "--host:"),
     (re.compile(r"^port:"), "--port:"),
     (re.compile(r"^groups:"), "--groups:"),
+    (re.compile(r"^cluster:"), "--cluster:"),
     (re.compile(r"\bkey="), "FILE:KEY"),
     (re.compile(r"\bsplit="), "--split"),
     (re.compile(r"\blike=|^like\b"), "--like"),

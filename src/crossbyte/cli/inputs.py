@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BufferedReader, BytesIO
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.ids import Id
-    from crossbyte.search.index import Index
 
 __all__ = [
     "Asked",
@@ -242,7 +241,7 @@ def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:
     return range(n_rows)[parse_rows(rows)] if rows is not None else range(n_rows)
 
 
-def resolve_ids(index: Index, names: Iterable[str]) -> list[Id]:
+def resolve_ids(index: Container[object], names: Iterable[str]) -> list[Id]:
     """Find what each id on the command line means: the text itself, or else the number it spells."""
     from crossbyte.search.ids import resolve_id
 

@@ -13,11 +13,12 @@ from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.doubt import Verdict, telling, verdict
 from crossbyte.gallery.new_documents import NewDocument, blocks_of
+from crossbyte.gallery.opening import open_index
 from crossbyte.gallery.restored import Encoders
-from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
+from crossbyte.gallery.searchable import Searchable
+from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails, exchange
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import Id, check_ids
-from crossbyte.search.index import Index
 
 if TYPE_CHECKING:
     from crossbyte.data.pictures.picture import Picture
@@ -37,12 +38,13 @@ class Gallery:
 
     Attributes
     ----------
-    index : Index
+    index : Searchable
+        An Index, or a ShardedIndex.
     beside : Beside
         Names of the files beside the index.
     """
 
-    def __init__(self, index: Index, given: Mapping[str, str]) -> None:
+    def __init__(self, index: Searchable, given: Mapping[str, str]) -> None:
         self.index, self.beside = index, Beside.of(index.path)
         self._encoders = Encoders(index.model, given, self.beside.local_encoders())
         self._thumbnails: Thumbnails | None = None
@@ -59,6 +61,7 @@ class Gallery:
         image_encoder: str | None = None,
         text_encoder: str | None = None,
         n_jobs: int | None = None,
+        cluster: str | None = None,
     ) -> Self:
         """Open any index for reading (``"r"``) or as its only writer (``"rw"``).
 
@@ -71,13 +74,15 @@ class Gallery:
             ``"module:function"``, …. It must be the one that made the features.
         n_jobs : int or None
             Threads; None for all cores.
+        cluster : str, optional
+            For a folder of shards: "local" or an address, as in :func:`crossbyte.gallery.opening.open_index`.
 
         Raises
         ------
-        The errors of :meth:`crossbyte.Index.open`.
+        The errors of :func:`crossbyte.gallery.opening.open_index`.
         """
         given = {"image": image_encoder, "text": text_encoder}
-        index = Index.open(path, mode, n_jobs=n_jobs)
+        index = open_index(path, mode, cluster=cluster, n_jobs=n_jobs)
         try:
             return cls(index, {side: spec for side, spec in given.items() if spec is not None})
         except BaseException:
@@ -332,20 +337,12 @@ class Gallery:
         with self._writing:
             deleted = self.index.delete(names, missing_ok=missing_ok)
             if self.beside.thumbnails.is_file():
-                self._write_thumbnails(names, [])
+                exchange(self.beside.thumbnails, names, [])
         return deleted
 
     def _keep_thumbnails(self, documents: Sequence[NewDocument]) -> None:
         pictures = [(document.id, document.picture) for document in documents]
         made = [Thumbnail(id, each.digest, each.thumbnail) for id, each in pictures if each is not None]
         if made or self.beside.thumbnails.is_file():
-            self._write_thumbnails([document.id for document in documents], made)
-
-    def _write_thumbnails(self, forgotten: Sequence[Id], made: Sequence[Thumbnail]) -> None:
-        self.beside.make()
-        thumbnails = Thumbnails.write(self.beside.thumbnails)
-        try:
-            thumbnails.remove(forgotten)
-            thumbnails.put(made)
-        finally:
-            thumbnails.close()
+            self.beside.make()
+            exchange(self.beside.thumbnails, [document.id for document in documents], made)

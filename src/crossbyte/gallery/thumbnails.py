@@ -12,7 +12,7 @@ from crossbyte.errors import IndexFileError
 from crossbyte.gallery.database import Database
 from crossbyte.search.ids import Id
 
-__all__ = ["Thumbnail", "Thumbnails"]
+__all__ = ["Thumbnail", "Thumbnails", "exchange"]
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, digest TEXT, jpeg BLOB) WITHOUT ROWID"
 _JPEG = b"\xff\xd8\xff"  # what every JPEG begins with
@@ -78,6 +78,16 @@ class Thumbnails:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def exchange(path: Path, forgotten: Iterable[Id], made: Sequence[Thumbnail]) -> None:
+    """Forget the thumbnails of some documents in a file, and keep new ones there."""
+    thumbnails = Thumbnails.write(path)
+    try:
+        thumbnails.remove(forgotten)
+        thumbnails.put(made)
+    finally:
+        thumbnails.close()
 
 
 def _key(id: Id) -> str:

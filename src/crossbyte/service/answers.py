@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id
-from crossbyte.search.reader import Reader
 
 if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
+    from crossbyte.gallery.searchable import View
 
 __all__ = ["document_answer", "hit_answers", "json_answer", "spell", "thumbnail_url"]
 
@@ -36,7 +36,7 @@ def thumbnail_url(id: Id, can_have: bool) -> str | None:
 
 
 def hit_answers(
-    gallery: Gallery, view: Reader, hits: Hits, payloads: list[dict[str, Any] | None] | None
+    gallery: Gallery, view: View, hits: Hits, payloads: list[dict[str, Any] | None] | None
 ) -> list[dict[str, Any]]:
     """Give hits in plain types."""
     sides, shown = view.sides(hits), gallery.has_thumbnails

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from crossbyte.gallery.searchable import View
 from crossbyte.search.filters.language import parse_filter
 from crossbyte.search.filters.tree import And, Condition, Not, Or
-from crossbyte.search.reader import Reader
 from crossbyte.service.answers import hit_answers
 from crossbyte.service.errors import Refused
 from crossbyte.service.requests import Explain, Options, Search
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     keyword: str
     value: Any
 
-    def target(self, view: Reader, wanted: str | None) -> str:
+    def target(self, view: View, wanted: str | None) -> str:
         """What is searched, if nothing was wanted: the other side, or of a document its own."""
         if wanted is not None:
             return wanted
@@ -72,19 +72,21 @@ def answer(service: Service, ask: Callable[[], Asked], options: Options) -> dict
     return found | {"took_ms": round(1000 * (time.perf_counter() - start), 3)}
 
 
-def _found(service: Service, view: Reader, asked: Asked, options: Options) -> dict[str, Any]:
+def _found(service: Service, view: View, asked: Asked, options: Options) -> dict[str, Any]:
     rest = options.model_dump(exclude={"text", "image_features", "text_features", "like", "payloads"})
     with service.metrics.step("scan"):
         hits = view.search(**{asked.keyword: asked.value}, **rest)[0]
     with service.metrics.step("payload"):
         payloads = view.payloads(hits) if options.payloads else None
     target = asked.target(view, options.target)
+    shown = hit_answers(service.gallery, view, hits, payloads)
     return {
         "generation": view.generation,
         "target": target,
         "no_match": hits.no_match,
         "verdict": service.gallery.verdict(asked.keyword, target, hits, getattr(options, "text", None)),
-        "hits": hit_answers(service.gallery, view, hits, payloads),
+        "partial": service.is_partial(view, hits),
+        "hits": shown,
     }
 
 

@@ -64,6 +64,9 @@ CODES: dict[str, Code] = {
     "request_timeout": Code(408, "The request took too long to arrive."),
     "too_busy": Code(503, "Too many requests at the same time; Retry-After says when to come back."),
     "index_busy": Code(503, "Another process holds the file; Retry-After says when to come back."),
+    "shard_lost": Code(
+        503, "A part of the index that is needed cannot be reached; Retry-After says when to ask."
+    ),
     "index_replaced": Code(503, "The file was replaced or removed since the start; restart the server."),
     "shutting_down": Code(503, "The server is stopping."),
     "timed_out": Code(504, "The answer took too long."),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from crossbyte import __version__
 from crossbyte.errors import NotCalibrated
-from crossbyte.search.reader import Reader
+from crossbyte.gallery.searchable import View, lost_shards
 from crossbyte.service.answers import document_answer, json_answer
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
@@ -33,7 +33,7 @@ async def info(request: Request) -> Response:
 
 def _info(service: Service) -> dict[str, Any]:
     gallery = service.gallery
-    stats = service.read(lambda view: view.stats())
+    stats, lost = service.read(lambda view: (view.stats(), lost_shards(view)))
     return {
         "name": Path(gallery.index.path).stem,
         "version": __version__,
@@ -41,6 +41,7 @@ def _info(service: Service) -> dict[str, Any]:
         "documents": stats["documents"],
         "images": stats["items"]["image"],
         "texts": stats["items"]["text"],
+        "partial": bool(lost),
         "bytes_per_item": len(gallery.index.model.image_codebooks_),
         "read_only": not service.settings.writes,
         "calibrated": _report(service) is not None,
@@ -97,7 +98,7 @@ def _audited(service: Service, limit: int) -> dict[str, Any]:
     return service.read(lambda view: found | {"rows": [_audited_row(service, view, row) for row in rows]})
 
 
-def _audited_row(service: Service, view: Reader, row: dict[str, Any]) -> dict[str, Any]:
+def _audited_row(service: Service, view: View, row: dict[str, Any]) -> dict[str, Any]:
     """Show what the row is about; a document that was deleted since has nothing to show."""
     document = view.get(row["id"])
     if document is None:

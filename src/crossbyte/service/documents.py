@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from crossbyte.errors import UnknownId
+from crossbyte.gallery.searchable import View, lost_shards
 from crossbyte.search.ids import resolve_id
-from crossbyte.search.reader import Reader
 from crossbyte.service.answers import document_answer, json_answer
 from crossbyte.service.asking import check_filter
 from crossbyte.service.documenting import documented
@@ -35,10 +36,13 @@ async def document(request: Request, query: Annotated[IdQuery, Query()]) -> Resp
 
 
 def _document(service: Service, name: str) -> dict[str, Any]:
-    found = service.read(lambda view: view.get(resolve_id(view, name)))
-    if found is None:
-        raise Refused("unknown_id", f"id: no document has the id {name[:200]!r}")
-    return document_answer(service.gallery, found)
+    def look(view: View) -> dict[str, Any]:
+        found = view.get(resolve_id(view, name))
+        if found is None:
+            raise UnknownId(f"id: no document has the id {name[:200]!r}")
+        return document_answer(service.gallery, found)
+
+    return service.read(look)
 
 
 @router.get(
@@ -52,13 +56,14 @@ async def documents(request: Request, query: Annotated[Browse, Query()]) -> Resp
 def _documents(service: Service, query: Browse) -> dict[str, Any]:
     check_filter(query.where)
 
-    def look(view: Reader) -> dict[str, Any]:
+    def look(view: View) -> dict[str, Any]:
         found = view.documents(query.where, query.after, query.limit + 1)
         shown = found[: query.limit]
         return {
             "generation": view.generation,
             "documents": [document_answer(service.gallery, each) for each in shown],
             "next": shown[-1].number if len(found) > query.limit else None,
+            "partial": service.is_partial(view),
         }
 
     return service.read(look)
@@ -74,9 +79,13 @@ def _facets(service: Service, query: FacetsQuery) -> dict[str, Any]:
     check_filter(query.where)
     fields = None if query.fields is None else [name for name in query.fields.split(",") if name]
 
-    def look(view: Reader) -> dict[str, Any]:
+    def look(view: View) -> dict[str, Any]:
         found = view.facets(query.where, fields)
-        return {"generation": view.generation, "facets": [_facet(each) for each in found]}
+        return {
+            "generation": view.generation,
+            "facets": [_facet(each) for each in found],
+            "partial": service.is_partial(view),
+        }
 
     return service.read(look)
 
@@ -116,7 +125,12 @@ async def thumbnail(request: Request, query: Annotated[IdQuery, Query()]) -> Res
 
 
 def _thumbnail(service: Service, name: str) -> bytes:
-    data = service.read(lambda view: service.gallery.thumbnail(resolve_id(view, name)))
-    if data is None:
-        raise Refused("no_thumbnail", f"id: no picture is kept for {name[:200]!r}")
-    return data
+    def look(view: View) -> bytes:
+        data = service.gallery.thumbnail(resolve_id(view, name))
+        if data is None and lost_shards(view):  # which may hold a document whose id is this number
+            raise Refused("shard_lost")
+        if data is None:
+            raise Refused("no_thumbnail", f"id: no picture is kept for {name[:200]!r}")
+        return data
+
+    return service.read(look)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (errors.WrongEncoder, "no_encoder"),
     (errors.MissingExtra, "no_encoder"),
     (errors.InvalidInput, "invalid_input"),
+    (errors.ClusterError, "shard_lost"),
     (errors.IndexBusy, "index_busy"),
     (errors.StaleReader, "index_busy"),
     (errors.StorageFull, "storage_full"),
@@ -62,10 +64,12 @@ _HINTS = {
     "no_encoder": "send features, or ask the operator to start the server with the encoders of this index",
     "storage_failed": "the operator finds more in the server's log",
     "internal": "tell the operator the request id",
+    "shard_lost": "ask again in a few seconds: a lost part is started anew by itself",
     "duplicate_id": 'send "upsert": true to replace it',
     "not_found": "the routes are in /openapi.json",
 }
 _PYTHON = re.compile(r"\w\(")  # what to call in Python is no help to those who call over HTTP
+_RETRY_SECONDS = {"shard_lost": 5}  # a part of an index has to be read from the disk again
 RETRY_SECONDS = 1
 
 
@@ -106,8 +110,15 @@ def problem_of(error: BaseException, path: str = "") -> Problem:
         return Problem(code, CODES[code].meaning)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
     if isinstance(error, _SHOWN) or type(error) is errors.InvalidInput:
-        return _said(code, str(error).removeprefix(f"{path}: "))
+        return _said(code, _without(path, str(error)))
     return Problem(code, CODES[code].meaning)
+
+
+def _without(path: str, text: str) -> str:
+    """Leave out the path that a message begins with: that of the index, or of a shard inside of it."""
+    if path and text.startswith((f"{path}: ", f"{path}{os.sep}")):
+        return text.partition(": ")[2]
+    return text
 
 
 def _said(code: str, text: str) -> Problem:
@@ -133,7 +144,7 @@ def response_of(problem: Problem, request_id: str) -> Response:
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if problem.status == 503:
-        headers["Retry-After"] = str(RETRY_SECONDS)
+        headers["Retry-After"] = str(_RETRY_SECONDS.get(problem.code, RETRY_SECONDS))
     if problem.status == 408:  # what comes later would be the rest of a request that was given up
         headers["Connection"] = "close"
     body = json.dumps(problem.to_dict(request_id), allow_nan=False)

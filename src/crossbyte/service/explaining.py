@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from crossbyte.gallery.searchable import View
 from crossbyte.search.ids import Id
-from crossbyte.search.reader import Reader
 from crossbyte.service.answers import document_answer
 from crossbyte.service.asking import Asked
 from crossbyte.service.state import Service
@@ -15,7 +15,7 @@ __all__ = ["explained"]
 _SHOWN = ("id", "payload", "thumbnail")
 
 
-def explained(service: Service, view: Reader, id: Id, asked: Asked, target: str | None) -> dict[str, Any]:
+def explained(service: Service, view: View, id: Id, asked: Asked, target: str | None) -> dict[str, Any]:
     """Say why a document is as near to a query as it is."""
     vocabulary = service.gallery.vocabulary()
     query: dict[str, Any] = {asked.keyword: asked.value}
@@ -24,7 +24,7 @@ def explained(service: Service, view: Reader, id: Id, asked: Asked, target: str 
     return why
 
 
-def _document(service: Service, view: Reader, row: int) -> dict[str, Any]:
+def _document(service: Service, view: View, row: int) -> dict[str, Any]:
     """What is still known of a training pair; nothing of one that was deleted, or of plain features."""
     id = service.gallery.training_id(row)
     document = None if id is None else view.get(id)

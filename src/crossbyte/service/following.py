@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from crossbyte.errors import IndexBusy, StaleReader
-from crossbyte.search.reader import Reader
+from crossbyte.gallery.searchable import View
 
 if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
@@ -34,7 +34,7 @@ class Follower:
         self._gallery, self._every = gallery, every
         self._looking, self._due = threading.Lock(), time.monotonic()
 
-    def read(self, function: Callable[[Reader], T]) -> T:
+    def read(self, function: Callable[[View], T]) -> T:
         """Call a function with a view that stays at one generation; again, where a compaction passed it."""
         self._look()
         for _ in range(_TRIES):

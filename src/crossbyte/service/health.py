@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crossbyte.search.reader import Reader
+from crossbyte.gallery.searchable import View, lost_shards
 from crossbyte.service.answers import json_answer
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
@@ -29,10 +29,10 @@ async def readyz(request: Request) -> Response:
     service = service_of(request)
     if service.closing:
         raise Refused("shutting_down")
-    await service.lanes.reading.run(service.read, len)
+    lost = await service.lanes.reading.run(service.look_for_shards)
     if await service.lanes.reading.run(service.is_replaced):
         raise Refused("index_replaced", None, "restart the server to serve the new file")
-    return json_answer({"status": "ready"})
+    return json_answer({"status": "degraded" if lost else "ready"})
 
 
 @router.get(
@@ -41,8 +41,8 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     service = service_of(request)
 
-    def text(view: Reader) -> bytes:
-        return service.metrics.to_text(len(view), view.generation)
+    def text(view: View) -> bytes:
+        return service.metrics.to_text(len(view), view.generation, len(lost_shards(view)))
 
     data = await service.lanes.reading.run(service.read, text)
     return Response(data, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})

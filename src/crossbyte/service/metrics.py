@@ -1,4 +1,4 @@
-"""What Prometheus can ask for: requests, times by route and by step, documents, generation."""
+"""What Prometheus can ask for: requests, times by route and by step, documents, generation, lost shards."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class Metrics:
         )
         self._documents = Gauge("crossbyte_documents", "Documents of the index", registry=self._registry)
         self._generation = Gauge("crossbyte_generation", "Commit that is served", registry=self._registry)
+        self._lost = Gauge("crossbyte_lost_shards", "Shards that do not answer", registry=self._registry)
+        self._partial = Counter(
+            "crossbyte_partial_answers", "Answers without a lost shard", registry=self._registry
+        )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request."""
@@ -56,8 +60,13 @@ class Metrics:
         finally:
             self._steps.labels(name).observe(time.perf_counter() - start)
 
-    def to_text(self, documents: int, generation: int) -> bytes:
+    def partial(self) -> None:
+        """Count one answer in which a shard is missing."""
+        self._partial.inc()
+
+    def to_text(self, documents: int, generation: int, lost: int = 0) -> bytes:
         """Spell everything in Prometheus' own format."""
         self._documents.set(documents)
         self._generation.set(generation)
+        self._lost.set(lost)
         return generate_latest(self._registry)

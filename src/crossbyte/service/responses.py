@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 
+_PARTIAL = "Whether a shard of the index is lost for the moment, and what it holds is missing here."
+
+
 class _Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -60,6 +63,7 @@ class SearchAnswer(_Answer):
     verdict: Literal["likely", "unsure", "unlikely"] = Field(
         description="Whether anything matches, by all that the model knows of itself: what to tell people."
     )
+    partial: bool = Field(description=_PARTIAL)
     took_ms: float
     hits: list[HitAnswer]
 
@@ -82,6 +86,7 @@ class DocumentsAnswer(_Answer):
     generation: int
     documents: list[DocumentAnswer]
     next: int | None
+    partial: bool = Field(description=_PARTIAL)
 
 
 class AddAnswer(_Answer):
@@ -122,6 +127,7 @@ class FacetsAnswer(_Answer):
 
     generation: int
     facets: list[FacetAnswer]
+    partial: bool = Field(description=_PARTIAL)
 
 
 class EncoderAnswer(_Answer):
@@ -156,6 +162,7 @@ class InfoAnswer(_Answer):
     documents: int
     images: int
     texts: int
+    partial: bool = Field(description=_PARTIAL)
     bytes_per_item: int
     read_only: bool
     calibrated: bool
@@ -173,6 +180,6 @@ class AuditAnswer(BaseModel):
 
 
 class HealthAnswer(_Answer):
-    """Whether the server runs."""
+    """Whether the server runs; degraded: it answers, but without a shard that is lost."""
 
-    status: Literal["ok", "ready"]
+    status: Literal["ok", "ready", "degraded"]

@@ -79,6 +79,8 @@ class Settings:
         Names under which browsers may reach the server, besides the usual ones of this machine.
     image_encoder, text_encoder : str or None
         Where the encoders of the index are, if the index cannot tell.
+    cluster : str or None
+        Of an index in shards: where they are held, "local" or the address of a Ray cluster; None for here.
     concurrency : int
         Requests at the same time; one more is told to come back.
     request_seconds, receive_seconds : float
@@ -95,6 +97,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     image_encoder: str | None = None
     text_encoder: str | None = None
+    cluster: str | None = None
     concurrency: int = 64
     request_seconds: float = 30.0
     receive_seconds: float = 30.0

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from starlette.requests import Request
 
-from crossbyte.errors import CrossbyteError
+from crossbyte.errors import ClusterError, CrossbyteError, IndexBusy, UnknownField, UnknownId
 from crossbyte.gallery.gallery import Gallery
-from crossbyte.search.reader import Reader
+from crossbyte.gallery.opening import is_sharded
+from crossbyte.gallery.searchable import Sharded, View, lost_shards
+from crossbyte.search.hits import Hits
 from crossbyte.service.following import Follower
 from crossbyte.service.lanes import Lanes
 from crossbyte.service.metrics import Metrics
@@ -45,11 +49,14 @@ class Service:
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
         """Open an index: as its writer with a token, otherwise as a reader who follows the writer."""
-        mode, (image, text) = (
+        gallery = Gallery.open(
+            path,
             "rw" if settings.writes else "r",
-            (settings.image_encoder, settings.text_encoder),
+            image_encoder=settings.image_encoder,
+            text_encoder=settings.text_encoder,
+            cluster=settings.cluster,
         )
-        service = cls(Gallery.open(path, mode, image_encoder=image, text_encoder=text), settings)
+        service = cls(gallery, settings)
         service._warm_up()
         return service
 
@@ -61,12 +68,48 @@ class Service:
             except CrossbyteError as error:
                 _log.warning("queries in words will be refused: %s", error)
 
-    def read(self, function: Callable[[Reader], T]) -> T:
-        """Answer from one generation."""
-        return self._follower.read(function)
+    def read(self, function: Callable[[View], T]) -> T:
+        """Answer from one generation; nobody is told that a thing is unknown while a lost shard may have it.
+
+        Raises
+        ------
+        ClusterError
+            What was asked for is not in the shards that answer.
+        """
+
+        def whole(view: View) -> T:
+            try:
+                return function(view)
+            except (UnknownId, UnknownField) as error:
+                if lost_shards(view):
+                    raise ClusterError("expected every shard to answer, but some are lost") from error
+                raise
+
+        return self._follower.read(whole)
+
+    def is_partial(self, view: View, hits: Hits | None = None) -> bool:
+        """Whether a shard is missing from what a view has just answered; that is counted."""
+        found = bool(lost_shards(view)) or (hits is not None and hits.partial)
+        if found:
+            self.metrics.partial()
+        return found
+
+    def look_for_shards(self) -> list[str]:
+        """Ask all shards, and name those that are lost.
+
+        Raises
+        ------
+        ClusterError
+            None is left.
+        """
+        if isinstance(self.gallery.index, Sharded):
+            with suppress(IndexBusy):
+                self.gallery.refresh()
+        self.read(len)
+        return lost_shards(self.gallery.index)
 
     def is_replaced(self) -> bool:
-        """Whether another file, or none, goes by the name of the index now; the open one is still served."""
+        """Whether another file, or none, goes by a name of the index now; the open one is still served."""
         return _identity(self.gallery.index.path) != self._file
 
     def close(self) -> None:
@@ -76,9 +119,15 @@ class Service:
         self.gallery.close()
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> list[tuple[int, int] | None]:
+    """Tell files apart that go by the same names: of an index, or of all its shards."""
+    shards = sorted(Path(path).glob("*.cb")) if is_sharded(path) else []
+    return [_file_identity(each) for each in (Path(path), *shards)]
+
+
+def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ _IN_USE = ("mapping", "n_components", "correlation", "cross_penalty", "cross_ter
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="An index or a model.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="An index, a folder of shards, or a model.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Say what is in an index or a model.
@@ -31,14 +32,16 @@ def info(
     Example:
       crossbyte info photos.cb
     """
-    document = _index(path) if is_index(path) else _model(path)
+    from crossbyte.gallery.opening import is_sharded
+
+    document = _index(path) if is_sharded(path) or is_index(path) else _model(path)
     emit(document, _text(document), as_json=as_json)
 
 
 def _index(path: Path) -> dict[str, Any]:
-    from crossbyte.search.index import Index
+    from crossbyte.gallery.opening import open_index
 
-    with Index.open(path) as index:
+    with closing(open_index(path)) as index:
         return {"file": path, "kind": "index", "model": _described(index.model), **index.stats()}
 
 

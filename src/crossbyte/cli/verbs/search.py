@@ -134,7 +134,7 @@ def _described(label: Any, hits: Hits) -> dict[str, Any]:
         if hits.payloads is not None:
             entry["payload"] = hit.payload
         found.append(entry)
-    return {"query": label, "no_match": hits.no_match, "hits": found}
+    return {"query": label, "no_match": hits.no_match, "partial": hits.partial, "hits": found}
 
 
 def _verdicts(gallery: Gallery, queries: Queries, target: str | None, answers: list[Hits]) -> list[str]:

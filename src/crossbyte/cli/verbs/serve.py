@@ -35,15 +35,23 @@ def serve(
     ] = None,
     image_encoder: options.ImageEncoder = None,
     text_encoder: options.TextEncoder = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="local|ADDRESS", help="Hold the shards of INDEX in actors of a Ray cluster."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> int:
     """Serve an index to browsers and programs, until Ctrl-C.
 
-    Only this machine can reach it, and nobody can write, unless there is a token.
+    Only this machine can reach it, and nobody can write, unless there is a token. INDEX is a file, or a
+    folder of shards.
 
     Example:
       crossbyte serve photos.cb
       crossbyte serve photos.cb --host 0.0.0.0 --token-file token.txt
+      crossbyte serve photos.cbs --cluster local
     """
     from crossbyte.service.running import serve as run
     from crossbyte.service.settings import Settings
@@ -57,6 +65,7 @@ def serve(
         allowed_hosts=tuple(allowed_host or ()),
         image_encoder=image_encoder,
         text_encoder=text_encoder,
+        cluster=cluster,
     )
 
     def ready(url: str) -> None:

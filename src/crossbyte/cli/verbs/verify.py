@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ __all__ = ["verify"]
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="An index or a model.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="An index, a folder of shards, or a model.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Compare a whole index or model with its checksums.
@@ -25,14 +26,14 @@ def verify(
     Example:
       crossbyte verify photos.cb
     """
+    from crossbyte.gallery.opening import is_sharded, open_index
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.search.index import Index
 
-    if not is_index(path):
+    if not is_sharded(path) and not is_index(path):
         CMCQ.load(path)  # every byte of a model is verified when it is read
         emit({"file": path, "kind": "model", "whole": True}, [f"{path}: whole"], as_json=as_json)
         return
-    with Index.open(path) as index:
+    with closing(open_index(path)) as index:
         index.verify()
         n_documents = len(index)
     document = {"file": path, "kind": "index", "whole": True, "documents": n_documents}

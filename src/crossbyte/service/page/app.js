@@ -6,7 +6,7 @@ import { announce, byId } from "./dom.js";
 import { closeDrawer, openDrawer, setOpener } from "./drawer.js";
 import { fetchFacets, showActive, showFacets, toggled, withChoice } from "./filters.js";
 import { startKeyboard } from "./keyboard.js";
-import { clearNotice, showError, showHint, showNoMatch, showNothing, showUnsure } from "./notices.js";
+import { clearNotice, PARTIAL, showError, showHint, showNoMatch, showNothing, showPartial, showUnsure } from "./notices.js";
 import { startPictures } from "./pictures.js";
 import { showReport } from "./report.js";
 import { showResults, watchWidth } from "./results.js";
@@ -101,7 +101,7 @@ async function fetchHits(query, target, k, signal) {
 
 async function fetchDocuments(after, signal) {
   const found = await api.getDocuments({ where: state.where, after, limit: PAGE }, signal);
-  return { hits: found.documents, next: found.next };
+  return { hits: found.documents, next: found.next, partial: found.partial };
 }
 
 function busy(isBusy) {
@@ -112,7 +112,9 @@ function busy(isBusy) {
 function sayFound(found, target) {
   const { hits } = found;
   const judged = found.verdict ?? "likely";
-  if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
+  showPartial(found.partial, run);
+  if (!hits.length && found.partial) clearNotice();
+  else if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
   else if (judged === "unlikely") showNoMatch();
   else if (judged === "unsure") showUnsure();
   else if (!answer.query && boxHint(info)) showHint(boxHint(info));
@@ -120,7 +122,7 @@ function sayFound(found, target) {
   byId("more").hidden = !found.next;
   byId("summary").textContent = summaryLine(found, answer, info, state.where);
   const noun = answer.query ? NOUNS[target] : "document";
-  announce(`${judged === "unlikely" ? "Nothing seems to match. " : ""}${plural(hits.length, noun)} shown`);
+  announce(`${found.partial ? `${PARTIAL} ` : ""}${judged === "unlikely" ? "Nothing seems to match. " : ""}${plural(hits.length, noun)} shown`);
 }
 
 async function run() {
@@ -152,6 +154,7 @@ async function showMore() {
     const hits = answer.query ? found.hits : [...answer.hits, ...found.hits];
     if (!(await showResults(hits, answer.kind, info, { from, isStale }))) return;
     answer = { ...answer, hits, next: found.next, k: answer.k + PAGE };
+    showPartial(found.partial, run);
     byId("more").hidden = !found.next;
     byId("summary").textContent = summaryLine({ ...found, hits }, answer, info, state.where);
     announce(`${plural(hits.length, NOUNS[answer.kind])} shown`);
@@ -164,6 +167,7 @@ async function showMore() {
 function fail(error, retry) {
   const isTemporary = error.status === 0 || error.status >= 429;
   showError(error, isTemporary ? retry : null);
+  showPartial(false);
   byId("summary").textContent = "";
   announce(error.message);
 }

@@ -25,6 +25,15 @@ export function showError(error, retry) {
   byId("notice").replaceChildren(h("div", { class: "notice error", role: "alert" }, errorText(error), retry && again));
 }
 
+export const PARTIAL = "Part of the collection cannot be reached right now, so something may be missing.";
+
+/** Say it as long as answers come without a lost shard; it comes back by itself. */
+export function showPartial(isPartial, again) {
+  const button = h("button", { type: "button", class: "link", onclick: again }, "Ask again");
+  byId("partial").hidden = !isPartial;
+  byId("partial").replaceChildren(...(isPartial ? [PARTIAL, " ", button] : []));
+}
+
 export function showNoMatch() {
   notice("calm", "Nothing here seems to match.", h("p", {}, "These are the nearest, but none of them is likely to be what you mean."));
 }

@@ -1,0 +1,56 @@
+"""One way to open what can be searched: an index file, or a folder of shards."""
+
+from __future__ import annotations
+
+import os
+
+from crossbyte.errors import InvalidInput
+from crossbyte.gallery.searchable import Searchable
+from crossbyte.search.index import Index
+
+__all__ = ["is_sharded", "open_index"]
+
+Path = str | os.PathLike[str]
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether it is a folder of shards, by its name (``photos.cbs``) or by the list of them inside."""
+    name = os.path.realpath(os.fspath(path))
+    return os.path.isdir(name) and (
+        name.endswith(".cbs") or os.path.isfile(os.path.join(name, "shards.json"))
+    )
+
+
+def open_index(
+    path: Path, mode: str = "r", *, cluster: str | None = None, n_jobs: int | None = None
+) -> Searchable:
+    """Open an index, of one file or of many shards.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder of shards.
+    mode : {"r", "rw"}
+    cluster : str, optional
+        Of shards only: "local" starts Ray here, else the address of one that runs. None: all in this process.
+    n_jobs : int or None
+        Threads; None for all cores.
+
+    Raises
+    ------
+    InvalidInput
+        A cluster was named for an index of one file.
+    ClusterError, MissingExtra
+        There is no such cluster, or Ray is not installed.
+    The errors of :meth:`crossbyte.Index.open`.
+    """
+    if is_sharded(path):
+        from crossbyte.cluster.sharded import ShardedIndex
+
+        return ShardedIndex.open(path, mode, cluster=cluster, n_jobs=n_jobs)
+    if cluster is not None and os.path.exists(path):
+        raise InvalidInput(
+            f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
+            "cut it into shards with crossbyte.split_index, or leave the cluster out"
+        )
+    return Index.open(path, mode, n_jobs=n_jobs)
