@@ -27,6 +27,7 @@ __all__ = [
     "Selection",
     "Trial",
     "check_enough_groups",
+    "sample_of_groups",
     "select_by_labels",
     "select_by_pairs",
     "split_groups",
@@ -89,7 +90,7 @@ def split_groups(
     )
     order = rng.permutation(n_groups)
     if max_pairs is not None and len(groups) > max_pairs:
-        order = _sample_of_groups(order, np.bincount(groups), max_pairs)
+        order = sample_of_groups(order, np.bincount(groups), max_pairs)
     n_held = max(1, round(HELD_OUT * len(order)))
     return Split(
         np.flatnonzero(np.isin(groups, order[n_held:])), np.flatnonzero(np.isin(groups, order[:n_held]))
@@ -102,7 +103,7 @@ def check_enough_groups(n_groups: int, purpose: str, advice: str) -> None:
         raise InvalidInput(f"{purpose}: expected at least {MIN_GROUPS} groups, got {n_groups}; {advice}")
 
 
-def _sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
+def sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
     """Groups from the front of the order with at most ``max_pairs`` rows together, or the smallest few."""
     small = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
     if len(small) < MIN_GROUPS:

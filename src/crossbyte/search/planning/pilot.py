@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS, row_blocks
+from crossbyte.blocks import BLOCK_ROWS, SAMPLE_ROWS
 from crossbyte.executors.threads import Workers
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import AUTOMATIC
@@ -29,7 +29,7 @@ from crossbyte.progress import Progress
 from crossbyte.search.batch import Payloads
 from crossbyte.search.index import Index
 
-__all__ = ["AddTimes", "FitTimes", "WholeFit", "pilot_model", "time_adding", "time_fits"]
+__all__ = ["AddTimes", "FitTimes", "WholeFit", "pilot_model", "time_adding", "time_fits", "time_two_fits"]
 
 _ROUNDS = 5
 _SMALL, _LARGE = 2048, 8192
@@ -41,6 +41,8 @@ _FEW = 256
 _ADDS = 3
 
 Rows = NDArray[np.intp]
+Judge = Callable[[CMCQ], NDArray[np.float64]]
+"""what a pilot finds among held-out pairs, a number for each"""
 
 
 @dataclass
@@ -98,11 +100,15 @@ class _Spent(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """One pilot fit: rows, what it took, and the processor's seconds by stage as if with all rounds."""
+    """One pilot fit: rows, what it took, the processor's seconds by stage as if with all rounds.
+
+    ``hits`` is what it found, where somebody asked it.
+    """
 
     n_rows: int
     spent: _Spent
     seconds: dict[str, float]
+    hits: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -195,10 +201,10 @@ class AddTimes(NamedTuple):
 
 def _on_the_wall(n_rows: int, serial: float, n_jobs: int) -> float:
     """Seconds on the wall for each second of the processor."""
-    loads = [0] * n_jobs
-    for block in row_blocks(n_rows):
-        loads[loads.index(min(loads))] += block.stop - block.start
-    return serial + (1 - serial) * max(loads) / max(1, n_rows)
+    blocks, last = divmod(n_rows, BLOCK_ROWS)
+    shared, over = divmod(blocks, n_jobs)
+    longest = (shared + 1) * BLOCK_ROWS if over else shared * BLOCK_ROWS + last
+    return serial + (1 - serial) * longest / max(1, n_rows)
 
 
 def pilot_model(model: CMCQ, n_bits: int, images: Any, texts: Any, rounds: int = 1) -> CMCQ:
@@ -224,6 +230,12 @@ def time_fits(
     return found
 
 
+def time_two_fits(model: CMCQ, images: Any, texts: Any, judge: Judge) -> tuple[FitTimes, CMCQ]:
+    """Fit a part of the pairs, and a smaller part, both of them judged; also gives the larger one's model."""
+    known = _timed_fit(model, images, texts, min(_SMALL, images.shape[0]), judge)
+    return _two_fits(model, images, texts, known, judge)
+
+
 def _whole_fit(model: CMCQ, images: Any, texts: Any, train: int) -> tuple[WholeFit, CMCQ] | None:
     """The real fit; None if it takes too long."""
     rows = _sample(images.shape[0], train)
@@ -242,10 +254,13 @@ def _whole_fit(model: CMCQ, images: Any, texts: Any, train: int) -> tuple[WholeF
     return WholeFit(time.perf_counter() - start), trial
 
 
-def _two_fits(model: CMCQ, images: Any, texts: Any, known: tuple[_Timed, CMCQ]) -> tuple[FitTimes, CMCQ]:
+def _two_fits(
+    model: CMCQ, images: Any, texts: Any, known: tuple[_Timed, CMCQ], judge: Judge | None = None
+) -> tuple[FitTimes, CMCQ]:
     """The line through the known pilot and another one, and the larger one's model."""
     first = known[0].n_rows
-    other = _timed_fit(model, images, texts, _second_size(first, images.shape[0], known[0].spent.wall))
+    second = _second_size(first, images.shape[0], known[0].spent.wall)
+    other = _timed_fit(model, images, texts, second, judge)
     small, large = sorted((known, other), key=lambda one: one[0].n_rows)
     return FitTimes(small[0], large[0], large[1].mapping_, Workers(model.n_jobs).n_jobs), large[1]
 
@@ -259,7 +274,9 @@ def _second_size(first: int, n_rows: int, seconds: float) -> int:
     return wanted if wanted >= 1.5 * first else max(2, first // 2)
 
 
-def _timed_fit(model: CMCQ, images: Any, texts: Any, n_rows: int) -> tuple[_Timed, CMCQ]:
+def _timed_fit(
+    model: CMCQ, images: Any, texts: Any, n_rows: int, judge: Judge | None = None
+) -> tuple[_Timed, CMCQ]:
     rounds = model.max_iter if model.mapping in AUTOMATIC else min(_ROUNDS, model.max_iter)
     rows = _sample(images.shape[0], n_rows)
     some = images[rows], texts[rows]
@@ -268,7 +285,8 @@ def _timed_fit(model: CMCQ, images: Any, texts: Any, n_rows: int) -> tuple[_Time
     pilot.fit(*some)
     stages.finish()
     spent = start.until_now()
-    return _Timed(n_rows, spent, stages.seconds(rounds, model.max_iter)), pilot
+    hits = None if judge is None else judge(pilot)
+    return _Timed(n_rows, spent, stages.seconds(rounds, model.max_iter), hits), pilot
 
 
 def _sample(n_rows: int, count: int) -> Rows:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sklearn.base import clone
-
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import MAX_BITS, check_parameters
@@ -19,7 +17,8 @@ from crossbyte.search.ids import check_ids
 from crossbyte.search.planning import pilot, sizing
 from crossbyte.search.planning.costs import Plan, Width
 from crossbyte.search.planning.sizing import Contents, Sizes
-from crossbyte.validation import check_choice, check_integer, check_number, check_pairs
+from crossbyte.search.planning.trying import enough_of, pilot_settings, timed_fits
+from crossbyte.validation import check_choice, check_groups, check_integer, check_number, check_pairs
 
 __all__ = ["Plan", "Width", "plan"]
 
@@ -61,6 +60,7 @@ def plan(
     sides: str = "both",
     payloads: Any = None,
     ids: Any = None,
+    groups: Any = None,
     n_jobs: int | None = None,
     callback: ProgressCallback | None = None,
 ) -> Plan:
@@ -93,6 +93,8 @@ def plan(
         One per pair given; None for documents without.
     ids : sequence of str or int, optional
         A sample of ids, for their length; None for integers.
+    groups : sequence of labels, optional
+        One per pair given: the pilot is never asked with pairs of a group that it was fitted on.
     n_jobs : int or None
         Threads; None for all cores.
     callback : callable, optional
@@ -115,7 +117,9 @@ def plan(
     contents = _contents(items, train, images.shape[0], sides)
     rows = None if payloads is None else check_payloads(payloads, images.shape[0])
     names = None if ids is None else check_ids(ids)
-    pilots = _for_pilots(given, n_jobs)
+    if groups is not None:
+        check_groups(groups, images.shape[0])
+    pilots = pilot_settings(given, n_jobs)
     report = callback or silent
     with tempfile.TemporaryDirectory(prefix="crossbyte-plan-") as folder:
         place = Path(folder)
@@ -123,13 +127,22 @@ def plan(
         report(Progress("plan", "sizes", 1, 4))
         chosen = _choose(widths, wish, contents.items, points)
         pilots.set_params(n_bits=chosen.n_bits)
-        fits, fitted = pilot.time_fits(pilots, images, texts, contents.train, report)
+        fits, fitted = timed_fits(pilots, images, texts, groups, contents.train, report)
         features = {"image": ("images", images), "text": ("texts", texts)}
         adding = pilot.time_adding(fitted, dict(features[side] for side in _SIDES[sides]), rows, place)
         report(Progress("plan", "add", 4, 4))
-    fit_seconds = fits.seconds_at(contents.train, adding)
-    add_seconds = adding.seconds_at(contents.items)
-    return Plan(contents.items, contents.train, sides, chosen, fit_seconds, add_seconds, widths)
+    enough = enough_of(fits, contents.train, adding)
+    return Plan(
+        items=contents.items,
+        train=contents.train,
+        sides=sides,
+        chosen=chosen,
+        fit_seconds=fits.seconds_at(contents.train, adding),
+        add_seconds=adding.seconds_at(contents.items),
+        widths=widths,
+        enough=enough,
+        sample_seconds=fits.seconds_at(enough.pairs, adding),
+    )
 
 
 def _check_pilot_rows(n_rows: int) -> None:
@@ -137,13 +150,6 @@ def _check_pilot_rows(n_rows: int) -> None:
         raise InvalidInput(
             f"a pilot needs pairs to run on: expected at least {_PAIRS_AT_LEAST}, got {n_rows}"
         )
-
-
-def _for_pilots(model: CMCQ, n_jobs: int | None) -> CMCQ:
-    """The same parameters, not fitted; with a seed, so that the same plan is made twice."""
-    seed = 0 if model.random_state is None else model.random_state
-    copy: CMCQ = clone(model).set_params(random_state=seed, n_jobs=n_jobs, callback=None)
-    return copy
 
 
 def _parameters(model: CMCQ | None) -> CMCQ:
