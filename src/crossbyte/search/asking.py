@@ -8,17 +8,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import sparse
 
-from crossbyte.arrays import Codes, Float32
+from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.choosing import Rescore, answers, first_of_groups, rank_groups, rescored
-from crossbyte.search.details import Details
+from crossbyte.search.choosing import Rescore, answers, first_of_groups, rescored
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import check_id
 from crossbyte.search.judging import Judgement
 from crossbyte.search.offsets import coding_offset
-from crossbyte.search.ranking import Query, Ranking, rank
-from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.searched import Example, Searched
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
 __all__ = ["Asked", "Request", "as_rows"]
@@ -54,7 +53,7 @@ class Request(NamedTuple):
     def check(
         cls,
         model: CMCQ,
-        details: Details,
+        searched: Searched,
         *,
         images: Any,
         texts: Any,
@@ -88,40 +87,37 @@ class Request(NamedTuple):
                 "min_probability: only distances of crossbyte from a query's own features have one; "
                 f"use max_distance with {'rescore' if rescore is not None else 'like'}="
             )
-        asked = _asked(model, details.snapshot, images, texts, like, target)
+        asked = _asked(model, searched, images, texts, like, target)
         return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more, judgement)
 
-    def answers(self, details: Details, payloads: bool, n_threads: int) -> list[Hits]:
+    def answers(self, searched: Searched, payloads: bool) -> list[Hits]:
         """Search, one answer per query."""
         hits: dict[int, Hits] = {}
         for asked in self.asked:
-            rankings = self._rankings(details, asked, n_threads)
+            rankings = self._rankings(searched, asked)
             if self.rescore is not None:
                 found = zip(asked.places, rankings, strict=True)
-                rankings = [self._refined(details, place, ranking, payloads) for place, ranking in found]
+                rankings = [self._refined(searched, place, ranking, payloads) for place, ranking in found]
             elif rankings and not asked.by_example:
-                snapshot, rest = details.snapshot, (asked.kind, asked.target, asked.points, n_threads)
-                rankings = self.judgement.of(rankings, self.model, snapshot, *rest)
+                rest = asked.kind, asked.target, asked.points
+                rankings = self.judgement.of(rankings, self.model, searched, *rest)
             if rankings:
-                hits |= dict(zip(asked.places, answers(details, rankings, payloads), strict=True))
+                hits |= dict(zip(asked.places, answers(searched, rankings, payloads), strict=True))
         return [hits[place] for place in sorted(hits)]
 
-    def _rankings(self, details: Details, asked: Asked, n_threads: int) -> list[Ranking]:
-        offset = coding_offset(self.model, asked.kind, asked.target, len(details.snapshot))
-        allowed = details.allowed(self.where)
-        if self.rescore is not None:
+    def _rankings(self, searched: Searched, asked: Asked) -> list[Ranking]:
+        offset = coding_offset(self.model, asked.kind, asked.target, len(searched))
+        if self.rescore is not None:  # groups are chosen by the finer distances
             query = Query(asked.points, asked.target, self.candidates, np.inf, offset)
-            return rank(details.snapshot, query, allowed, n_threads)
+            return searched.rank(query, self.where, distinct=False)
         query = Query(asked.points, asked.target, self.k, self.max_distance, offset)
-        if self.distinct:
-            return rank_groups(details, query, allowed, n_threads)
-        return rank(details.snapshot, query, allowed, n_threads)
+        return searched.rank(query, self.where, distinct=self.distinct)
 
-    def _refined(self, details: Details, number: int, ranking: Ranking, payloads: bool) -> Ranking:
+    def _refined(self, searched: Searched, number: int, ranking: Ranking, payloads: bool) -> Ranking:
         assert self.rescore is not None
-        finer = rescored(number, self.rescore, ranking, answers(details, [ranking], payloads)[0])
+        finer = rescored(number, self.rescore, ranking, answers(searched, [ranking], payloads)[0])
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
-        return (first_of_groups(details, near) if self.distinct else near).take(slice(self.k))
+        return (first_of_groups(near, searched.groups(near)) if self.distinct else near).take(slice(self.k))
 
 
 def _judgement(min_probability: Any, prior: Any, match_threshold: Any) -> Judgement:
@@ -138,7 +134,7 @@ def _limit(max_distance: Any) -> float:
 
 
 def _asked(
-    model: CMCQ, snapshot: Snapshot, images: Any, texts: Any, like: Any, target: str | None
+    model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
 ) -> list[Asked]:
     if images is not None:
         points = model.transform_images(as_rows(images))
@@ -146,7 +142,7 @@ def _asked(
     if texts is not None:
         points = model.transform_texts(as_rows(texts))
         return [Asked("text", target or "image", list(range(len(points))), points)]
-    return _examples(model, snapshot, like, target)
+    return _examples(model, searched, like, target)
 
 
 def as_rows(features: Any) -> Any:
@@ -155,34 +151,30 @@ def as_rows(features: Any) -> Any:
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
-def _examples(model: CMCQ, snapshot: Snapshot, like: Any, target: str | None) -> list[Asked]:
+def _examples(model: CMCQ, searched: Searched, like: Any, target: str | None) -> list[Asked]:
     """Ask with the decoded vectors of documents, those of one side together."""
     many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
     names = [check_id(name) for name in (like if many else [like])]
-    places = snapshot.find(names)
-    for name, place in zip(names, places, strict=True):
-        if place is None:
+    examples = searched.examples(names)
+    for name, example in zip(names, examples, strict=True):
+        if example is None:
             raise UnknownId(f"like: no document has the id {name!r}")
-    found = [place for place in places if place is not None]
-    sides = [_own_side(snapshot, place, target) for place in found]
+    found = [example for example in examples if example is not None]
+    sides = [_own_side(example, target) for example in found]
     return [
-        _example(model, snapshot, side, target, [i for i, own in enumerate(sides) if own == side], found)
+        _example(model, side, target, [i for i, own in enumerate(sides) if own == side], found)
         for side in sorted(set(sides))
     ]
 
 
-def _own_side(snapshot: Snapshot, place: Place, target: str | None) -> str:
-    sides = list(snapshot.shelves[place.coding].codes)
+def _own_side(example: Example, target: str | None) -> str:
+    sides = list(example.codes)
     return target if target is not None and target in sides else sides[0]
 
 
 def _example(
-    model: CMCQ, snapshot: Snapshot, side: str, target: str | None, places: list[int], found: list[Place]
+    model: CMCQ, side: str, target: str | None, places: list[int], examples: Sequence[Example]
 ) -> Asked:
     decode = model.decode_images if side == "image" else model.decode_texts
-    codes = [_code(snapshot, side, found[place], len(model.image_codebooks_)) for place in places]
-    return Asked(side, target or side, places, decode(np.concatenate(codes)), by_example=True)
-
-
-def _code(snapshot: Snapshot, side: str, place: Place, n_codebooks: int) -> Codes:
-    return snapshot.shelves[place.coding].code_rows(side, np.array([place.row]), n_codebooks)
+    codes = np.stack([examples[place].codes[side] for place in places])
+    return Asked(side, target or side, places, decode(codes), by_example=True)

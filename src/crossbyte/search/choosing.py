@@ -2,66 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
-from crossbyte.search.bits import Words
-from crossbyte.search.details import Details
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import Id
-from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
-from crossbyte.search.segment import CODINGS
-from crossbyte.search.snapshot import Place
+from crossbyte.search.ranking import Ranking
+from crossbyte.search.searched import Searched
 
-__all__ = ["Rescore", "answers", "rank_groups", "rescored"]
+__all__ = ["Rescore", "answers", "first_of_groups", "rescored"]
 
 Rescore = Callable[[int, Hits], Any]
 """Given the number of a query and its candidates: the distances that count, one per candidate."""
 
 
-def rank_groups(
-    details: Details, query: Query, allowed: Mapping[str, Words], n_threads: int
-) -> list[Ranking]:
-    """Find the k nearest groups of every query point, each by its nearest document."""
-    chosen: list[Ranking | None] = [None] * len(query.points)
-    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
-    while len(waiting):
-        some = query._replace(points=query.points[waiting], k=k)
-        rankings = rank(details.snapshot, some, allowed, n_threads)
-        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
-            nearest = first_of_groups(details, ranking)
-            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
-                chosen[place] = nearest.take(slice(query.k))
-        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
-        k *= 4
-    return [ranking for ranking in chosen if ranking is not None]
-
-
-def first_of_groups(details: Details, ranking: Ranking) -> Ranking:
+def first_of_groups(ranking: Ranking, labels: Sequence[Id | None]) -> Ranking:
     """Keep the first document of every group; documents without a group all stay."""
     seen: set[Id] = set()
     kept = []
-    for place, label in enumerate(_labels(details, ranking)):
+    for place, label in enumerate(labels):
         if label is None or label not in seen:
             kept.append(place)
         if label is not None:
             seen.add(label)
     return ranking.take(np.array(kept, dtype=np.intp))
-
-
-def _labels(details: Details, ranking: Ranking) -> list[Id | None]:
-    labels: list[Id | None] = [None] * len(ranking.rows)
-    for number, coding in enumerate(CODINGS):
-        places = np.flatnonzero(ranking.codings == number)
-        if len(places):
-            known = details.group_labels(coding, ranking.rows[places])
-            for place, label in zip(places.tolist(), known, strict=True):
-                labels[place] = label
-    return labels
 
 
 def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:
@@ -83,21 +51,16 @@ def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) 
     return changed.ordered(len(candidates))
 
 
-def answers(details: Details, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+def answers(searched: Searched, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
     """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
     whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
-    ids = resolve_ids(details.snapshot, whole)
-    bodies = details.payloads(_places(whole)) if payloads else None
+    ids = searched.ids(whole)
+    bodies = searched.payloads(whole) if payloads else None
     hits, start = [], 0
     for ranking in rankings:
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
         judged = ranking.probabilities, ranking.no_match
-        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged))
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, searched.partial))
         start = rows.stop
     return hits
-
-
-def _places(ranking: Ranking) -> list[Place]:
-    pairs = zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
-    return [Place(CODINGS[coding], row) for coding, row in pairs]

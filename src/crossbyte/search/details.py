@@ -42,15 +42,18 @@ class Details:
         self._counted: OrderedDict[Hashable, Any] = OrderedDict()
         self._guard = threading.RLock()
 
-    def allowed(self, where: str | None) -> dict[str, Words]:
-        """Bits of the documents that are not deleted and that the filter allows, by coding."""
+    def allowed(self, where: str | None, *, is_part: bool = False) -> dict[str, Words]:
+        """Bits of the documents that are not deleted and that the filter allows, by coding.
+
+        Of one of several shards (``is_part``), a field that no document here has is not refused.
+        """
         if where is None:
             return {coding: shelf.live for coding, shelf in self.snapshot.shelves.items()}
         if not isinstance(where, str):
             raise FilterError(f'where: expected a filter such as "year >= 2020", got {type(where).__name__}')
         with self._guard:
             if where not in self._answers:
-                self._answers[where] = self._evaluate(where)
+                self._answers[where] = self._evaluate(where, is_part)
                 if len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
             self._answers.move_to_end(where)
@@ -129,9 +132,10 @@ class Details:
         values = sum(values.n_bytes for values in self._values.values())
         return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
 
-    def _evaluate(self, where: str) -> dict[str, Words]:
+    def _evaluate(self, where: str, is_part: bool) -> dict[str, Words]:
         condition = parse_filter(where)
-        check_fields(condition, self.snapshot.fields)
+        if not is_part:
+            check_fields(condition, self.snapshot.fields)
         return {
             coding: shelf.live & pack_bits(self._matches(shelf, condition))
             for coding, shelf in self.snapshot.shelves.items()

@@ -15,8 +15,8 @@ from crossbyte.model.quality.calibration import Calibration, level_targets
 from crossbyte.model.quality.cohort import Cohort
 from crossbyte.model.quality.reliability import posterior
 from crossbyte.search.ranking import Ranking
+from crossbyte.search.searched import Searched
 from crossbyte.search.segment import CODINGS, SIDES
-from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["Judgement"]
 
@@ -44,20 +44,19 @@ class Judgement(NamedTuple):
         self,
         rankings: Sequence[Ranking],
         model: CMCQ,
-        snapshot: Snapshot,
+        searched: Searched,
         kind: str,
         target: str,
         points: Float32,
-        n_threads: int,
     ) -> list[Ranking]:
         """Judge the rankings of queries of one kind at these points, each whole."""
         silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
-        calibration = known_calibration(model, snapshot, kind, target)
+        calibration = known_calibration(model, searched, kind, target)
         if calibration is None:
             self._require_none(model, kind, target)
             return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
-        n_items = len(snapshot)
-        levels = _Levels(model._current().cohort, points, n_threads)
+        n_items = len(searched)
+        levels = _Levels(model._current().cohort, points, searched.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [
@@ -86,16 +85,12 @@ class Judgement(NamedTuple):
         )
 
 
-def known_calibration(model: CMCQ, snapshot: Snapshot, kind: str, target: str) -> Calibration | None:
+def known_calibration(model: CMCQ, searched: Searched, kind: str, target: str) -> Calibration | None:
     """The calibration, if it knows the probability of everything that may be found."""
     calibration = model.calibration_
     if calibration is None:
         return None
-    codings = [
-        coding
-        for coding, shelf in snapshot.shelves.items()
-        if shelf.n_live and (target == "document" or target in SIDES[coding])
-    ]
+    codings = [each for each in searched.codings if target == "document" or target in SIDES[each]]
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 

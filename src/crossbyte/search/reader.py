@@ -16,6 +16,7 @@ from crossbyte.search.details import Details
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
 from crossbyte.search.facets import Facet, facets
+from crossbyte.search.generation import Generation
 from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id
@@ -213,10 +214,10 @@ class Reader:
         list of Hits
             One per query.
         """
-        details = self._handle.current()
+        searched = Generation(self._handle.current(), self._handle.n_threads)
         request = Request.check(
             self.model,
-            details,
+            searched,
             images=images,
             texts=texts,
             like=like,
@@ -231,7 +232,7 @@ class Reader:
             prior=prior,
             match_threshold=match_threshold,
         )
-        return request.answers(details, bool(payloads), self._handle.n_threads)
+        return request.answers(searched, bool(payloads))
 
     def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
         """Read the payloads of what a search of this generation found, one per hit; None for none."""
@@ -278,7 +279,7 @@ class Reader:
         """
         return explain(
             self.model,
-            self._handle.current(),
+            Generation(self._handle.current(), self._handle.n_threads),
             id,
             images=images,
             texts=texts,
@@ -287,7 +288,6 @@ class Reader:
             n_examples=n_examples,
             n_features=n_features,
             vocabulary=vocabulary,
-            n_threads=self._handle.n_threads,
         )
 
     def stats(self) -> dict[str, Any]:

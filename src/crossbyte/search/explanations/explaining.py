@@ -12,7 +12,6 @@ from crossbyte.arrays import Codes, Float64, Raw
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.asking import Asked, Request, as_rows
-from crossbyte.search.details import Details
 from crossbyte.search.explanations.attribution import (
     Names,
     check_vocabulary,
@@ -31,9 +30,11 @@ from crossbyte.search.explanations.explanation import (
     Word,
 )
 from crossbyte.search.ids import Id, check_id
+from crossbyte.search.loading import quantizers_of
 from crossbyte.search.offsets import coding_offset
-from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
-from crossbyte.search.snapshot import Place, Snapshot
+from crossbyte.search.ranking import Query
+from crossbyte.search.searched import Searched, Standing
+from crossbyte.search.segment import SIDES
 from crossbyte.validation import check_features, check_integer
 
 __all__ = ["explain"]
@@ -41,7 +42,7 @@ __all__ = ["explain"]
 
 def explain(
     model: CMCQ,
-    details: Details,
+    searched: Searched,
     id: Id,
     *,
     images: Any,
@@ -51,26 +52,25 @@ def explain(
     n_examples: int,
     n_features: int,
     vocabulary: Any,
-    n_threads: int,
 ) -> Explanation:
     """Say why a document is as near to one query as it is; see :meth:`crossbyte.Index.explain`."""
     examples = check_integer(n_examples, "n_examples", 0)
     features = check_integer(n_features, "n_features", 0)
     names = check_vocabulary(vocabulary, model.n_text_features_)
-    asked = _one_query(model, details, images, texts, like, target)
-    case = _case(model, details, asked, check_id(id))
+    asked = _one_query(model, searched, images, texts, like, target)
+    case = _case(model, searched, asked, check_id(id))
     row = _feature_row(asked.kind, images if texts is None else texts)
     product = _inner_product(case, row, names, features)
     words = item_words(model._current(), case.towards, names, features)
-    return _explanation(case, _up_to(case, n_threads), examples, product, words)
+    return _explanation(case, _standing(case), examples, product, words)
 
 
 class _Item(NamedTuple):
     """The document that is explained, and the codes (1, M) of its sides that the target asks for."""
 
     id: Id
-    place: Place
     number: int
+    coding: str
     codes: Mapping[str, Codes]
 
 
@@ -81,7 +81,7 @@ class _Case(NamedTuple):
     """
 
     model: CMCQ
-    details: Details
+    searched: Searched
     asked: Asked
     item: _Item
     sides: Sequence[Comparison]
@@ -91,31 +91,32 @@ class _Case(NamedTuple):
     @property
     def own_offset(self) -> float:
         """Of the item's coding."""
-        return self.offset(self.item.place.coding)
+        return self.offset(self.item.coding)
 
 
 def _explanation(
-    case: _Case, ranking: Ranking, n_examples: int, product: InnerProduct, words: tuple[Word, ...]
+    case: _Case, standing: Standing, n_examples: int, product: InnerProduct, words: tuple[Word, ...]
 ) -> Explanation:
     item, asked = case.item, case.asked
     shares = tuple(share for side in case.sides for share in side.shares(n_examples))
-    distance = float(ranking.distances[-1])
+    assert standing.distance is not None  # the document is there
+    distance = standing.distance
     constants = _constants(case, distance, sum(share.share for share in shares))
     return Explanation(
         id=item.id,
         query=asked.kind,
         target=asked.target,
-        coding=item.place.coding,
+        coding=item.coding,
         distance=distance,
         constant=constants.total,
         constants=constants,
         shares=shares,
-        rank=len(ranking.rows),
-        n_ranked=_n_ranked(case.details.snapshot, asked.target),
+        rank=standing.n_before + 1,
+        n_ranked=_n_ranked(case.searched, asked.target),
         examples=_examples(case.sides, n_examples),
         query_features=product,
         item_words=words,
-        to_be_nearer=_nearer(case, ranking),
+        to_be_nearer=_nearer(case, standing),
     )
 
 
@@ -123,9 +124,9 @@ def _explanation(
 
 
 def _one_query(
-    model: CMCQ, details: Details, images: Any, texts: Any, like: Any, target: str | None
+    model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
 ) -> Asked:
-    request = Request.check(model, details, images=images, texts=texts, like=like, target=target, k=1)
+    request = Request.check(model, searched, images=images, texts=texts, like=like, target=target, k=1)
     count = sum(len(asked.points) for asked in request.asked)
     if count != 1:
         raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")
@@ -137,32 +138,28 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
     return None if features is None else check_features(as_rows(features), f"{kind}s")
 
 
-def _case(model: CMCQ, details: Details, asked: Asked, id: Id) -> _Case:
-    snapshot = details.snapshot
-    item = _item(snapshot, id, asked.target)
+def _case(model: CMCQ, searched: Searched, asked: Asked, id: Id) -> _Case:
+    item = _item(searched, id, asked.target)
     training = {"image": model.image_codes_, "text": model.text_codes_}
     sides = [
         Comparison(side, quantizer, asked.points, item.codes[side], training[side])
-        for side, quantizer in snapshot.quantizers.items()
+        for side, quantizer in quantizers_of(model).items()
         if side in item.codes
     ]
-    offset = coding_offset(model, asked.kind, asked.target, len(snapshot))
+    offset = coding_offset(model, asked.kind, asked.target, len(searched))
     towards = np.sum([side.decoded for side in sides], axis=0)
-    return _Case(model, details, asked, item, sides, offset, towards)
+    return _Case(model, searched, asked, item, sides, offset, towards)
 
 
-def _item(snapshot: Snapshot, id: Id, target: str) -> _Item:
-    place = snapshot.find([id])[0]
-    if place is None:
+def _item(searched: Searched, id: Id, target: str) -> _Item:
+    found = searched.examples([id])[0]
+    if found is None:
         raise UnknownId(f"no document has the id {id!r}")
-    shelf, row = snapshot.shelves[place.coding], np.array([place.row])
-    sides = [side for side in shelf.codes if target in (side, "document")]
-    if not sides:
-        has = " and ".join(shelf.codes)
+    codes = {side: code[None] for side, code in found.codes.items() if target in (side, "document")}
+    if not codes:
+        has = " and ".join(found.codes)
         raise InvalidInput(f"target={target!r}: the document {id!r} has only: {has}; ask for target={has!r}")
-    n_codebooks = len(snapshot.quantizers[sides[0]].words)
-    codes = {side: shelf.code_rows(side, row, n_codebooks) for side in sides}
-    return _Item(id, place, int(shelf.numbers[row][0]), codes)
+    return _Item(id, found.number, found.coding, codes)
 
 
 # The distance and the rank
@@ -174,14 +171,12 @@ def _canonical(distances: Sequence[np.float32], offset: float) -> np.float32:
     return np.float32(total + np.float32(offset))
 
 
-def _up_to(case: _Case, n_threads: int) -> Ranking:
-    """What a search finds down to the item, which is the last."""
-    snapshot, asked = case.details.snapshot, case.asked
+def _standing(case: _Case) -> Standing:
+    """Where the item stands among all that a search would find."""
+    asked = case.asked
     limit = _canonical([side.distance for side in case.sides], case.own_offset)
-    query = Query(asked.points, asked.target, len(snapshot), float(limit), case.offset)
-    ranking = rank(snapshot, query, case.details.allowed(None), n_threads)[0]
-    place = int(np.flatnonzero(ranking.numbers == case.item.number)[0])
-    return ranking.take(slice(place + 1))
+    query = Query(asked.points, asked.target, 1, float(limit), case.offset)
+    return case.searched.standing(query, case.item.number)
 
 
 def _constants(case: _Case, distance: float, shares: float) -> Constants:
@@ -191,9 +186,9 @@ def _constants(case: _Case, distance: float, shares: float) -> Constants:
     return replace(exact, rounding=distance - shares - exact.total)
 
 
-def _n_ranked(snapshot: Snapshot, target: str) -> int:
-    shelves = snapshot.shelves.values()
-    return sum(shelf.n_live for shelf in shelves if target == "document" or target in shelf.codes)
+def _n_ranked(searched: Searched, target: str) -> int:
+    codings = searched.codings.items()
+    return sum(count for coding, count in codings if target == "document" or target in SIDES[coding])
 
 
 # The reasons
@@ -217,15 +212,14 @@ def _inner_product(case: _Case, row: Raw | None, names: Names, n_features: int) 
     return inner_product(learned, case.asked.kind, row, point, case.towards, names, n_features)
 
 
-def _nearer(case: _Case, ranking: Ranking) -> Nearer:
+def _nearer(case: _Case, standing: Standing) -> Nearer:
     best = _canonical([side.best_distance for side in case.sides], case.own_offset)
     swaps = tuple(swap for side in case.sides for swap in side.swaps)
-    return Nearer(swaps, float(best), _ahead(case.details.snapshot, ranking))
+    return Nearer(swaps, float(best), _ahead(standing))
 
 
-def _ahead(snapshot: Snapshot, ranking: Ranking) -> Ahead | None:
-    if len(ranking.rows) < 2:
+def _ahead(standing: Standing) -> Ahead | None:
+    other = standing.before
+    if other is None or standing.distance is None:
         return None
-    other = ranking.take(slice(-2, -1))
-    distance, own = float(other.distances[0]), float(ranking.distances[-1])
-    return Ahead(resolve_ids(snapshot, other)[0], distance, own - distance)
+    return Ahead(other.id, other.distance, standing.distance - other.distance)

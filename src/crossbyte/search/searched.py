@@ -1,0 +1,112 @@
+"""What a search asks of the documents: one generation of a file answers it, or many shards together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from crossbyte.arrays import Codes
+from crossbyte.search.ids import Id
+from crossbyte.search.ranking import Query, Ranking
+
+__all__ = ["Before", "Example", "Searched", "Standing"]
+
+
+class Example(NamedTuple):
+    """A document that is asked with, or explained.
+
+    Attributes
+    ----------
+    number : int
+    coding : str
+    codes : mapping of side to (M,) uint8
+        In the order of all sides.
+    """
+
+    number: int
+    coding: str
+    codes: Mapping[str, Codes]
+
+
+class Before(NamedTuple):
+    """The last document before another."""
+
+    distance: float
+    number: int
+    id: Id
+
+
+class Standing(NamedTuple):
+    """Where a document stands in a ranking.
+
+    Attributes
+    ----------
+    n_before : int
+    before : Before or None
+        The last of them.
+    distance : float or None
+        Its own; None of a shard that does not have it.
+    """
+
+    n_before: int
+    before: Before | None
+    distance: float | None
+
+    @classmethod
+    def of(cls, searched: Searched, ranking: Ranking, number: int, limit: float) -> Standing:
+        """Of the document of a number, in a ranking of everything up to its distance, the limit."""
+        found = np.flatnonzero(ranking.numbers == number)
+        if len(found):
+            before, distance = ranking.take(slice(int(found[0]))), float(ranking.distances[found[0]])
+        else:
+            near = ranking.distances < np.float32(limit)
+            before, distance = ranking.take(near | (ranking.numbers < number)), None
+        if not len(before.rows):
+            return cls(0, None, distance)
+        last = before.take(slice(-1, None))
+        nearest = Before(float(last.distances[0]), int(last.numbers[0]), searched.ids(last)[0])
+        return cls(len(before.rows), nearest, distance)
+
+
+class Searched(Protocol):
+    """Documents of one moment, wherever they are.
+
+    A ranking that it gives is given back to it to learn more: ``rows`` of a ranking mean something only here.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of what is not ranking.
+    partial : bool
+        Whether some documents could not be asked.
+    """
+
+    n_threads: int
+    partial: bool
+
+    def __len__(self) -> int:
+        """Documents that are not deleted."""
+
+    @property
+    def codings(self) -> Mapping[str, int]:
+        """How many of them have each coding; none of zero."""
+
+    def examples(self, ids: Sequence[Id]) -> list[Example | None]:
+        """The documents of these ids; None for ids that there are not."""
+
+    def rank(self, query: Query, where: str | None, *, distinct: bool) -> list[Ranking]:
+        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
+
+    def standing(self, query: Query, number: int) -> Standing:
+        """Where a document at ``query.max_distance`` stands for one query."""
+
+    def groups(self, ranking: Ranking) -> list[Id | None]:
+        """The groups of ranked documents."""
+
+    def ids(self, ranking: Ranking) -> list[Id]:
+        """The ids of ranked documents."""
+
+    def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
+        """The payloads of ranked documents."""
