@@ -154,3 +154,33 @@ def test_an_error_of_the_server_is_shown(page: Page) -> None:
     page.script("document.getElementById('words').value = 'x'.repeat(9000)")
     page.one("#words").send_keys("x")
     page.until_text(".notice.error", "characters")
+
+
+def test_a_lost_part_is_said_until_it_is_back(page: Page) -> None:
+    page.open("/?q=red")
+    page.settled()
+    assert not page.all("#partial:not([hidden])")
+    page.script(
+        """
+        const real = window.fetch;
+        window.lost = true;
+        const changed = async (answer) => JSON.stringify({...(await answer.json()), partial: window.lost});
+        window.fetch = async (path, options) => {
+          const answer = await real(path, options);
+          return path.startsWith("/v1/search") ? new Response(await changed(answer)) : answer;
+        };
+        """
+    )
+    page.type("blue circle")
+    page.until_text("#partial", "Part of the collection cannot be reached right now")
+    page.until(
+        lambda: "cannot be reached" in page.script("return document.getElementById('live').textContent")
+    )
+    page.shot("partial")
+    page.size(360, 740)
+    page.shot("phone-partial")
+    assert page.script(_SCROLLS) <= 0
+    assert page.overlaps(".segments, #summary, #partial, .notice, #results > li") == []
+    page.script("window.lost = false")
+    page.one("#partial button").click()
+    page.until(lambda: not page.all("#partial:not([hidden])"))
