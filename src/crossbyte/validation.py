@@ -7,8 +7,9 @@ are known to be two-dimensional, real, finite and of the right width.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ __all__ = [
     "check_number",
     "check_pairs",
     "check_rows_agree",
+    "is_stored",
 ]
 
 
@@ -38,9 +40,10 @@ def check_features(values: Any, name: str, n_features: int | None = None, min_ro
     """Return (n, d) features as a real array or a CSR matrix, or say what is wrong with them.
 
     Dense arrays keep their type, order and storage (also memory maps): blocks are converted when they
-    are used. Nothing is ever written into the argument.
+    are used. Stored rows (:mod:`crossbyte.data.stored`) stay where they are, and are looked at block by
+    block. Nothing is ever written into the argument.
     """
-    raw = _as_sparse(values, name) if sparse.issparse(values) else _as_array(values, name)
+    raw = _as_real_rows(values, name)
     if raw.shape[1] == 0:
         raise InvalidInput(
             f"{name}: expected at least one feature, got 0 feature(s) (shape={raw.shape}) "
@@ -84,8 +87,26 @@ def check_rows_agree(images: Raw, texts: Raw) -> None:
     if images.shape[0] != texts.shape[0]:
         raise InvalidInput(
             f"expected one text per image, row by row, got {images.shape[0]} images and "
-            f"{texts.shape[0]} texts; repeat the image of an image with several texts"
+            f"{texts.shape[0]} texts{_first_difference(images, texts)}; repeat the image of an image with "
+            "several texts"
         )
+
+
+def is_stored(values: Any) -> bool:
+    """Whether these are rows that stay on disk."""
+    return getattr(values, "is_stored", None) is True
+
+
+def _first_difference(images: Any, texts: Any) -> str:
+    """Where two sides that came in files or blocks part; empty where they did not come so."""
+    sides = getattr(images, "pieces", ()), getattr(texts, "pieces", ())
+    for image, text in zip_longest(*sides) if all(sides) else ():
+        if image is None or text is None or image.n_rows != text.n_rows:
+            names = (
+                f"{piece.n_rows} rows in {piece.name}" if piece else "nothing" for piece in (image, text)
+            )
+            return f"; they first differ at {' beside '.join(names)}"
+    return ""
 
 
 def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
@@ -179,6 +200,13 @@ def _label_kind(label: Any) -> str:
     )
 
 
+def _as_real_rows(values: Any, name: str) -> Raw:
+    if is_stored(values):
+        _check_real(values.dtype, name)
+        return cast("Raw", values)  # answers the same questions
+    return _as_sparse(values, name) if sparse.issparse(values) else _as_array(values, name)
+
+
 def _as_array(values: Any, name: str) -> NDArray[Any]:
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         row, *column = np.argwhere(np.ma.getmaskarray(values))[0]
@@ -227,11 +255,15 @@ def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
     return rows
 
 
-def _check_finite(raw: Raw, name: str) -> None:
-    is_sparse = sparse.issparse(raw)
-    values: NDArray[Any] = np.asarray(raw.data if is_sparse else raw)
-    if values.dtype.kind != "f":
+def _check_finite(raw: Any, name: str, first_row: int = 0) -> None:
+    if raw.dtype.kind != "f" or getattr(raw, "is_finite", False):
         return
+    if is_stored(raw):
+        for rows in row_blocks(raw.shape[0]):
+            _check_finite(raw[rows], name, rows.start)
+        return
+    thin = bool(sparse.issparse(raw))  # a plain bool: the narrowed type knows too little
+    values: NDArray[Any] = np.asarray(raw.data if thin else raw)
     for rows in row_blocks(len(values)):
         block = values[rows]
         # Half and single precision cannot even hold the largest value allowed.
@@ -239,10 +271,10 @@ def _check_finite(raw: Raw, name: str) -> None:
         if bad.any():
             at = np.argwhere(bad)[0]
             at[0] += rows.start
-            raise NotFinite(_describe(raw, at, name))
+            raise NotFinite(_describe(raw, at, name, first_row))
 
 
-def _describe(raw: Raw, at: NDArray[np.intp], name: str) -> str:
+def _describe(raw: Raw, at: NDArray[np.intp], name: str, first_row: int) -> str:
     if sparse.issparse(raw):
         value, column = raw.data[at[0]], raw.indices[at[0]]
         row = int(np.searchsorted(raw.indptr, at[0], side="right")) - 1
@@ -251,6 +283,6 @@ def _describe(raw: Raw, at: NDArray[np.intp], name: str) -> str:
         value = raw[row, column]
     what = "NaN" if np.isnan(value) else "inf" if np.isinf(value) else f"{value:g}"
     return (
-        f"{name}: expected finite values of at most 1e150, got {what} at row {row}, column {column}; "
-        "Input contains NaN, infinity or too large a value: drop or repair that row"
+        f"{name}: expected finite values of at most 1e150, got {what} at row {first_row + row}, column "
+        f"{column}; Input contains NaN, infinity or too large a value: drop or repair that row"
     )

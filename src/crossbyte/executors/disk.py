@@ -11,7 +11,7 @@ from scipy import sparse
 
 from crossbyte.executors.disk_bytes import ScratchFile
 
-__all__ = ["DiskArray", "DiskSparse", "row_range"]
+__all__ = ["DiskArray", "DiskSparse", "check_rows", "row_range"]
 
 _LARGEST_INDEX = 2**31 - 1  # SciPy's small index type
 
@@ -77,7 +77,7 @@ class DiskArray:
         return values
 
     def _chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        _check_rows(rows, self._n_rows)
+        check_rows(rows, self._n_rows)
         values = np.empty((len(rows), *self._row), self.dtype)
         target = _bytes_of(values)
         for place, row in enumerate(rows.tolist()):
@@ -144,7 +144,7 @@ class DiskSparse:
         return self._matrix(self._values[inside], self._columns[inside], starts - starts[0])
 
     def _chosen(self, rows: NDArray[np.intp]) -> sparse.csr_matrix:
-        _check_rows(rows, self.shape[0])
+        check_rows(rows, self.shape[0])
         begins, ends = self._starts[rows], self._starts[rows + 1]
         starts = np.concatenate([[0], np.cumsum(ends - begins)])
         parts = [slice(*ends) for ends in zip(begins.tolist(), ends.tolist(), strict=True)]
@@ -166,6 +166,7 @@ def _bytes_of(values: NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
 
 
-def _check_rows(rows: NDArray[np.intp], n_rows: int) -> None:
+def check_rows(rows: NDArray[np.intp], n_rows: int) -> None:
+    """Refuse numbers of rows that are not there."""
     if rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= n_rows)):
         raise IndexError(f"expected row numbers from 0 to {n_rows - 1}")
