@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
 from crossbyte.blocks import BLOCK_ROWS, row_blocks
@@ -166,15 +167,31 @@ class Batch:
             side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
         }
 
-    def segments(self, codes: Mapping[str, Codes], first: int) -> Iterator[Segment]:
-        """Cut the coded documents into segments, numbered from ``first``."""
+    def coded(self, codes: Mapping[str, Codes]) -> Batch:
+        """The same documents with ready codes, which :meth:`codes` gave."""
+        return replace(self, sides=codes, ready=True)
+
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Some of the documents."""
+        chosen = rows.tolist()
+        payloads = Payloads(*([values[row] for row in chosen] for values in vars(self.payloads).values()))
+        return replace(
+            self,
+            ids=[self.ids[row] for row in chosen],
+            sides={side: values[rows] for side, values in self.sides.items()},
+            payloads=payloads,
+            groups=None if self.groups is None else [self.groups[row] for row in chosen],
+        )
+
+    def segments(self, codes: Mapping[str, Codes], numbers: Numbers) -> Iterator[Segment]:
+        """Cut the coded documents, which have these numbers, into segments."""
         for rows in row_blocks(len(self.ids), SEGMENT_ROWS):
             count = rows.stop - rows.start
             payloads = self.payloads[rows]
             present = payloads.present()
             yield Segment(
                 self.coding,
-                Numbers(first + rows.start, count),
+                numbers.cut(rows),
                 PackedIds.of(self.ids[rows]),
                 {side: np.ascontiguousarray(values[rows]) for side, values in codes.items()},
                 pack_bits(present),
@@ -182,11 +199,11 @@ class Batch:
                 build_columns(payloads.objects, count) if present.any() else {},
             )
 
-    def payload_rows(self, first: int) -> Iterator[tuple[int, int, bytes]]:
+    def payload_rows(self, numbers: Numbers) -> Iterator[tuple[int, int, bytes]]:
         """Number, version and body of every payload."""
-        for row, body in enumerate(self.payloads.bodies):
-            if body is not None:
-                yield first + row, 0, body
+        rows = np.flatnonzero(self.payloads.present())
+        for number, row in zip(numbers[rows].tolist(), rows.tolist(), strict=True):
+            yield number, 0, self.payloads.bodies[row] or b""
 
 
 def _refuse_unknown(documents: Documents) -> None:

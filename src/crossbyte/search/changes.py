@@ -16,11 +16,12 @@ from crossbyte.search.details import Details
 from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.handle import Handle
 from crossbyte.search.ids import Id
+from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import column_part
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
-__all__ = ["add_all", "compact", "delete", "update_payloads"]
+__all__ = ["add_all", "add_batch", "compact", "delete", "update_payloads"]
 
 
 def add_all(
@@ -28,26 +29,35 @@ def add_all(
 ) -> int:
     """Add documents, or blocks of them one commit after the other; returns how many."""
     if not isinstance(ids, Iterator):
-        return _add(handle, Batch.check(handle.model, ids, documents), callback, replacing)
+        return add_batch(handle, Batch.check(handle.model, ids, documents), callback, replacing=replacing)
     if any(value is not None for value in documents.values()):
         raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
     batches = (Batch.check(handle.model, *_block(block)) for block in ids)
-    return sum(_add(handle, batch, callback, replacing) for batch in batches)
+    return sum(add_batch(handle, batch, callback, replacing=replacing) for batch in batches)
 
 
-def _add(handle: Handle, batch: Batch, callback: ProgressCallback, replacing: bool) -> int:
+def add_batch(
+    handle: Handle,
+    batch: Batch,
+    callback: ProgressCallback,
+    *,
+    replacing: bool,
+    numbers: Numbers | None = None,
+) -> int:
+    """Add documents in one commit; a shard is told their numbers, which are unique over all shards."""
     with handle.writing:
         snapshot = handle.latest()
         found = snapshot.find(batch.ids)
         if not replacing:
             _refuse_known(handle, batch.ids, found)
         codes = batch.codes(handle.model, callback)
-        first = snapshot.catalogue.next_number
-        segments = list(batch.segments(codes, first))
+        following = Numbers(snapshot.catalogue.next_number, len(batch.ids))
+        given = following if numbers is None else numbers
+        segments = list(batch.segments(codes, given))
         places = [place for place in found if place is not None]
         records = [_deletions(_numbers(snapshot, places))] if places else []
         if segments:
-            handle.commit(records, segments, batch.payload_rows(first), first + len(batch.ids))
+            handle.commit(records, segments, batch.payload_rows(given), given.end)
     return len(batch.ids)
 
 

@@ -37,10 +37,13 @@ class PayloadRows(NamedTuple):
     renamed: list[Key]
 
 
-def compact_segments(details: Details, n_codebooks: int) -> Iterator[Segment]:
-    """Yield the new segments, coding after coding."""
+def compact_segments(details: Details, n_codebooks: int, within: range | None = None) -> Iterator[Segment]:
+    """Yield the new segments, coding after coding; of the documents with these numbers, if they are given."""
     for shelf in details.snapshot.shelves.values():
         rows = shelf.live_rows()
+        if within is not None:
+            numbers = shelf.numbers[rows]
+            rows = rows[(numbers >= within.start) & (numbers < within.stop)]
         for start in range(0, len(rows), SEGMENT_ROWS):
             yield _segment(details, shelf, rows[start : start + SEGMENT_ROWS], n_codebooks)
 

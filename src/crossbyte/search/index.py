@@ -11,6 +11,7 @@ from crossbyte.search import changes, loading
 from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.handle import Handle
 from crossbyte.search.ids import check_ids
+from crossbyte.search.numbers import Numbers
 from crossbyte.search.reader import Path, Reader
 from crossbyte.search.storage.store import Store
 from crossbyte.validation import check_choice
@@ -112,9 +113,10 @@ class Index(Reader):
         documents |= Documents(payloads=payloads, groups=groups)
         names = range(len(model.image_codes_)) if ids is None else ids
         batch = Batch.check(model, names, documents, coding="training")
-        segments = batch.segments(batch.codes(model, silent), 0)
+        numbers = Numbers(0, len(batch.ids))
+        segments = batch.segments(batch.codes(model, silent), numbers)
         records = [loading.model_record(model), *(segment.to_record() for segment in segments)]
-        store = Store.create(path, records, batch.payload_rows(0), len(batch.ids))
+        store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
         return cls(Handle.of(store, _copied(model, n_jobs), n_jobs))
 
     # Writing

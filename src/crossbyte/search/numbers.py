@@ -56,6 +56,18 @@ class Numbers:
         steps = rows if self.steps is None else self.steps[rows]
         return steps.astype(np.int64) + self.first
 
+    @property
+    def end(self) -> int:
+        """One more than the largest."""
+        return self.first + (self.count if self.steps is None else int(self.steps[-1]) + 1)
+
+    def cut(self, rows: slice) -> Numbers:
+        """Those of some rows that follow each other."""
+        start, stop, _ = rows.indices(self.count)
+        if self.steps is None:
+            return Numbers(self.first + start, stop - start)
+        return Numbers.of(self[np.arange(start, stop)])
+
     def find(self, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Give the rows of some numbers, and which of them are there at all."""
         wanted = values - self.first
