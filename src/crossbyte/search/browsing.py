@@ -21,12 +21,18 @@ _WORDS = 1024  # of 64 documents, unpacked at a time
 
 
 def browse(
-    details: Details, where: str | None, after: int | None, limit: int, n_codebooks: int
+    details: Details,
+    where: str | None,
+    after: int | None,
+    limit: int,
+    n_codebooks: int,
+    *,
+    is_part: bool = False,
 ) -> list[Document]:
     """Give one page of documents: see :meth:`crossbyte.Index.documents`."""
     check_integer(limit, "limit", 1)
     first = 0 if after is None else check_integer(after, "after", -1) + 1
-    allowed = details.allowed(where)
+    allowed = details.allowed(where, is_part=is_part)
     found: list[tuple[int, Place]] = []
     for coding, shelf in details.snapshot.shelves.items():
         rows = _next_rows(shelf, allowed[coding], first, limit)

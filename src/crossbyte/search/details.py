@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,28 @@ from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import Record, Store
 from crossbyte.strict_json import parse_json
 
-__all__ = ["Details"]
+__all__ = ["Details", "read_filter"]
 
 _KEPT = 32  # answers; a bit per document each
 _COUNTED = 512  # counts of fields; a few values each
+
+
+def read_filter(where: Any, fields: Mapping[str, set[str]]) -> Condition:
+    """Parse a filter; refuse one that names a field which is none of these.
+
+    Raises
+    ------
+    FilterError, UnknownField
+    """
+    condition = parse_filter(_text(where))
+    check_fields(condition, fields)
+    return condition
+
+
+def _text(where: Any) -> str:
+    if not isinstance(where, str):
+        raise FilterError(f'where: expected a filter such as "year >= 2020", got {type(where).__name__}')
+    return where
 
 
 class Details:
@@ -49,24 +67,22 @@ class Details:
         """
         if where is None:
             return {coding: shelf.live for coding, shelf in self.snapshot.shelves.items()}
-        if not isinstance(where, str):
-            raise FilterError(f'where: expected a filter such as "year >= 2020", got {type(where).__name__}')
         with self._guard:
-            if where not in self._answers:
+            if _text(where) not in self._answers:
                 self._answers[where] = self._evaluate(where, is_part)
                 if len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
             self._answers.move_to_end(where)
             return self._answers[where]
 
-    def masks(self, where: str | None) -> Masks:
+    def masks(self, where: str | None, *, is_part: bool = False) -> Masks:
         """The same as booleans, (n,) by coding; None where all are allowed."""
         shelves = self.snapshot.shelves
         return {
             coding: None
             if count_bits(words) == len(shelves[coding])
             else unpack_bits(words, len(shelves[coding]))
-            for coding, words in self.allowed(where).items()
+            for coding, words in self.allowed(where, is_part=is_part).items()
         }
 
     def column(self, coding: str, field: str) -> Column:
@@ -133,9 +149,7 @@ class Details:
         return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Words]:
-        condition = parse_filter(where)
-        if not is_part:
-            check_fields(condition, self.snapshot.fields)
+        condition = parse_filter(where) if is_part else read_filter(where, self.snapshot.fields)
         return {
             coding: shelf.live & pack_bits(self._matches(shelf, condition))
             for coding, shelf in self.snapshot.shelves.items()

@@ -7,7 +7,7 @@ from typing import Any
 from crossbyte.search.details import Details
 from crossbyte.search.segment import SIDES
 
-__all__ = ["measure"]
+__all__ = ["measure", "sizes"]
 
 
 def measure(details: Details) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def measure(details: Details) -> dict[str, Any]:
         "fields": {field: sorted(types) for field, types in sorted(snapshot.fields.items())},
         "generation": snapshot.generation,
         "segments": sum(len(shelf.segments) for shelf in snapshot.shelves.values()),
-        "disk": _sizes(details.store.sizes(), n_items),
-        "memory": _sizes(_memory(details), n_items),
+        "disk": sizes(details.store.sizes(), n_items),
+        "memory": sizes(_memory(details), n_items),
     }
 
 
@@ -52,5 +52,6 @@ def _memory(details: Details) -> dict[str, int]:
     return parts | {"total": sum(parts.values())}
 
 
-def _sizes(parts: dict[str, int], n_items: int) -> dict[str, Any]:
+def sizes(parts: dict[str, int], n_items: int) -> dict[str, Any]:
+    """Bytes by part, and for each image and text."""
     return {"bytes": parts, "per_item": {name: round(size / n_items, 3) for name, size in parts.items()}}
