@@ -81,9 +81,12 @@ class Queries(NamedTuple):
 # Documents
 
 
-def read_documents(given: Given) -> Dataset:
-    """Read documents, of one side or both, with the ids, payloads and groups that the options name."""
-    found = _features(given)
+def read_documents(given: Given, *, stored: bool = False, payloads: bool = True) -> Dataset:
+    """Read documents, of one side or both, with the ids, payloads and groups that the options name.
+
+    With ``stored``, features of a folder stay on disk; without ``payloads``, its payloads are passed over.
+    """
+    found = _features(given, stored, payloads or bool(given.ids or given.groups))
     if given.payloads is not None:
         from crossbyte.data.files.reading import read_rows
 
@@ -95,16 +98,16 @@ def read_documents(given: Given) -> Dataset:
     return found
 
 
-def read_pairs(given: Given) -> Dataset:
-    """Read documents that all have both sides."""
-    found = read_documents(given)
+def read_pairs(given: Given, *, stored: bool = False, payloads: bool = True) -> Dataset:
+    """Read documents that all have both sides; parameters as of :func:`read_documents`."""
+    found = read_documents(given, stored=stored, payloads=payloads)
     if found.images is None or found.texts is None:
         side = "images" if found.images is None else "texts"
         raise InvalidInput(f"expected pairs, got no {side}; give a dataset with both sides, or --{side} FILE")
     return found
 
 
-def _features(given: Given) -> Dataset:
+def _features(given: Given, stored: bool, payloads: bool) -> Dataset:
     from crossbyte.data.files.reading import Dataset, read_dataset
 
     sides = given.images is not None or given.texts is not None
@@ -112,16 +115,31 @@ def _features(given: Given) -> Dataset:
         came = "both" if sides else "neither"
         raise InvalidInput(f"expected DATA, or --images and --texts, got {came}; give one of the two")
     if given.data is not None:
-        return read_dataset(given.data, split=given.split)
-    return Dataset(images=_side(given.images), texts=_side(given.texts))
+        return _stored(given, payloads) if stored else read_dataset(given.data, split=given.split)
+    return Dataset(images=_side(given.images, stored), texts=_side(given.texts, stored))
 
 
-def _side(text: str | None) -> Any:
+def _stored(given: Given, payloads: bool) -> Dataset:
+    """Open a folder of features, or read what is none."""
+    from crossbyte.data.files.reading import read_dataset
+    from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
+
+    assert given.data is not None
+    if given.split is None and is_pair_folder(given.data):
+        return open_pair_folder(given.data, payloads=payloads)
+    return read_dataset(given.data, split=given.split)
+
+
+def _side(text: str | None, stored: bool = False) -> Any:
     from crossbyte.data.files.reading import read_features
 
     if text is None:
         return None
     file = parse_file(text)
+    if stored and file.key is None and (os.path.isdir(file.path) or file.path.lower().endswith(".npy")):
+        from crossbyte.data.stored.opening import open_rows
+
+        return open_rows(file.path)
     return read_features(file.path, key=file.key)
 
 

@@ -79,8 +79,8 @@ def plan(
     asked["max_memory"] = parse_size(max_memory, "--max-memory")
     asked["max_disk"] = parse_size(max_disk, "--max-disk")
     asked["model"] = _settings(model, mapping)
-    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups))
-    asked |= {"payloads": pairs.payloads, "ids": pairs.ids}
+    pairs = read_pairs(Given(data, split, images, texts, payloads, ids, groups), stored=True)
+    asked |= {"payloads": pairs.payloads, "ids": pairs.ids, "groups": pairs.groups}
     with shown("plan", quiet=quiet) as callback, _only_a_pilot():
         found = planned(pairs.images, pairs.texts, callback=callback, **asked)
     emit(found.to_dict(), [str(found)], as_json=as_json)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,16 @@ from crossbyte.data.files.opening import extension, naming, open_regular
 from crossbyte.data.files.parquet import parquet_contents
 from crossbyte.errors import DataFileError
 
-__all__ = ["is_embedding_folder", "read_embedding_folder"]
+__all__ = [
+    "EmbeddingParts",
+    "Parts",
+    "check_counts",
+    "find_parts",
+    "is_embedding_folder",
+    "labels_of",
+    "read_embedding_folder",
+    "read_part",
+]
 
 _IMAGES = ("img_emb", "image_emb")
 _TEXTS = ("text_emb",)
@@ -41,6 +50,14 @@ _GROUPS = ("group", "image_path")
 
 Parts = dict[int, Path]
 """files by the number in their name, ascending"""
+
+
+class EmbeddingParts(NamedTuple):
+    """The files of a folder of embeddings; a kind that is not there is empty."""
+
+    images: Parts
+    texts: Parts
+    tables: Parts
 
 
 def is_embedding_folder(path: Path) -> bool:
@@ -60,20 +77,32 @@ def read_embedding_folder(path: Path, limits: Limits) -> Dataset:
     DataFileError
         No embeddings, parts that are missing on one side, or that differ in their number of rows.
     """
+    images, texts, tables = find_parts(path)
+    image_blocks, text_blocks = _arrays(images, limits), _arrays(texts, limits)
+    row_blocks = [read_part(file, limits) for file in tables.values()]
+    check_counts([(images, image_blocks), (texts, text_blocks), (tables, row_blocks)])
+    payloads = [row for block in row_blocks for row in block]
+    ids, groups = labels_of(payloads)
+    return Dataset(_stacked(image_blocks), _stacked(text_blocks), ids, payloads or None, groups)
+
+
+def find_parts(path: Path) -> EmbeddingParts:
+    """Find the files of a folder of embeddings, the same parts of every kind that is there.
+
+    Raises
+    ------
+    DataFileError
+        No embeddings, or parts that are missing on one side.
+    """
     images, texts = _parts(path, _IMAGES, _ARRAYS), _parts(path, _TEXTS, _ARRAYS)
     if not images and not texts:
         raise DataFileError(
             "expected a folder of embeddings (img_emb/img_emb_0.npy, text_emb/text_emb_0.npy …), got "
             f"{_listing(path)}"
         )
-    tables = _parts(path, _PAYLOADS, _TABLES)
-    _check_parts([images, texts, tables])
-    image_blocks, text_blocks = _arrays(images, limits), _arrays(texts, limits)
-    row_blocks = [_rows(file, limits) for file in tables.values()]
-    _check_counts([(images, image_blocks), (texts, text_blocks), (tables, row_blocks)])
-    payloads = [row for block in row_blocks for row in block]
-    ids, groups = _ids(payloads), _groups(payloads)
-    return Dataset(_stacked(image_blocks), _stacked(text_blocks), ids, payloads or None, groups)
+    found = EmbeddingParts(images, texts, _parts(path, _PAYLOADS, _TABLES))
+    _check_parts(list(found))
+    return found
 
 
 def _parts(root: Path, folders: tuple[str, ...], endings: tuple[str, ...]) -> Parts:
@@ -129,7 +158,8 @@ def _arrays(parts: Parts, limits: Limits) -> list[NDArray[Any]]:
     return blocks
 
 
-def _rows(file: Path, limits: Limits) -> list[dict[str, Any]]:
+def read_part(file: Path, limits: Limits) -> list[dict[str, Any]]:
+    """Read the payloads of one part."""
     with naming(file), open_regular(file) as opened:
         if extension(file) in (".jsonl", ".ndjson"):
             return jsonl_rows(opened, limits)
@@ -141,7 +171,7 @@ def _rows(file: Path, limits: Limits) -> list[dict[str, Any]]:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _check_counts(kinds: Sequence[tuple[Parts, Sequence[Sized]]]) -> None:
+def check_counts(kinds: Sequence[tuple[Parts, Sequence[Sized]]]) -> None:
     """Compare part by part: a sum that agrees by chance would pair rows of different documents."""
     for number in next(parts for parts, _ in kinds if parts):
         counts = {
@@ -156,6 +186,11 @@ def _check_counts(kinds: Sequence[tuple[Parts, Sequence[Sized]]]) -> None:
 
 def _stacked(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
     return np.concatenate(blocks) if len(blocks) > 1 else blocks[0] if blocks else None
+
+
+def labels_of(payloads: list[dict[str, Any]]) -> tuple[list[Any] | None, list[Any] | None]:
+    """Ids and groups: columns of payloads, where they serve."""
+    return _ids(payloads), _groups(payloads)
 
 
 def _ids(payloads: list[dict[str, Any]]) -> list[Any] | None:

@@ -18,6 +18,7 @@ from crossbyte.data.folders.gathering import Gathering
 from crossbyte.data.folders.scanning import Scan, picture_kinds, scan_folder
 from crossbyte.data.folders.sidecars import gather_beside
 from crossbyte.data.folders.tables import JSON_LINES, TABLES, Table, read_table
+from crossbyte.data.stored.pair_folder import is_pair_folder
 from crossbyte.errors import DataFileError
 
 __all__ = ["is_raw", "read_raw"]
@@ -87,11 +88,11 @@ def is_raw(path: PathLike) -> bool:
     Returns
     -------
     bool
-        False for files of features, folders of embeddings, and what is not there.
+        False for files of features, folders of embeddings or of two stored sides, and what is not there.
     """
     where = Path(path)
     if where.is_dir():
-        return not is_embedding_folder(where)
+        return not is_pair_folder(where)
     if extension(where) not in TABLES:
         return where.is_file() and extension(where) in (".json", ".tar")
     try:

@@ -1,0 +1,211 @@
+"""``crossbyte fit`` of features: from pairs to a model, perhaps an index, and what is said of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossbyte.cli.fitting_files import Fitted, described
+from crossbyte.cli.inputs import Given, read_pairs
+from crossbyte.cli.output import readable_seconds
+from crossbyte.cli.progress import shown
+from crossbyte.cli.sampling import Sample, part_of, take_sample
+from crossbyte.errors import FitInterrupted, InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from crossbyte.data.files.reading import Dataset
+    from crossbyte.model.cmcq import CMCQ
+    from crossbyte.model.report.report import Report
+    from crossbyte.progress import ProgressCallback
+
+__all__ = ["Wanted", "fit_features"]
+
+_BLOCK = 20_000  # documents that are coded and written at a time
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to fit, and what to make.
+
+    Attributes
+    ----------
+    sample : {"auto", "all"} or int
+    widths : list of int or None
+        Bytes per item of the curve; None where the quality is not measured.
+    min_recall : float or None
+    index : Path or None
+        Where an index of all documents is made.
+    how : dict
+        Further arguments of ``CMCQ.fit``, such as ``max_memory``.
+    """
+
+    sample: str | int
+    widths: list[int] | None
+    min_recall: float | None
+    index: Path | None
+    how: dict[str, Any]
+
+
+def fit_features(
+    given: Given, parameters: dict[str, Any], wanted: Wanted, output: Path | None, *, quiet: bool
+) -> Fitted:
+    """Learn from pairs of features, all or a sample, and save the model."""
+    if output is None:
+        raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
+    pairs = read_pairs(given, stored=True, payloads=wanted.index is not None)
+    _judge(pairs, wanted)
+    began = time.perf_counter()
+    with shown("fit", quiet=quiet) as callback:
+        sample = take_sample(wanted.sample, pairs, parameters, callback)
+        training = pairs if sample.rows is None else part_of(pairs, sample.rows)
+        _judge_groups(training, wanted)
+        model = _fitted(training, parameters | {"callback": callback}, wanted)
+        identity = model.save(output)
+        if wanted.index is not None:
+            _make_index(wanted.index, model, pairs, sample.rows, parameters["n_jobs"], callback)
+    report = model.report_ if wanted.widths is not None else None
+    document = {"model": output, "identity": identity, "index": wanted.index, "pairs": len(training)}
+    document |= {"sample": sample.to_dict()} | described(model, report)
+    document["seconds"] = round(time.perf_counter() - began, 3)
+    return Fitted(document, _text(document, sample, report), report)
+
+
+# Judging
+
+
+def _judge(pairs: Dataset, wanted: Wanted) -> None:
+    """Refuse before the fit what would only be refused after it."""
+    from crossbyte.model.parameters import MAX_BITS
+    from crossbyte.validation import check_integer, check_number
+
+    if wanted.min_recall is not None:
+        check_number(wanted.min_recall, "min_recall", 0.0, 1.0)
+    for width in wanted.widths or []:
+        check_integer(width, "curve", 1, MAX_BITS // 8)
+    _judge_groups(pairs, wanted)
+    if wanted.index is not None:
+        _judge_documents(pairs)
+
+
+def _judge_groups(pairs: Dataset, wanted: Wanted) -> None:
+    from crossbyte.model.selection import check_enough_groups
+    from crossbyte.validation import check_groups
+
+    groups = check_groups(pairs.groups, len(pairs))
+    if wanted.widths is not None:
+        check_enough_groups(
+            int(groups.max(initial=-1)) + 1,
+            "measuring holds out a tenth of the groups",
+            "give more pairs, or --no-calibrate",
+        )
+
+
+def _judge_documents(pairs: Dataset) -> None:
+    from crossbyte.search.batch import check_payloads
+    from crossbyte.search.ids import check_id, check_ids
+
+    if pairs.ids is not None:
+        check_ids(pairs.ids)
+    try:
+        for label in pairs.groups or []:
+            check_id(label)
+    except InvalidInput as error:
+        raise InvalidInput(f"groups: an index takes fewer kinds than a fit ({error}); use strings") from error
+    if pairs.payloads is not None:
+        check_payloads(pairs.payloads, len(pairs))
+
+
+# Fitting
+
+
+def _fitted(pairs: Dataset, parameters: dict[str, Any], wanted: Wanted) -> CMCQ:
+    from crossbyte.model.cmcq import CMCQ
+
+    model = CMCQ(**parameters).fit(pairs.images, pairs.texts, groups=pairs.groups, **wanted.how)
+    if wanted.widths is not None:
+        with _saying_what_is_lost():
+            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=wanted.widths)
+    return model
+
+
+@contextmanager
+def _saying_what_is_lost() -> Iterator[None]:
+    """Own up that a fitted model goes when measuring it is broken off: nothing half done is saved."""
+    lost = "nothing was saved, not even the fitted model"
+    try:
+        yield
+    except FitInterrupted as error:
+        raise FitInterrupted(f"{str(error).partition(';')[0]}; {lost}") from None
+    except MemoryError as error:
+        raise MemoryError(f"measuring the quality did not fit into memory; {lost}") from error
+
+
+# The index
+
+
+def _make_index(
+    path: Path,
+    model: CMCQ,
+    pairs: Dataset,
+    rows: NDArray[np.intp] | None,
+    jobs: int | None,
+    callback: ProgressCallback,
+) -> None:
+    """Make an index of all documents; those that were not fitted on are coded as pairs."""
+    from crossbyte.search.index import Index
+
+    training = pairs if rows is None else part_of(pairs, rows)
+    made = Index.from_training(
+        path, model, training.ids, training.payloads, groups=training.groups, n_jobs=jobs
+    )
+    try:
+        with made as index:
+            if rows is not None:
+                _add_others(index, pairs, rows, callback)
+    except BaseException:
+        path.unlink(missing_ok=True)  # part of the documents is no index of them
+        raise
+
+
+def _add_others(index: Any, pairs: Dataset, rows: NDArray[np.intp], callback: ProgressCallback) -> None:
+    import numpy as np
+
+    from crossbyte.progress import Progress
+
+    inside = np.zeros(len(pairs), dtype=bool)
+    inside[rows] = True
+    others = np.flatnonzero(~inside)
+    for first in range(0, len(others), _BLOCK):
+        block = part_of(pairs, others[first : first + _BLOCK])
+        index.add(
+            block.ids, images=block.images, texts=block.texts, payloads=block.payloads, groups=block.groups
+        )
+        callback(Progress("code", "other documents", first + len(block), len(others)))
+
+
+# Words
+
+
+def _text(document: dict[str, Any], sample: Sample, report: Report | None) -> list[str]:
+    took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
+    space = f"{document['mapping']} space of {document['components']} dimensions"
+    said = [
+        f"{document['model']}: learned from {document['pairs']:,} pairs in {took}; "
+        f"{n_bytes} bytes per item, {space}",
+        *sample.lines(),
+    ]
+    if document["index"] is not None:
+        which = (
+            "the" if sample.rows is None else f"all {sample.of:,} documents, with the learned codes of the"
+        )
+        said.append(f"{document['index']}: an index of {which} {document['pairs']:,} training documents")
+    if report is None:
+        return [*said, "Quality was not measured (--no-calibrate)."]
+    return [*said, "", str(report)]

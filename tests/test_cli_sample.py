@@ -1,0 +1,240 @@
+"""``fit`` on a sample of the pairs, and from features that stay on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbyte import CMCQ, Index
+from crossbyte.cli import app, sampling
+from crossbyte.data.files.reading import read_dataset
+from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
+from crossbyte.data.synthetic import make_pairs
+from crossbyte.errors import DataFileError, InvalidInput
+from crossbyte.search.planning import costs, pilot, trying
+from crossbyte.search.planning import sampling as rule
+from crossbyte.search.planning.costs import Enough
+
+N = 420
+QUICK = ("--mapping", "cca", "--bits", "16", "--param", "max_iter=1", "--no-calibrate", "--quiet")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pairs in two files, as shards in a folder, and in one dataset with groups of two."""
+    monkeypatch.chdir(tmp_path)
+    images, texts, _ = make_pairs(N, 12, 20, sparse_text=False, random_state=0)
+    for name, rows in (("images", images), ("texts", texts)):
+        np.save(f"{name}.npy", rows)
+    for part, rows_ in enumerate((slice(0, 200), slice(200, N))):
+        for side, rows in (("img_emb", images), ("text_emb", texts)):
+            Path("shards", side).mkdir(parents=True, exist_ok=True)
+            np.save(f"shards/{side}/{side}_{part}.npy", rows[rows_])
+    np.savez("grouped.npz", images=images, texts=texts, group=np.arange(N) // 2)
+    return tmp_path
+
+
+def fit(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    came = app.run(["fit", *arguments, "-o", "model.cbm", "--overwrite", *QUICK, "--json"])
+    out, err = capsys.readouterr()
+    assert came == code, err
+    return json.loads(out) if code == 0 else err
+
+
+# Which rows
+
+
+@pytest.mark.parametrize(("text", "found"), [(None, "auto"), ("auto", "auto"), ("all", "all"), ("70", 70)])
+def test_samples_are_read(text: str | None, found: str | int) -> None:
+    assert sampling.read_sample(text) == found
+
+
+@pytest.mark.parametrize("text", ["some", "1", "-5", "1e6", "", "0x10"])
+def test_wrong_samples_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--sample: expected auto, all, or a number of pairs"):
+        sampling.read_sample(text)
+
+
+def test_few_pairs_are_all_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = fit(capsys, "grouped.npz")
+    assert said["pairs"] == N and said["sample"] is None
+
+
+def test_a_number_draws_whole_groups_with_the_seed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = fit(capsys, "grouped.npz", "--sample", "101", "--seed", "3")
+    assert said["pairs"] == 100
+    assert said["sample"] == {"pairs": 100, "asked": 101, "of": N, "seed": 3, "why": "", "pilots": []}
+    rows = rule.draw_pairs(N, 101, np.arange(N) // 2, seed=3)
+    pairs = read_dataset("grouped.npz")
+    again = CMCQ(16, mapping="cca", max_iter=1, random_state=3).fit(
+        pairs.images[rows], pairs.texts[rows], groups=[pairs.groups[row] for row in rows]
+    )
+    assert Path("model.cbm").read_bytes() == again.to_bytes()
+
+
+def test_a_pilot_says_how_many(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "ALWAYS_ALL", 100)
+    asked: list[Any] = []
+
+    def stub(images: Any, texts: Any, groups: Any, *, model: CMCQ, **_: Any) -> Enough:
+        asked.append((images.shape, model.mapping, model.n_bits))
+        return Enough(150, "gain", 0.004, [(20, 0.25), (80, 0.5)])
+
+    monkeypatch.setattr(trying, "pairs_to_fit", stub)
+    assert fit(capsys, "grouped.npz", "--sample", "all")["pairs"] == N and not asked
+    said = fit(capsys, "grouped.npz")
+    assert said["pairs"] == 150 and said["sample"]["pilots"] == [[20, 0.25], [80, 0.5]]
+    assert asked == [((N, 12), "cca", 16)] and "expected to add 0.004" in said["sample"]["why"]
+    first = Path("model.cbm").read_bytes()
+    assert fit(capsys, "grouped.npz", "--sample", "150")["pairs"] == 150
+    assert Path("model.cbm").read_bytes() == first
+    app.run(["fit", "grouped.npz", "-o", "model.cbm", "--overwrite", *QUICK])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "learned from 150 pairs" in printed
+        and "These are a sample of 420 pairs, drawn with seed 0" in printed
+    )
+    assert "--sample 150 takes the same ones" in printed
+
+
+def test_a_real_pilot_on_stored_pairs(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (costs, rule, trying):
+        monkeypatch.setattr(module, "ALWAYS_ALL", 200)
+    monkeypatch.setattr(trying, "_PAIRS_TO_TRY", 100)
+    monkeypatch.setattr(pilot, "_SMALL", 150)
+    said = fit(capsys, "shards")
+    tried = [] if said["sample"] is None else said["sample"]["pilots"]
+    assert 200 <= said["pairs"] <= N and (said["pairs"] == N or [size for size, _ in tried] == [150, 378])
+
+
+def test_auto_is_piloted_by_cca(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(
+        trying, "pairs_to_fit", lambda *_, model, **__: found.append(model.mapping) or Enough.all_of(7)
+    )
+    pairs = type("Pairs", (), {"images": None, "texts": None, "groups": None})()
+    for mapping in ("auto", "sparse"):
+        sampling._piloted(pairs, {"mapping": mapping, "n_jobs": 1, "random_state": 0}, lambda _: None)
+    assert found == ["cca", "sparse"]
+
+
+# All documents are indexed
+
+
+def test_the_rest_is_coded(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(capsys, "grouped.npz", "--sample", "100", "--index", "all.cb")
+    with Index.open("all.cb") as index:
+        assert sorted(index.ids()) == list(range(N))
+        rows = rule.draw_pairs(N, 100, np.arange(N) // 2)
+        assert list(index.ids())[:100] == rows.tolist()
+        kinds = {index.get(int(row)).coding for row in rows[:3]}
+        assert kinds == {"training"}
+        pairs = read_dataset("grouped.npz")
+        hits = index.search(images=pairs.images, target="text", k=10)
+        found = np.mean([row in hit.ids for row, hit in enumerate(hits)])
+        assert found > 3 * 10 / N
+
+
+def test_an_index_that_fails_half_way_is_gone(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Index, "add", full)
+    fit(capsys, "grouped.npz", "--sample", "100", "--index", "all.cb", code=6)
+    assert not Path("all.cb").exists() and Path("model.cbm").exists()
+
+
+# Features that stay on disk
+
+
+@pytest.mark.parametrize(
+    "given", [("shards",), (".",), ("--images", "images.npy", "--texts", "texts.npy")], ids=lambda one: one[0]
+)
+def test_stored_pairs_give_the_model_of_pairs_in_memory(
+    home: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...]
+) -> None:
+    pairs = read_dataset("grouped.npz")
+    expected = CMCQ(16, mapping="cca", max_iter=1, random_state=0).fit(pairs.images, pairs.texts).to_bytes()
+    assert fit(capsys, *given)["pairs"] == N
+    assert Path("model.cbm").read_bytes() == expected
+
+
+def test_a_sample_of_stored_pairs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(capsys, "shards", "--sample", "100")
+    first = Path("model.cbm").read_bytes()
+    fit(capsys, "--images", "images.npy", "--texts", "texts.npy", "--sample", "100")
+    assert Path("model.cbm").read_bytes() == first
+
+
+def test_memory_is_passed_on_to_the_fit(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, given = CMCQ.fit, []
+
+    def watched(self: CMCQ, images: Any, texts: Any, groups: Any = None, **how: Any) -> CMCQ:
+        given.append(how)
+        return plain(self, images, texts, groups)
+
+    monkeypatch.setattr(CMCQ, "fit", watched)
+    fit(capsys, "shards", "--max-memory", "1.5GB")
+    fit(capsys, "shards")
+    assert given == [{"max_memory": 1_500_000_000}, {}]
+    assert "--max-memory: expected a size" in fit(capsys, "shards", "--max-memory", "much", code=2)
+
+
+def test_pictures_take_neither(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pictures").mkdir()
+    for option in (("--sample", "all"), ("--max-memory", "1GB")):
+        assert f"{option[0]}: this option is for features" in fit(capsys, "pictures", *option, code=2)
+
+
+def test_folders_of_two_sides_are_known(home: Path) -> None:
+    assert (
+        is_pair_folder(home) and is_pair_folder(home / "shards") and not is_pair_folder(home / "grouped.npz")
+    )
+    found = open_pair_folder(home / "shards")
+    assert found.images.is_stored and found.images.shape == (N, 12) and len(found) == N
+    whole = read_dataset(home / "shards")
+    assert np.array_equal(found.images[np.array([3, 199, 200, 419])], whole.images[[3, 199, 200, 419]])
+    (home / "texts.npy").unlink()
+    assert not is_pair_folder(home)
+    with pytest.raises(DataFileError, match=r"images\.npy and texts\.npy"):
+        open_pair_folder(home)
+
+
+def test_folders_of_shards_by_side(home: Path) -> None:
+    for name in ("images", "texts"):
+        (home / "wide" / name).mkdir(parents=True)
+        np.save(home / "wide" / name / "part-0.npy", np.load(home / f"{name}.npy"))
+    assert is_pair_folder(home / "wide") and len(open_pair_folder(home / "wide")) == N
+
+
+def test_labels_are_read_with_and_without_payloads(home: Path) -> None:
+    (home / "shards" / "metadata").mkdir()
+    for part, rows in enumerate((range(200), range(200, N))):
+        lines = ["image_path,caption", *(f"p{row // 2}.jpg,a word {row}" for row in rows)]
+        (home / "shards" / "metadata" / f"metadata_{part}.csv").write_text("\n".join(lines))
+    found, bare = open_pair_folder(home / "shards"), open_pair_folder(home / "shards", payloads=False)
+    assert found.groups == bare.groups == [f"p{row // 2}.jpg" for row in range(N)]
+    assert found.payloads[5] == {"image_path": "p2.jpg", "caption": "a word 5"} and bare.payloads is None
+
+
+def test_sides_that_disagree_are_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("shards/text_emb/text_emb_1.npy", np.ones((219, 20), np.float32))
+    assert "220 in img_emb/img_emb_1.npy, 219 in text_emb/text_emb_1.npy" in fit(capsys, "shards", code=2)
+    np.save("shards/text_emb/text_emb_1.npy", np.ones((220, 21), np.float32))
+    assert "expected 20 columns" in fit(capsys, "shards", code=2)
+    Path("shards/text_emb/text_emb_1.npy").unlink()
+    assert "no part 1 in text_emb" in fit(capsys, "shards", code=2)
+    np.save("texts.npy", np.ones((N - 1, 20), np.float32))
+    assert "419" in fit(capsys, ".", code=2)
