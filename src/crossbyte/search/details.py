@@ -14,7 +14,7 @@ from crossbyte.errors import FilterError
 from crossbyte.search.bits import Words, count_bits, pack_bits, unpack_bits
 from crossbyte.search.filters.columns import Column, join_columns
 from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
-from crossbyte.search.filters.field_values import FieldValues, Masks
+from crossbyte.search.filters.field_values import FieldValues, Masks, live_kinds
 from crossbyte.search.filters.language import parse_filter
 from crossbyte.search.filters.tree import Condition
 from crossbyte.search.ids import Id
@@ -56,7 +56,7 @@ class Details:
         self._columns: dict[tuple[int, str], Column] = {}
         self._groups: dict[str, Groups | None] = {}
         self._answers: OrderedDict[str, dict[str, Words]] = OrderedDict()
-        self._values: dict[str, FieldValues] = {}
+        self._values: dict[tuple[str, str | None], FieldValues] = {}
         self._counted: OrderedDict[Hashable, Any] = OrderedDict()
         self._guard = threading.RLock()
 
@@ -97,13 +97,19 @@ class Details:
                 column = column.patched(rows[there], new)
         return column
 
-    def values(self, field: str) -> FieldValues:
-        """The values of one field on all shelves, numbered for counting."""
+    def values(self, field: str, kind: str | None = None) -> FieldValues:
+        """The values of one field on all shelves, numbered for counting; of a kind, or of the commonest."""
         with self._guard:
-            if field not in self._values:
-                columns = {coding: self.column(coding, field) for coding in self.snapshot.shelves}
-                self._values[field] = FieldValues.of(columns, self.masks(None))
-            return self._values[field]
+            if (field, kind) not in self._values:
+                self._values[field, kind] = FieldValues.of(self._on_shelves(field), self.masks(None), kind)
+            return self._values[field, kind]
+
+    def kinds(self, field: str) -> dict[str, int]:
+        """How many values of each kind a field has."""
+        return live_kinds(self._on_shelves(field), self.masks(None))
+
+    def _on_shelves(self, field: str) -> dict[str, Column]:
+        return {coding: self.column(coding, field) for coding in self.snapshot.shelves}
 
     def counted(self, key: Hashable, count: Callable[[], Any]) -> Any:
         """What ``count`` gives, kept under a key; for small results only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from crossbyte.search.filters.field_values import FieldValues, Masks
 from crossbyte.search.filters.tree import IsNull
 from crossbyte.validation import check_integer
 
-__all__ = ["Facet", "facets"]
+__all__ = ["MAX_CHOICES", "Facet", "can_be_chosen", "check_names", "facets", "is_offered"]
 
 _OWN = ("captions", "file")  # what `crossbyte.data.folders` writes: every document has its own
-_MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
+MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
 
 
 class Facet(NamedTuple):
@@ -52,33 +52,48 @@ class Facet(NamedTuple):
 def facets(details: Details, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
     """Count values: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
-    names = _choosable(details, limit) if fields is None else _checked(details, fields)
+    names = _choosable(details, limit) if fields is None else check_names(details.snapshot.fields, fields)
     details.allowed(where)  # a filter that is wrong is refused even where there is no field
     found = [_counted(details, where, name, limit) for name in names]
     return [facet for facet in found if facet.n_documents or fields is not None]
 
 
-def _checked(details: Details, fields: Any) -> list[str]:
+def check_names(known: Mapping[str, set[str]], fields: Any) -> list[str]:
+    """Take names of fields, each once; refuse those that no document has.
+
+    Raises
+    ------
+    InvalidInput, UnknownField
+    """
     if isinstance(fields, str) or not all(isinstance(name, str) for name in fields):
         raise InvalidInput(f"fields: expected a list of names of payload fields, got {fields!r}"[:200])
     names = list(dict.fromkeys(fields))
     for name in names:
-        check_fields(IsNull(name, negated=False), details.snapshot.fields)
+        check_fields(IsNull(name, negated=False), known)
     return names
 
 
 def _choosable(details: Details, limit: int) -> list[str]:
     """Leave out what nobody can choose from: texts of which nearly each document has its own, and lists."""
     known = details.snapshot.fields
-    names = [name for name in sorted(known) if name not in _OWN and known[name] - {"null"}]
-    return [name for name in names if _is_choosable(details.values(name), limit)]
+    values = {name: details.values(name) for name in sorted(known) if is_offered(name, known[name])}
+    return [
+        name
+        for name, own in values.items()
+        if can_be_chosen(own.kind, own.is_list, own.n_values, own.n_documents, limit)
+    ]
 
 
-def _is_choosable(values: FieldValues, limit: int) -> bool:
+def is_offered(name: str, types: set[str]) -> bool:
+    """Whether a field may be one to choose from, by its name and types."""
+    return name not in _OWN and bool(types - {"null"})
+
+
+def can_be_chosen(kind: str, is_list: bool, n_values: int, n_documents: int, limit: int) -> bool:
     """Judge by all documents, so that the fields stay the same whatever the filter is."""
-    if values.is_list and values.n_values > _MAX_CHOICES:
+    if is_list and n_values > MAX_CHOICES:
         return False
-    return values.kind != "text" or values.n_values <= max(limit, values.n_documents // 2)
+    return kind != "text" or n_values <= max(limit, n_documents // 2)
 
 
 def _counted(details: Details, where: str | None, field: str, limit: int) -> Facet:

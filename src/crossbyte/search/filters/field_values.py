@@ -13,12 +13,22 @@ from crossbyte.search.filters.column_parts import Part
 from crossbyte.search.filters.columns import Column
 from crossbyte.search.filters.vocabulary import Vocabulary, merged_vocabulary
 
-__all__ = ["FieldValues", "Masks"]
+__all__ = ["FieldValues", "Masks", "commonest_kind", "live_kinds"]
 
 _KINDS = {"text": ("text",), "number": ("integer", "float"), "boolean": ("bool",)}
 
 Masks = Mapping[str, NDArray[np.bool_] | None]
 """by coding: which documents count; None for all"""
+
+
+def live_kinds(columns: Mapping[str, Column], live: Masks) -> dict[str, int]:
+    """Count the values of each kind that documents have which are not deleted."""
+    return {kind: _n_live(columns, kind, live) for kind in _KINDS}
+
+
+def commonest_kind(counts: Mapping[str, int]) -> str:
+    """The kind that most values have; the first of several."""
+    return max(_KINDS, key=lambda kind: counts[kind])
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +59,9 @@ class FieldValues:
     n_documents: int = 0
 
     @classmethod
-    def of(cls, columns: Mapping[str, Column], live: Masks) -> FieldValues:
-        """Number the values of the commonest kind in the columns of all codings."""
-        kind = max(_KINDS, key=lambda kind: _n_live(columns, kind, live))
+    def of(cls, columns: Mapping[str, Column], live: Masks, kind: str | None = None) -> FieldValues:
+        """Number the values of a kind, or of the commonest, in the columns of all codings."""
+        kind = kind or commonest_kind(live_kinds(columns, live))
         parts = list(_parts(columns, kind))
         values, codes = _numbered(columns, kind, [part for _, part in parts])
         rows: dict[str, list[Any]] = {coding: [] for coding, _ in parts}
@@ -130,6 +140,8 @@ def _numbered(
     arrays = [part.values.astype(object) if mixed else part.values for part in parts]
     whole = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
     distinct, inverse = np.unique(whole, return_inverse=True)
+    if not arrays:
+        return distinct, []
     return distinct, np.split(_narrow(inverse), np.cumsum([len(array) for array in arrays])[:-1])
 
 
