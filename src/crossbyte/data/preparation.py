@@ -139,7 +139,10 @@ class Preparation:
 
 def _block(raw: Raw, rows: slice, units: Units) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
-    return in_units(raw if covers(rows, raw.shape[0]) else raw[rows], units)
+    whole = sparse.issparse(raw) and covers(
+        rows, raw.shape[0]
+    )  # a slice of a sparse matrix is slow even then
+    return in_units(raw if whole else raw[rows], units)
 
 
 def in_units(raw: Any, units: Units) -> Any:

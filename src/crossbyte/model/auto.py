@@ -1,7 +1,8 @@
 """``mapping="auto"``: mapping, its regularisation and dimension, γ, μ and cross term by held-out pairs.
 
 First the spaces are compared uncompressed, which is cheap; then at most eight whole fits decide the rest.
-``mapping="auto-space"`` stops after the first step and takes the rest as it is given.
+``mapping="auto-space"`` stops after the first step and takes the rest as it is given. Both look at no more
+than 20,000 pairs, of whole groups: only these are read of pairs that are on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
-from crossbyte.executors.threads import Workers
+from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.fitting import fit_pairs, fit_prepared, prepare
@@ -74,7 +75,7 @@ def choose(
     groups: Groups,
     rng: np.random.Generator,
     report: ProgressCallback,
-    workers: Workers,
+    workers: Executor,
     free: Free,
 ) -> tuple[Settings, list[Trial]]:
     """Choose on held-out pairs, dimension and ridge only where they are free.
@@ -101,7 +102,7 @@ def choose_space(
     groups: Groups,
     rng: np.random.Generator,
     report: ProgressCallback,
-    workers: Workers,
+    workers: Executor,
     free: Free,
 ) -> tuple[Settings, list[Trial]]:
     """Choose the space alone: the simplest that is within one standard error of the best.
@@ -126,7 +127,7 @@ def _paper_candidate(base: Settings) -> _Candidate:
 
 
 def _split_data(
-    base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Workers
+    base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Executor
 ) -> _Data:
     preparations, (X, Y) = prepare(base, images[split.train], texts[split.train], workers)
     held = images[split.held_out], texts[split.held_out]
@@ -137,7 +138,7 @@ def _split_data(
 
 
 def _compare_spaces(
-    base: Settings, data: _Data, free: Free, seed: int, trials: list[Trial], workers: Workers
+    base: Settings, data: _Data, free: Free, seed: int, trials: list[Trial], workers: Executor
 ) -> list[tuple[Trial, _Candidate]]:
     """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
     dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
@@ -160,7 +161,7 @@ def _better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
 
 
 def _choose_ridge(
-    base: Settings, data: _Data, n_dims: int, ridges: Sequence[float], trials: list[Trial], workers: Workers
+    base: Settings, data: _Data, n_dims: int, ridges: Sequence[float], trials: list[Trial], workers: Executor
 ) -> tuple[float, LinearSpace]:
     """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
     tried = []
@@ -180,7 +181,7 @@ def _spaces_of(canonical: LinearSpace, data: _Data, seed: int) -> list[tuple[str
     return [("cca", canonical), ("contrastive", refine_contrastively(canonical, data.X, data.Y, rng, groups))]
 
 
-def _space_ranks(space: LinearSpace, data: _Data, workers: Workers) -> PartnerRanks:
+def _space_ranks(space: LinearSpace, data: _Data, workers: Executor) -> PartnerRanks:
     x = space.transform_images(data.held_X, workers)
     y = space.transform_texts(data.held_Y, workers)
     groups = data.groups[data.split.held_out]
@@ -199,7 +200,7 @@ def _compare_codes(
     seed: int,
     trials: list[Trial],
     report: ProgressCallback,
-    workers: Workers,
+    workers: Executor,
 ) -> Settings:
     measured: list[_Measured] = []
 
@@ -223,7 +224,7 @@ def _compare_codes(
     return _largest_correlation(measured, best)
 
 
-def _fit(candidate: _Candidate, data: _Data, seed: int, workers: Workers) -> Learned:
+def _fit(candidate: _Candidate, data: _Data, seed: int, workers: Executor) -> Learned:
     rows, rng = data.split.train, np.random.default_rng(seed)
     settings, groups = candidate.settings, data.groups[rows]
     if candidate.space is None:
@@ -235,7 +236,7 @@ def _fit(candidate: _Candidate, data: _Data, seed: int, workers: Workers) -> Lea
 
 
 def _measure(
-    candidate: _Candidate, learned: Learned, cross_term: str, data: _Data, workers: Workers
+    candidate: _Candidate, learned: Learned, cross_term: str, data: _Data, workers: Executor
 ) -> _Measured:
     """Score one fit under one treatment of the cross term; both cost one fit together."""
     settings = candidate.settings._replace(cross_term=cross_term)

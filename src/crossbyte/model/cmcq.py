@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from sklearn.utils.validation import validate_data
 
+from crossbyte.data.stored.accepting import accept
 from crossbyte.errors import FitInterrupted, InvalidInput
+from crossbyte.executors.choosing import make_executor, usual_memory
 from crossbyte.executors.threads import Workers
 from crossbyte.model import auto, fitting
 from crossbyte.model.coding import Coding
@@ -20,6 +22,7 @@ from crossbyte.validation import (
     check_groups,
     check_integer,
     check_pairs,
+    is_stored,
 )
 
 __all__ = ["CMCQ"]
@@ -167,21 +170,43 @@ class CMCQ(Coding):
 
     # Fitting
 
-    def fit(self, images: Any, texts: Any, groups: Any = None) -> Self:
+    def fit(
+        self,
+        images: Any,
+        texts: Any,
+        groups: Any = None,
+        *,
+        cluster: str | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
         """Learn from pairs: row i of ``images`` belongs to row i of ``texts``.
+
+        The model's bytes are those of the rows, wherever these are and whoever goes through them.
 
         Parameters
         ----------
-        images : (N, d_I) array or sparse matrix
-        texts : (N, d_T) array or sparse matrix
+        images : (N, d_I) array or sparse matrix, or rows on disk
+            Rows on disk are what :func:`crossbyte.open_rows` gives, or the path that it takes; a memory map,
+            which is read through its file; or an iterable of blocks (arrays or sparse matrices of one width),
+            which is written to scratch files once. An iterator will do, and is used up.
+        texts : (N, d_T) array or sparse matrix, or rows on disk
             Never made dense as a whole.
         groups : (N,) labels, optional
             Rows of one group (captions of one picture) are never told apart in selection.
+        cluster : str, optional
+            ``"local"`` to start Ray on this machine, or the address of a Ray cluster; by default, threads.
+        max_memory : int or str, optional
+            Bytes, or text like ``"1.5GB"``, for what is kept of every row during the fit; larger arrays of
+            rows are in scratch files, in the folder that ``TMPDIR`` names. By default a quarter of the
+            machine's memory if a side is on disk, and no bound otherwise. Libraries (some 200 MB), and about
+            100 MB for each thread, come on top; the codes, 2 ``n_bits`` / 8 bytes a pair, are in memory.
 
         Raises
         ------
         InvalidInput
             Before any long work starts.
+        StorageFull
+            The disk of the scratch files is full; the model is as it was before.
         FitInterrupted
             On Ctrl-C; the model is as it was before.
         """
@@ -190,21 +215,24 @@ class CMCQ(Coding):
                 "fit requires y to be passed, but the target y is None: expected the texts, row by row"
             )
         settings = check_parameters(self)
-        raw = check_pairs(images, texts)
-        labels = check_groups(groups, raw[0].shape[0])
+        executor = make_executor(self.n_jobs, cluster=cluster, max_memory=max_memory)
         watch = Watch(self.callback or silent)
         rng = generator(self.random_state)
         trials: list[Trial] = []
         try:
-            with Workers(self.n_jobs) as workers:
+            raw = check_pairs(accept(images, "images"), accept(texts, "texts"))
+            labels = check_groups(groups, raw[0].shape[0])
+            if cluster is None and max_memory is None and any(map(is_stored, raw)):
+                executor = make_executor(self.n_jobs, max_memory=usual_memory())
+            with executor as workers:
                 if self.mapping in AUTOMATIC:
                     free = auto.Free(self.n_components is None, self.ridge is None)
                     choose = auto.choose if self.mapping == "auto" else auto.choose_space
-                    settings, trials = choose(settings, *raw, labels, rng, watch, workers, free)
+                    settings, trials = choose(settings, *raw, labels, rng, watch, workers.local, free)
                 learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
-        validate_data(self, images, skip_check_array=True)
+        validate_data(self, raw[0] if is_stored(raw[0]) else images, skip_check_array=True)
         self._learned, self._trials = learned, trials
         self._calibration = self._report = None
         self._encoders = {}
@@ -218,6 +246,9 @@ class CMCQ(Coding):
         A sibling of this model is fitted on 90 % of the groups and measured on the others; the model itself
         stays as it is. For the curve, siblings of other code lengths are fitted too (on a sample, beyond
         20,000 pairs). A later ``fit`` forgets everything.
+
+        Of pairs that are on disk, only a sample of whole groups with at most 20,000 pairs is read, and
+        everything is measured on these; ``report_.n_pairs`` says how many they were.
 
         Parameters
         ----------
@@ -234,11 +265,12 @@ class CMCQ(Coding):
         FitInterrupted
             On Ctrl-C; the model is as it was before.
         """
-        pairs = self._check_new_pairs(images, texts, groups)
+        pairs = self._check_new_pairs(accept(images, "images"), accept(texts, "texts"), groups)
         widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
         watch, rng = Watch(self.callback or silent), generator(self.random_state)
         try:
             with Workers(self.n_jobs) as workers:
+                pairs = measuring.in_memory(pairs, rng)
                 found = measuring.measure(
                     self._settings_at, self._n_codebooks, pairs, widths, rng, watch, workers
                 )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.executors.threads import Workers
+from crossbyte.executors.protocol import Executor
 from crossbyte.metrics import partner_ranks
 from crossbyte.model.learned import Learned
 from crossbyte.quantization.quantizer import Quantizer
@@ -40,7 +40,7 @@ class PartnerRanks(NamedTuple):
 
 
 def held_out_ranks(
-    learned: Learned, images: Any, texts: Any, groups: NDArray[np.intp], workers: Workers
+    learned: Learned, images: Any, texts: Any, groups: NDArray[np.intp], workers: Executor
 ) -> PartnerRanks:
     """Ranks among unseen pairs, as an index of one-sided items would give them."""
     points = learned.transform_images(images, workers), learned.transform_texts(texts, workers)
@@ -52,7 +52,7 @@ def held_out_ranks(
 
 
 def code_ranks(
-    queries: Float32, quantizer: Quantizer, items: Float32, groups: NDArray[np.intp], workers: Workers
+    queries: Float32, quantizer: Quantizer, items: Float32, groups: NDArray[np.intp], workers: Executor
 ) -> Ranks:
     """Ranks by table distance to the codes of the items."""
     codes = quantizer.scan_codes(quantizer.encode(items, workers), workers)
@@ -64,7 +64,7 @@ def code_ranks(
     return _in_parts(ranks, len(queries), workers)
 
 
-def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], workers: Workers) -> Ranks:
+def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], workers: Executor) -> Ranks:
     """Ranks by distance to the items themselves, uncompressed."""
     squares = np.einsum("nd,nd->n", items, items)
 
@@ -75,7 +75,7 @@ def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], work
     return _in_parts(ranks, len(queries), workers)
 
 
-def _in_parts(ranks: Any, n_queries: int, workers: Workers) -> Ranks:
+def _in_parts(ranks: Any, n_queries: int, workers: Executor) -> Ranks:
     starts = range(0, n_queries, _QUERIES_AT_ONCE)
     parts = workers.map(ranks, [slice(start, min(start + _QUERIES_AT_ONCE, n_queries)) for start in starts])
     return np.concatenate(list(parts))

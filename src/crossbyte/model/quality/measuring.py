@@ -18,14 +18,15 @@ from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likeli
 from crossbyte.model.quality.offsets import coding_offsets
 from crossbyte.model.quality.peers import Peers
 from crossbyte.model.quality.reliability import measure_reliability
-from crossbyte.model.quality.sample import SIDES, Rows, Sample, distances, hold_out
+from crossbyte.model.quality.sample import SIDES, Rows, Sample, check_groups_to_hold_out, distances, hold_out
 from crossbyte.model.quality.training_rows import TrainingRows
 from crossbyte.model.report.report import CurvePoint, Reliability, Report, System
 from crossbyte.model.scoring import PartnerRanks, point_ranks
-from crossbyte.model.selection import MAX_PAIRS
+from crossbyte.model.selection import MAX_PAIRS, split_groups
 from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.validation import check_groups, is_stored
 
-__all__ = ["CURVE", "measure"]
+__all__ = ["CURVE", "in_memory", "measure"]
 
 CURVE = (2, 4, 8, 16)
 
@@ -62,6 +63,21 @@ class _Seen(NamedTuple):
         training = TrainingRows(images, texts, groups, context.workers)
         peers = Peers.of(broadest, training, _held(pairs, rows), context.rng, context.workers)
         return cls(rows, training, peers, Bootstrap(len(rows.held), context.rng))
+
+
+def in_memory(pairs: Pairs, rng: np.random.Generator) -> Pairs:
+    """Bring pairs that are on disk into memory: a sample of whole groups, where they are more than 20,000.
+
+    Pairs that are in memory already stay as they are, and all of them are used.
+    """
+    images, texts, groups = pairs
+    if not (is_stored(images) or is_stored(texts)):
+        return pairs
+    rows = np.arange(len(groups))
+    if len(groups) > MAX_PAIRS:
+        check_groups_to_hold_out(groups)
+        rows = np.sort(np.concatenate(split_groups(groups, rng)))
+    return images[rows], texts[rows], check_groups(groups[rows], len(rows))
 
 
 def measure(

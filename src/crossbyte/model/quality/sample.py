@@ -15,7 +15,17 @@ from crossbyte.model.learned import Learned
 from crossbyte.model.selection import check_enough_groups, split_groups
 from crossbyte.quantization.quantizer import DistanceTable, Quantizer
 
-__all__ = ["CODINGS", "SIDES", "TARGETS", "By", "Rows", "Sample", "distances", "hold_out"]
+__all__ = [
+    "CODINGS",
+    "SIDES",
+    "TARGETS",
+    "By",
+    "Rows",
+    "Sample",
+    "check_groups_to_hold_out",
+    "distances",
+    "hold_out",
+]
 
 SIDES = ("image", "text")
 TARGETS = (*SIDES, "document")
@@ -108,15 +118,20 @@ def hold_out(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int 
 
     Rows of one group repeat each other: five captions of a picture are one stranger, not five.
     """
+    check_groups_to_hold_out(groups)
+    split = split_groups(groups, rng, max_pairs)
+    held = split.held_out[_one_per_group(groups[split.held_out], rng)[:MAX_ROWS]]
+    known = _one_per_group(groups[split.train], rng)[: len(held)]
+    return Rows(split.train, known, held, _another_row(groups, split.held_out, held))
+
+
+def check_groups_to_hold_out(groups: NDArray[np.intp]) -> None:
+    """Refuse to hold out a tenth of too few groups."""
     check_enough_groups(
         int(groups.max()) + 1,
         "calibrate holds out a tenth of the groups",
         "give more pairs, or do without calibration",
     )
-    split = split_groups(groups, rng, max_pairs)
-    held = split.held_out[_one_per_group(groups[split.held_out], rng)[:MAX_ROWS]]
-    known = _one_per_group(groups[split.train], rng)[: len(held)]
-    return Rows(split.train, known, held, _another_row(groups, split.held_out, held))
 
 
 def distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Codes]) -> dict[By, Float32]:
