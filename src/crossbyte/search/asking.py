@@ -109,9 +109,9 @@ class Request(NamedTuple):
         offset = coding_offset(self.model, asked.kind, asked.target, len(searched))
         if self.rescore is not None:  # groups are chosen by the finer distances
             query = Query(asked.points, asked.target, self.candidates, np.inf, offset)
-            return searched.rank(query, self.where, distinct=False)
+            return searched.rank(query, self.where, distinct=False, grouped=self.distinct)
         query = Query(asked.points, asked.target, self.k, self.max_distance, offset)
-        return searched.rank(query, self.where, distinct=self.distinct)
+        return searched.rank(query, self.where, distinct=self.distinct, grouped=False)
 
     def _refined(self, searched: Searched, number: int, ranking: Ranking, payloads: bool) -> Ranking:
         assert self.rescore is not None

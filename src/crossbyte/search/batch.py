@@ -47,6 +47,11 @@ class Payloads:
     def __getitem__(self, rows: slice) -> Payloads:
         return Payloads(self.objects[rows], self.bodies[rows])
 
+    def take(self, rows: NDArray[np.intp]) -> Payloads:
+        """Those of some documents."""
+        chosen = rows.tolist()
+        return Payloads([self.objects[row] for row in chosen], [self.bodies[row] for row in chosen])
+
     def present(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which documents have one."""
         return np.array([body is not None for body in self.bodies], dtype=bool)
@@ -174,12 +179,11 @@ class Batch:
     def take(self, rows: NDArray[np.intp]) -> Batch:
         """Some of the documents."""
         chosen = rows.tolist()
-        payloads = Payloads(*([values[row] for row in chosen] for values in vars(self.payloads).values()))
         return replace(
             self,
             ids=[self.ids[row] for row in chosen],
             sides={side: values[rows] for side, values in self.sides.items()},
-            payloads=payloads,
+            payloads=self.payloads.take(rows),
             groups=None if self.groups is None else [self.groups[row] for row in chosen],
         )
 

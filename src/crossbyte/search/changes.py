@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
+from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback
 from crossbyte.search.batch import Batch, Documents, Payloads
 from crossbyte.search.compaction import compact_segments, payload_rows
@@ -21,19 +22,26 @@ from crossbyte.search.segment import column_part
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
-__all__ = ["add_all", "add_batch", "compact", "delete", "update_payloads"]
+__all__ = ["add_all", "add_batch", "batches_of", "compact", "delete", "update_payloads"]
 
 
 def add_all(
     handle: Handle, ids: Any, documents: Documents, callback: ProgressCallback, *, replacing: bool
 ) -> int:
     """Add documents, or blocks of them one commit after the other; returns how many."""
+    batches = batches_of(handle.model, ids, documents)
+    return sum(add_batch(handle, batch, callback, replacing=replacing) for batch in batches)
+
+
+def batches_of(model: CMCQ, ids: Any, documents: Documents) -> Iterator[Batch]:
+    """Judge documents, or blocks of them one after the other."""
     if not isinstance(ids, Iterator):
-        return add_batch(handle, Batch.check(handle.model, ids, documents), callback, replacing=replacing)
+        yield Batch.check(model, ids, documents)
+        return
     if any(value is not None for value in documents.values()):
         raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
-    batches = (Batch.check(handle.model, *_block(block)) for block in ids)
-    return sum(add_batch(handle, batch, callback, replacing=replacing) for batch in batches)
+    for block in ids:
+        yield Batch.check(model, *_block(block))
 
 
 def add_batch(

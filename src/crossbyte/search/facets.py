@@ -15,10 +15,10 @@ from crossbyte.search.filters.field_values import FieldValues, Masks
 from crossbyte.search.filters.tree import IsNull
 from crossbyte.validation import check_integer
 
-__all__ = ["MAX_CHOICES", "Facet", "can_be_chosen", "check_names", "facets", "is_offered"]
+__all__ = ["Facet", "can_be_chosen", "check_names", "facets", "is_offered"]
 
 _OWN = ("captions", "file")  # what `crossbyte.data.folders` writes: every document has its own
-MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
+_MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
 
 
 class Facet(NamedTuple):
@@ -91,7 +91,7 @@ def is_offered(name: str, types: set[str]) -> bool:
 
 def can_be_chosen(kind: str, is_list: bool, n_values: int, n_documents: int, limit: int) -> bool:
     """Judge by all documents, so that the fields stay the same whatever the filter is."""
-    if is_list and n_values > MAX_CHOICES:
+    if is_list and n_values > _MAX_CHOICES:
         return False
     return kind != "text" or n_values <= max(limit, n_documents // 2)
 

@@ -56,7 +56,9 @@ class Generation:
                 examples[i] = example
         return examples
 
-    def rank(self, query: Query, where: str | None, *, distinct: bool) -> list[Ranking]:
+    def rank(
+        self, query: Query, where: str | None, *, distinct: bool, grouped: bool = False
+    ) -> list[Ranking]:
         """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
         allowed = self.details.allowed(where, is_part=self.is_part)
         if distinct:

@@ -96,8 +96,11 @@ class Searched(Protocol):
     def examples(self, ids: Sequence[Id]) -> list[Example | None]:
         """The documents of these ids; None for ids that there are not."""
 
-    def rank(self, query: Query, where: str | None, *, distinct: bool) -> list[Ranking]:
-        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
+    def rank(self, query: Query, where: str | None, *, distinct: bool, grouped: bool) -> list[Ranking]:
+        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest.
+
+        Whoever wants to know the :meth:`groups` of what is found says so (``grouped``).
+        """
 
     def standing(self, query: Query, number: int) -> Standing:
         """Where a document at ``query.max_distance`` stands for one query."""

@@ -1,0 +1,89 @@
+"""Who holds the shards: what is asked of him, and the holder who has all of them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from crossbyte.cluster.manifest import Manifest
+from crossbyte.cluster.shards import Shard
+from crossbyte.model.cmcq import CMCQ
+
+__all__ = ["Holder", "LocalShards"]
+
+
+class Holder(Protocol):
+    """Passes questions on to shards.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Of the shards, as the manifest has them.
+    lost : set of int
+        Shards that did not answer when they were last asked.
+    """
+
+    names: Sequence[str]
+    lost: set[int]
+
+    def ask(
+        self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
+    ) -> dict[int, Any]:
+        """Call a method of some shards, all at the same time.
+
+        Parameters
+        ----------
+        method : str
+            Of :class:`crossbyte.cluster.shards.Shard`.
+        calls : mapping of shard to arguments
+        patient : bool
+            Whether it may take any time: what reads or writes whole files.
+
+        Returns
+        -------
+        dict of shard to result
+            In the order of the shards, without those that are lost.
+        """
+
+    def close(self) -> None:
+        """Close all shards; may be called again."""
+
+
+class LocalShards:
+    """All shards in this process: none of them can be lost.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    mode : {"r", "rw"}
+    model : CMCQ
+        Shared by all shards.
+    n_jobs : int or None
+        Threads of a search, which asks one shard after another.
+    """
+
+    def __init__(self, manifest: Manifest, mode: str, model: CMCQ, n_jobs: int | None) -> None:
+        self.names: Sequence[str] = manifest.shards
+        self.lost: set[int] = set()
+        self._shards: list[Shard] = []
+        with ExitStack() as opened:
+            for path in manifest.paths:
+                shard = Shard(path, mode, model, n_jobs)
+                opened.callback(shard.close)
+                self._shards.append(shard)
+            opened.pop_all()
+
+    def ask(
+        self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
+    ) -> dict[int, Any]:
+        """Call a method of some shards, one after another: each uses all threads."""
+        return {
+            shard: getattr(self._shards[shard], method)(*arguments)
+            for shard, arguments in sorted(calls.items())
+        }
+
+    def close(self) -> None:
+        """Close all files; may be called again."""
+        for shard in self._shards:
+            shard.close()

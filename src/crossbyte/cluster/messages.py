@@ -1,0 +1,67 @@
+"""What shards and the one who asks them say to each other: small, plain, and quick to send."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Float32
+from crossbyte.errors import ClusterError
+from crossbyte.search.ids import Id
+
+__all__ = ["Found", "ShardLost", "Summary"]
+
+
+class ShardLost(ClusterError):
+    """A shard that was needed does not answer."""
+
+
+class Summary(NamedTuple):
+    """What of a shard is known without asking it.
+
+    Attributes
+    ----------
+    generation : int
+        The one that the rest belongs to.
+    next_number : int
+        Above all document numbers of the shard.
+    codings : dict of str to int
+        How many documents, not counting deleted ones, have each coding.
+    fields : dict of str to set of str
+        Payload fields and their types.
+    """
+
+    generation: int
+    next_number: int
+    codings: dict[str, int]
+    fields: dict[str, set[str]]
+
+    @property
+    def n_documents(self) -> int:
+        """Documents that are not deleted."""
+        return sum(self.codings.values())
+
+
+class Found(NamedTuple):
+    """The nearest documents of a shard for some queries, one query after another.
+
+    Attributes
+    ----------
+    counts : list of int
+        How many belong to each query.
+    distances : (n,) float32
+    numbers : (n,) int64
+    codings : (n,) uint8
+    ids : list of str or int
+    groups : list of str, int or None, or None
+        None unless they were asked for.
+    """
+
+    counts: list[int]
+    distances: Float32
+    numbers: NDArray[np.int64]
+    codings: NDArray[np.uint8]
+    ids: list[Id]
+    groups: list[Id | None] | None

@@ -1,0 +1,176 @@
+"""All shards at one moment: what a search asks of one generation, it asks of this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from crossbyte.cluster.holding import Holder
+from crossbyte.cluster.merging import Pool, merge_standings
+from crossbyte.cluster.messages import ShardLost, Summary
+from crossbyte.search.choosing import first_of_groups
+from crossbyte.search.details import read_filter
+from crossbyte.search.ids import Id
+from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.searched import Example, Standing
+from crossbyte.search.segment import CODINGS
+
+__all__ = ["Moment"]
+
+
+class Moment:
+    """The generations of all shards that belong together, and who answers for them.
+
+    One is made for every question, because it remembers what was found: see
+    :class:`crossbyte.search.searched.Searched`.
+
+    Parameters
+    ----------
+    path : str
+        Of the sharded index, for messages.
+    holder : Holder
+    summaries : sequence of Summary
+        One per shard.
+    n_threads : int
+    """
+
+    def __init__(self, path: str, holder: Holder, summaries: Sequence[Summary], n_threads: int) -> None:
+        self.path, self.holder, self.summaries, self.n_threads = path, holder, summaries, n_threads
+        self.partial = False
+        self._pool = Pool()
+
+    # What is known without asking
+
+    def __len__(self) -> int:
+        return sum(summary.n_documents for summary in self.summaries)
+
+    @cached_property
+    def codings(self) -> dict[str, int]:
+        """How many documents have each coding, in all shards; lost ones, too."""
+        counts = {coding: sum(s.codings.get(coding, 0) for s in self.summaries) for coding in CODINGS}
+        return {coding: count for coding, count in counts.items() if count}
+
+    @cached_property
+    def fields(self) -> dict[str, set[str]]:
+        """Payload fields of all shards, and their types."""
+        fields: dict[str, set[str]] = {}
+        for summary in self.summaries:
+            for field, types in summary.fields.items():
+                fields[field] = fields.get(field, set()) | types
+        return fields
+
+    def check_filter(self, where: str | None) -> None:
+        """Refuse a filter that cannot be read, or that names a field which no shard has."""
+        if where is not None:
+            read_filter(where, self.fields)
+
+    # Asking
+
+    def ask(self, method: str, *arguments: Any) -> dict[int, Any]:
+        """Ask every shard; the answers of those that answer, which is at least one.
+
+        Raises
+        ------
+        ShardLost
+            None of them answers.
+        """
+        calls = {shard: (each.generation, *arguments) for shard, each in enumerate(self.summaries)}
+        answers = self.holder.ask(method, calls)
+        if not answers:
+            raise ShardLost(
+                f"{self.path}: none of its {len(calls)} shards answers; try again in a while, or open it anew"
+            )
+        return answers
+
+    def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Ask every shard for what is wrong without any of them.
+
+        Raises
+        ------
+        ShardLost
+        """
+        return self.complete(self.ask(method, *arguments))
+
+    def complete(self, answers: dict[int, Any]) -> list[Any]:
+        """Refuse answers among which one is missing."""
+        missing = [name for shard, name in enumerate(self.holder.names) if shard not in answers]
+        if missing:
+            raise self.lost(missing)
+        return list(answers.values())
+
+    def lost(self, names: Sequence[str]) -> ShardLost:
+        """The error that these shards are missing."""
+        return ShardLost(
+            f"{self.path}: {', '.join(names)} of {len(self.summaries)} shards cannot be reached, and this "
+            "needs all of them; try again when Ray has restarted what was lost"
+        )
+
+    # Searching
+
+    def examples(self, ids: Sequence[Id]) -> list[Example | None]:
+        """The documents of these ids, wherever they are."""
+        answers = self.ask("examples", ids)
+        found: dict[int, Example] = {}
+        for part in answers.values():
+            found = part | found
+        if len(found) < len(ids):
+            self.complete(answers)  # it may be on a shard that is lost
+        return [found.get(place) for place in range(len(ids))]
+
+    def rank(
+        self, query: Query, where: str | None, *, distinct: bool, grouped: bool = False
+    ) -> list[Ranking]:
+        """Find the nearest documents of all shards."""
+        self.check_filter(where)
+        grouped = grouped or distinct
+        answers = self.ask("rank", _sendable(query), where, distinct, grouped)
+        self.partial = self.partial or len(answers) < len(self.summaries)
+        if not distinct:
+            return self._pool.merge(answers, query.k)
+        # The nearest k groups of all are among the nearest k of each shard.
+        merged = self._pool.merge(answers, query.k * len(answers))
+        return [first_of_groups(each, self.groups(each)).take(slice(query.k)) for each in merged]
+
+    def standing(self, query: Query, number: int) -> Standing:
+        """Where a document stands among all."""
+        return merge_standings(self.ask_all("standing", _sendable(query), number))
+
+    def groups(self, ranking: Ranking) -> list[Id | None]:
+        """The groups of ranked documents."""
+        return [self._pool.groups[row] for row in ranking.rows.tolist()]
+
+    def ids(self, ranking: Ranking) -> list[Id]:
+        """The ids of ranked documents."""
+        return [self._pool.ids[row] for row in ranking.rows.tolist()]
+
+    def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
+        """The payloads of ranked documents, from the shards that have them.
+
+        Raises
+        ------
+        ShardLost
+            One of them was lost since it has found something.
+        """
+        owners = self._pool.shards[ranking.rows]
+        calls = {
+            shard: (self.summaries[shard].generation, ranking.numbers[owners == shard])
+            for shard in np.unique(owners).tolist()
+        }
+        answers = self.holder.ask("payloads", calls)
+        if len(answers) < len(calls):
+            raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
+        pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
+        return [answers[shard][number] for shard, number in pairs]
+
+
+def _sendable(query: Query) -> Query:
+    """The same query with its offsets as numbers instead of a function of the model."""
+    offsets = {coding: query.offset(coding) for coding in CODINGS}
+    return query._replace(offset=partial(_looked_up, offsets))
+
+
+def _looked_up(offsets: Mapping[str, float], coding: str) -> float:
+    return offsets[coding]

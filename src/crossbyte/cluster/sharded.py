@@ -1,0 +1,349 @@
+"""ShardedIndex: documents of a fitted model in many files, added, changed and searched as one index."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, Unpack
+
+import numpy as np
+
+from crossbyte.cluster.holding import Holder
+from crossbyte.cluster.manifest import Manifest, new_folder
+from crossbyte.cluster.messages import Summary
+from crossbyte.cluster.moment import Moment
+from crossbyte.cluster.opening import hold, load_model
+from crossbyte.cluster.reading import ShardedReader
+from crossbyte.cluster.routing import NOWHERE, routed
+from crossbyte.cluster.splitting import create_shards
+from crossbyte.errors import DamagedIndexFile, DuplicateId, InvalidInput, ReadOnlyIndex, UnknownId
+from crossbyte.executors.threads import Workers
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.progress import ProgressCallback, silent
+from crossbyte.search import changes
+from crossbyte.search.batch import Batch, Documents, check_payloads
+from crossbyte.search.ids import Id, check_ids
+from crossbyte.search.numbers import Numbers
+from crossbyte.validation import check_choice, check_number
+
+__all__ = ["ShardedIndex"]
+
+Path = str | os.PathLike[str]
+_TIMEOUT = 30.0
+
+
+class ShardedIndex(ShardedReader):
+    """An index of many files; made by :meth:`create`, :meth:`open`, or from one by `crossbyte.split_index`.
+
+    It answers, bit for bit, what one index with the same documents would, wherever the shards are: in this
+    process, or each in an actor of a Ray cluster. Searches may run in many threads; writes, too, one after
+    another.
+    """
+
+    def __init__(
+        self, manifest: Manifest, mode: str, model: CMCQ, holder: Holder, n_jobs: int | None = None
+    ) -> None:
+        known = holder.ask("summary", dict.fromkeys(range(len(manifest.shards)), ()), patient=True)
+        super().__init__(manifest.folder, model, holder, (), Workers(n_jobs).n_jobs)
+        self._manifest, self._mode = manifest, mode
+        self._summaries = tuple(Moment(self._path, holder, (), 1).complete(known))
+        self._writing, self._looking = threading.RLock(), threading.Lock()
+        self._views: weakref.WeakSet[ShardedReader | Moment] = weakref.WeakSet()
+
+    # Opening
+
+    @classmethod
+    def create(
+        cls, path: Path, model: CMCQ, n_shards: int, *, cluster: str | None = None, n_jobs: int | None = None
+    ) -> Self:
+        """Make an empty sharded index for a fitted model, and open it for writing.
+
+        Parameters
+        ----------
+        path : path-like
+            A folder such as ``photos.cbs``; nothing may be there yet.
+        model : CMCQ
+            Fitted; a copy of it becomes part of every shard.
+        n_shards : int
+        cluster, n_jobs
+            As in :meth:`open`.
+
+        Raises
+        ------
+        IndexExists, NotFitted, ReadOnlyIndex, StorageFull
+        """
+        if not isinstance(model, CMCQ):
+            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+        create_shards(path, model, n_shards)
+        return cls.open(path, "rw", cluster=cluster, n_jobs=n_jobs)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        mode: str = "r",
+        *,
+        cluster: str | None = None,
+        n_jobs: int | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> Self:
+        """Open a sharded index for reading (``"r"``) or as its only writer (``"rw"``).
+
+        Parameters
+        ----------
+        path : path-like
+            The folder; with a cluster, one that all its machines see.
+        mode : {"r", "rw"}
+        cluster : str, optional
+            None holds all shards in this process. ``"local"`` starts Ray here, else the address of a cluster:
+            every shard is held by an actor, which Ray places by its memory and restarts when it is lost.
+        n_jobs : int or None
+            Threads of a search. None for all cores in this process, and for one in each actor.
+        timeout : float
+            Seconds after which an actor that has not answered a search counts as lost.
+
+        Raises
+        ------
+        FileNotFoundError, ForeignIndexFile, NewerIndexFile, IndexLocked
+        DamagedIndexFile
+            A shard is missing or damaged, or the list of shards is.
+        WrongModel
+            A shard was made with another model.
+        ClusterError, MissingExtra
+            There is no such cluster, or Ray is not installed.
+        """
+        check_choice(mode, "mode", ("r", "rw"))
+        seconds = check_number(timeout, "timeout", 0.0, open_low=True)
+        manifest = Manifest.read(path)
+        model = load_model(manifest).set_params(n_jobs=n_jobs)
+        holder = hold(manifest, mode, model, cluster, n_jobs, seconds)
+        try:
+            return cls(manifest, mode, model, holder, n_jobs)
+        except BaseException:
+            holder.close()
+            raise
+
+    # Moments
+
+    def refresh(self) -> bool:
+        """See what others have committed; returns whether there was anything new.
+
+        Of a lost shard, what was known of it stays.
+        """
+        with self._writing:
+            before = self._summaries
+            self._move("refresh", self._everywhere)
+            return self._summaries != before
+
+    def pinned(self) -> ShardedReader:
+        """A view that stays at this moment, whatever is written or refreshed; closed with the index.
+
+        A compaction ends it, and so does the restart of a lost shard that was written to since:
+        :class:`StaleReader`.
+        """
+        with self._looking:
+            rest = self._path, self._model, self._holder, self._summaries, self._n_threads
+            view = ShardedReader(*rest)
+            self._views.add(view)
+        return view
+
+    @property
+    def _everywhere(self) -> dict[int, tuple[()]]:
+        """A call without arguments to every shard."""
+        return dict.fromkeys(range(self.n_shards), ())
+
+    def _moment(self) -> Moment:
+        with self._looking:
+            moment = super()._moment()
+            self._views.add(moment)
+        return moment
+
+    def _catch_up(self) -> bool:
+        """Learn what the shards have now: one may have been restarted with what was written since."""
+        with self._writing:
+            before = self._summaries
+            self._learn(self._holder.ask("summary", self._everywhere))
+            return self._summaries != before
+
+    def _learn(self, known: Mapping[int, Summary]) -> None:
+        self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
+
+    def _move(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
+        """Have shards go on to their next generation; names of those that are lost."""
+        with self._looking:
+            views = [
+                view._summaries if isinstance(view, ShardedReader) else view.summaries for view in self._views
+            ]
+        needed = {shard: {summaries[shard].generation for summaries in views} for shard in calls}
+        try:
+            known = self._holder.ask(
+                method, {shard: (*rest, needed[shard]) for shard, rest in calls.items()}, patient=True
+            )
+        except BaseException:
+            self._catch_up()  # some may have moved before one failed
+            raise
+        self._learn(known)
+        return [self._holder.names[shard] for shard in calls if shard not in known]
+
+    # The files
+
+    def verify(self) -> None:
+        """Read all files and compare everything with its checksums; and that no two shards share an id.
+
+        Raises
+        ------
+        DamagedIndexFile
+        ClusterError
+            A shard is lost.
+        """
+        moment = self._moment()
+        moment.complete(self._holder.ask("verify", self._everywhere, patient=True))
+        hashes = np.sort(np.concatenate(self._answer(lambda moment: moment.ask_all("hashes"))))
+        if (hashes[1:] == hashes[:-1]).any() and len(set(ids := self.ids())) < len(ids):
+            raise DamagedIndexFile(f"{self.path}: the index is damaged: two shards have the same id")
+
+    def backup(self, path: Path) -> None:
+        """Copy all shards to another folder; nothing may be at ``path`` yet.
+
+        By its writer, the copy is of one moment. Beside a writer elsewhere, every shard is of one of its own.
+        """
+        with self._writing, new_folder(path) as folder:
+            calls = {shard: (os.path.join(folder, name),) for shard, name in enumerate(self._manifest.shards)}
+            self._moment().complete(self._holder.ask("backup", calls, patient=True))
+            self._manifest.write(folder)
+
+    # Writing
+
+    def add(
+        self,
+        ids: Any,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        payloads: Any = None,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> int:
+        """Add documents; parameters and numbers as those of :meth:`crossbyte.Index.add`.
+
+        Up to 16,384 documents go to the smallest shard, in one commit. More are spread so that all shards are
+        of one size: then every shard's part is a commit of its own.
+
+        Raises
+        ------
+        DuplicateId, InvalidInput, PayloadTooLarge, ReadOnlyIndex
+            Before anything is written.
+        ClusterError
+            A shard is lost; nothing was changed, unless it was lost while writing.
+        StorageFull, StorageFailed, WriteRefused
+        """
+        documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
+        documents |= Documents(payloads=payloads, groups=groups)
+        return self._add_all(ids, documents, callback or silent, replacing=False)
+
+    def upsert(
+        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+    ) -> int:
+        """Add documents, in the place of those that have the same ids; a replacement stays in its shard."""
+        return self._add_all(ids, documents, callback or silent, replacing=True)
+
+    def update_payloads(self, ids: Any, payloads: Any) -> int:
+        """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
+        names = check_ids(ids)
+        bodies = check_payloads(payloads, len(names))
+        with self._writing:
+            places = _by_shard(self._known(names))
+            calls = {
+                shard: ([names[row] for row in rows.tolist()], bodies.take(rows))
+                for shard, rows in places.items()
+            }
+            self._write("update_payloads", calls)
+        return len(names)
+
+    def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
+        """Delete documents; returns how many.
+
+        Raises
+        ------
+        UnknownId
+            An id is not there (unless ``missing_ok``); nothing was deleted.
+        ClusterError
+            A shard is lost; nothing was deleted, unless it was lost while writing.
+        """
+        names = check_ids(ids)
+        with self._writing:
+            homes = self._homes(self._latest(), names) if missing_ok else self._known(names)
+            calls = {
+                shard: ([names[row] for row in rows.tolist()],) for shard, rows in _by_shard(homes).items()
+            }
+            self._write("delete", calls)
+        return int((homes != NOWHERE).sum())
+
+    def compact(self) -> None:
+        """Forget deleted documents and old payloads in every shard, and make the files small."""
+        with self._writing:
+            self._latest()
+            self._write("compact", self._everywhere)
+
+    def _add_all(self, ids: Any, documents: Documents, callback: ProgressCallback, *, replacing: bool) -> int:
+        batches = changes.batches_of(self.model, ids, documents)
+        return sum(self._add(batch, callback, replacing) for batch in batches)
+
+    def _add(self, batch: Batch, callback: ProgressCallback, replacing: bool) -> int:
+        with self._writing:
+            moment = self._latest()
+            homes = self._homes(moment, batch.ids)
+            if not replacing and (homes != NOWHERE).any():
+                known = batch.ids[int(np.flatnonzero(homes != NOWHERE)[0])]
+                raise DuplicateId(f"{self.path}: id {known!r} is there already; use upsert() to replace it")
+            coded = batch.coded(batch.codes(self.model, callback))
+            first = max(summary.next_number for summary in self._summaries)
+            places = _by_shard(routed(homes, [summary.n_documents for summary in self._summaries]))
+            calls = {
+                shard: (coded.take(rows), Numbers.of(first + rows.astype(np.int64)), replacing)
+                for shard, rows in places.items()
+            }
+            self._write("add", calls)
+        return len(batch.ids)
+
+    def _latest(self) -> Moment:
+        """What the next write builds on: all shards as they are now.
+
+        Raises
+        ------
+        ReadOnlyIndex, ClusterError
+        """
+        if self._mode != "rw":
+            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
+        lost = self._move("refresh", self._everywhere)
+        if lost:
+            raise self._moment().lost(lost)
+        return self._moment()
+
+    def _write(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> None:
+        lost = self._move(method, calls)
+        if lost:
+            raise self._moment().lost(lost)
+
+    def _homes(self, moment: Moment, names: Sequence[Id]) -> Any:
+        """The shard (n,) of every id, or `NOWHERE`."""
+        homes = np.full(len(names), NOWHERE, np.intp)
+        for shard, places in enumerate(moment.ask_all("find", names)):
+            homes[places] = shard
+        return homes
+
+    def _known(self, names: Sequence[Id]) -> Any:
+        homes = self._homes(self._latest(), names)
+        if (homes == NOWHERE).any():
+            name = names[int(np.flatnonzero(homes == NOWHERE)[0])]
+            raise UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
+        return homes
+
+
+def _by_shard(homes: Any) -> dict[int, Any]:
+    """Rows by the shard that they go to; none of `NOWHERE`."""
+    return {shard: np.flatnonzero(homes == shard) for shard in np.unique(homes[homes != NOWHERE]).tolist()}

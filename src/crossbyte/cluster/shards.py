@@ -1,0 +1,245 @@
+"""One shard: an index file that gives its part of every answer; the same class here and in an actor."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.cluster.field_counts import Tally, ValueCount, tally, value_count, value_hashes
+from crossbyte.cluster.messages import Found, Summary
+from crossbyte.errors import StaleReader
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.progress import silent
+from crossbyte.search import changes
+from crossbyte.search.batch import Batch, Payloads
+from crossbyte.search.browsing import browse, documents_at
+from crossbyte.search.details import Details
+from crossbyte.search.generation import Generation
+from crossbyte.search.handle import Handle
+from crossbyte.search.hits import Document
+from crossbyte.search.ids import Id
+from crossbyte.search.index import Index
+from crossbyte.search.measuring import measure
+from crossbyte.search.numbers import Numbers
+from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.searched import Example, Standing
+
+__all__ = ["Shard"]
+
+
+class Shard:
+    """An open index file that answers for one generation or another.
+
+    Every question names the generation that it is about: what all shards answer belongs together. The one who
+    asks says, whenever a shard moves on (``keep``), which generations it still needs.
+
+    Parameters
+    ----------
+    path : str
+    mode : {"r", "rw"}
+    model : CMCQ, optional
+        The model inside the file, where it is in memory already.
+    n_jobs : int or None
+        Threads.
+    """
+
+    def __init__(self, path: str, mode: str, model: CMCQ | None = None, n_jobs: int | None = None) -> None:
+        self._index = Index.open(path, mode, model=model, n_jobs=n_jobs)
+        self._kept: dict[int, Handle] = {}
+        self._moving = threading.Lock()
+
+    @property
+    def _handle(self) -> Handle:
+        return self._index._handle
+
+    # What is known of it
+
+    def summary(self) -> Summary:
+        """Say what this shard has now."""
+        snapshot = self._handle.details.snapshot
+        counts = Generation(self._handle.current(), 1).codings
+        return Summary(snapshot.generation, snapshot.catalogue.next_number, counts, dict(snapshot.fields))
+
+    def process(self) -> int:
+        """The process that it is in."""
+        return os.getpid()
+
+    def refresh(self, keep: Collection[int]) -> Summary:
+        """See what others have committed."""
+        with self._moving:
+            self._keep(keep)
+            self._index.refresh()
+        return self.summary()
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._index.close()
+
+    # Searching
+
+    def rank(self, generation: int, query: Query, where: str | None, distinct: bool, grouped: bool) -> Found:
+        """Find the nearest documents here; of every group the nearest with ``distinct``."""
+        searched = self._searched(generation)
+        rankings = searched.rank(query, where, distinct=distinct)
+        whole = rankings[0] if len(rankings) == 1 else Ranking.join([_NOTHING, *rankings])
+        groups = searched.groups(whole) if grouped else None
+        counts = [len(ranking.rows) for ranking in rankings]
+        return Found(counts, whole.distances, whole.numbers, whole.codings, searched.ids(whole), groups)
+
+    def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
+        """The documents of these ids that are here, by place in the list."""
+        examples = self._searched(generation).examples(ids)
+        return {place: example for place, example in enumerate(examples) if example is not None}
+
+    def standing(self, generation: int, query: Query, number: int) -> Standing:
+        """Where a document, of this shard or another, stands among those of this shard."""
+        return self._searched(generation).standing(query, number)
+
+    # Documents
+
+    def find(self, generation: int, ids: Sequence[Id]) -> list[int]:
+        """Which of the ids are here, as places in the list."""
+        found = self._details(generation).snapshot.find(ids)
+        return [place for place, where in enumerate(found) if where is not None]
+
+    def get(self, generation: int, id: Id) -> Document | None:
+        """Give a document, or None."""
+        details = self._details(generation)
+        place = details.snapshot.find([id])[0]
+        return None if place is None else documents_at(details, [place], self._n_codebooks)[0]
+
+    def documents(self, generation: int, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents."""
+        return browse(self._details(generation), where, after, limit, self._n_codebooks, is_part=True)
+
+    def ids(self, generation: int) -> tuple[NDArray[np.int64], list[Id]]:
+        """All numbers and ids."""
+        shelves = self._details(generation).snapshot.shelves.values()
+        rows = [shelf.live_rows() for shelf in shelves]
+        numbers = [shelf.numbers[own] for shelf, own in zip(shelves, rows, strict=True)]
+        ids = [id for shelf, own in zip(shelves, rows, strict=True) for id in shelf.ids.take(own)]
+        return np.concatenate([np.empty(0, np.int64), *numbers]), ids
+
+    def payloads(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, dict[str, Any] | None]:
+        """The payloads of the documents that are here, by their number."""
+        details = self._details(generation)
+        here = numbers[np.isin(numbers, list(self.codings(generation, numbers)))]
+        bodies = details.payloads(details.snapshot.places(here))
+        return dict(zip(here.tolist(), bodies, strict=True))
+
+    def codings(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, str]:
+        """The codings of the documents that are here, by their number."""
+        shelves = self._details(generation).snapshot.shelves
+        found = {coding: numbers[shelf.numbers.find(numbers)[1]] for coding, shelf in shelves.items()}
+        return {number: coding for coding, own in found.items() for number in own.tolist()}
+
+    # Fields
+
+    def kinds(self, generation: int, fields: Sequence[str]) -> list[dict[str, int]]:
+        """How many values of each kind each field has."""
+        details = self._details(generation)
+        return [details.kinds(field) for field in fields]
+
+    def value_counts(self, generation: int, kinds: Sequence[tuple[str, str]]) -> list[ValueCount]:
+        """How many different values of a kind each field has."""
+        details = self._details(generation)
+        return [value_count(details, field, kind) for field, kind in kinds]
+
+    def value_hashes(self, generation: int, field: str, kind: str) -> NDArray[np.uint64]:
+        """One number for each different value of a field."""
+        return value_hashes(self._details(generation), field, kind)
+
+    def tallies(self, generation: int, kinds: Sequence[tuple[str, str]], where: str | None) -> list[Tally]:
+        """How many documents have each value of each field."""
+        details = self._details(generation)
+        return [tally(details, field, kind, where) for field, kind in kinds]
+
+    # The file
+
+    def stats(self, generation: int) -> dict[str, Any]:
+        """Say how many documents there are, and their bytes."""
+        return measure(self._details(generation))
+
+    def verify(self) -> None:
+        """Compare everything with its checksums."""
+        self._index.verify()
+
+    def hashes(self, generation: int) -> NDArray[np.uint64]:
+        """One number for each id, to find ids that other shards have as well."""
+        shelves = self._details(generation).snapshot.shelves.values()
+        parts = [shelf.ids.hashes()[shelf.live_rows()] for shelf in shelves]
+        return np.concatenate([np.empty(0, np.uint64), *parts])
+
+    def backup(self, path: str) -> None:
+        """Copy the file."""
+        self._index.backup(path)
+
+    # Writing
+
+    def add(self, batch: Batch, numbers: Numbers, replacing: bool, keep: Collection[int]) -> Summary:
+        """Add coded documents with these numbers, in one commit."""
+        with self._moving:
+            self._keep(keep)
+            changes.add_batch(self._handle, batch, silent, replacing=replacing, numbers=numbers)
+        return self.summary()
+
+    def delete(self, ids: list[Id], keep: Collection[int]) -> Summary:
+        """Delete documents that are all here."""
+        with self._moving:
+            self._keep(keep)
+            changes.delete(self._handle, ids, missing_ok=True)
+        return self.summary()
+
+    def update_payloads(self, ids: list[Id], payloads: Payloads, keep: Collection[int]) -> Summary:
+        """Replace the payloads of documents that are all here."""
+        with self._moving:
+            self._keep(keep)
+            changes.update_payloads(self._handle, ids, payloads)
+        return self.summary()
+
+    def compact(self, keep: Collection[int]) -> Summary:
+        """Forget what is deleted, and make the file small."""
+        with self._moving:
+            self._keep(keep)
+            self._index.compact()
+        return self.summary()
+
+    # Generations
+
+    @property
+    def _n_codebooks(self) -> int:
+        return len(self._index.model.image_codebooks_)
+
+    def _searched(self, generation: int) -> Generation:
+        return Generation(self._details(generation), self._handle.n_threads, is_part=True)
+
+    def _details(self, generation: int) -> Details:
+        """What the shard had at a generation, if it still knows."""
+        details = self._handle.current()
+        if details.snapshot.generation == generation:
+            return details
+        kept = self._kept.get(generation)
+        if kept is None:
+            now = details.snapshot.generation
+            raise StaleReader(
+                f"{self._index.path}: the shard has moved on (from generation {generation} to {now}); "
+                "call refresh()"
+            )
+        return kept.current()
+
+    def _keep(self, generations: Collection[int]) -> None:
+        """Hold on to the generations that somebody looks at, before moving on to the next one."""
+        kept = {number: handle for number, handle in self._kept.items() if number in generations}
+        if self._handle.generation in generations:
+            kept[self._handle.generation] = self._handle.pinned()
+        self._kept = kept
+
+
+_NOTHING = Ranking(
+    np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
+)

@@ -1,0 +1,110 @@
+"""Making the files of a sharded index: from one index file, or empty for a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.cluster.manifest import Manifest, model_of, new_folder
+from crossbyte.model.cmcq import CMCQ
+from crossbyte.search.compaction import compact_segments
+from crossbyte.search.details import Details
+from crossbyte.search.index import Index
+from crossbyte.search.numbers import Numbers
+from crossbyte.search.snapshot import Snapshot
+from crossbyte.search.storage.store import NewRecord, Store
+from crossbyte.validation import check_integer
+
+__all__ = ["create_shards", "split_index"]
+
+Path = str | os.PathLike[str]
+
+MAX_SHARDS = 10_000
+_PAYLOADS_AT_ONCE = 4096
+
+
+def split_index(path: Path, out: Path, n_shards: int) -> None:
+    """Copy an index file into shards of equal size: a folder that :class:`crossbyte.ShardedIndex` opens.
+
+    Every document keeps its number, id, codes, coding, payload and group; what is deleted stays behind. The
+    index itself is only read.
+
+    Parameters
+    ----------
+    path : path-like
+        An index file.
+    out : path-like
+        A folder such as ``photos.cbs``; nothing may be there yet.
+    n_shards : int
+
+    Raises
+    ------
+    FileNotFoundError, ForeignIndexFile, DamagedIndexFile, NewerIndexFile
+    IndexExists
+        Something is at ``out``; it is left as it is.
+    InvalidInput
+        ``n_shards`` is no whole number from 1.
+    StorageFull, ReadOnlyIndex
+        Nothing is left at ``out``.
+    """
+    check_integer(n_shards, "n_shards", 1, MAX_SHARDS)
+    with new_folder(out) as folder, Index.open(path) as index:
+        handle = index._handle.pinned()
+        record, digest = model_of(handle.store)
+        model = NewRecord("model", {}, {"model": handle.store.part(record, "model")})
+        manifest = Manifest.new(folder, digest, n_shards)
+        for shard, within in zip(manifest.paths, _ranges(handle.details.snapshot, n_shards), strict=True):
+            _write_shard(shard, handle.details, model, within)
+        manifest.write(folder)
+
+
+def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
+    """Make the files of an empty sharded index.
+
+    Raises
+    ------
+    IndexExists, InvalidInput, NotFitted, ReadOnlyIndex, StorageFull
+    """
+    check_integer(n_shards, "n_shards", 1, MAX_SHARDS)
+    with new_folder(path) as folder:
+        manifest = Manifest.new(folder, "", n_shards)
+        for shard in manifest.paths:
+            with Index.create(shard, model) as index:
+                digest = model_of(index._handle.store)[1]
+        manifest._replace(model=digest).write(folder)
+
+
+def _ranges(snapshot: Snapshot, n_shards: int) -> list[range]:
+    """Cut the numbers of all live documents into runs that have as many each; numbers need no memory so."""
+    shelves = snapshot.shelves.values()
+    numbers = np.sort(np.concatenate([_NONE, *(shelf.numbers[shelf.live_rows()] for shelf in shelves)]))
+    firsts = [int(part[0]) if len(part) else None for part in np.array_split(numbers, n_shards)]
+    end = snapshot.catalogue.next_number
+    bounds = [0, *(end if first is None else first for first in firsts[1:]), end]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def _write_shard(path: str, details: Details, model: NewRecord, within: range) -> None:
+    n_codebooks = len(details.snapshot.quantizers["image"].words)
+    segments = list(compact_segments(details, n_codebooks, within))
+    records = [model, *(segment.to_record() for segment in segments)]
+    payloads = _payloads(details, [segment.numbers for segment in segments])
+    Store.create(path, records, payloads, details.snapshot.catalogue.next_number).close()
+
+
+def _payloads(details: Details, parts: Sequence[Numbers]) -> Iterator[tuple[int, int, bytes]]:
+    """Payload rows of documents, as they are in the file, some at a time."""
+    snapshot, store = details.snapshot, details.store
+    for numbers in parts:
+        for start in range(0, numbers.count, _PAYLOADS_AT_ONCE):
+            some = numbers[np.arange(start, min(start + _PAYLOADS_AT_ONCE, numbers.count))]
+            keys = [key for key in snapshot.payload_keys(snapshot.places(some)) if key is not None]
+            for (number, _), body in zip(keys, store.payloads(keys, snapshot.generation), strict=True):
+                yield number, 0, body
+
+
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
