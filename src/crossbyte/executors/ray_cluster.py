@@ -1,0 +1,259 @@
+"""A Ray cluster: found or started, watched while we wait for it, and left as it was found."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from crossbyte.errors import ClusterError, StorageFull
+from crossbyte.extras import require
+
+__all__ = ["Cluster", "ray_module", "translated"]
+
+LOCAL = "local"
+
+_SECONDS_TO_KNOCK = 5.0  # a port that is there answers in milliseconds
+_SECONDS_TO_CONNECT = 60.0
+_SECONDS_BETWEEN_LOOKS = 5.0  # Ray ends a process that has not seen its cluster for a minute
+_QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# Ray itself waits for a wrong address for minutes, and cannot be interrupted meanwhile; another process can.
+_TRIAL = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+except BaseException as error:
+    print(" ".join(str(error).split())[:300] or type(error).__name__)
+    sys.exit(1)
+"""
+
+
+def ray_module() -> Any:
+    """Import Ray.
+
+    Raises
+    ------
+    MissingExtra
+        It is not installed.
+    """
+    with _environment():
+        return require("ray", "a cluster needs")
+
+
+class Cluster:
+    """A connection of this process to Ray; a context.
+
+    Parameters
+    ----------
+    address : str
+        ``"local"`` for the Ray that this process is connected to, or a new one here; else an address.
+    n_cpus : int or None
+        Tasks at a time of a Ray that is started here; None for one per core.
+
+    Raises
+    ------
+    ClusterError
+        On entering: nobody is at the address, or this process is connected elsewhere.
+    """
+
+    def __init__(self, address: str, n_cpus: int | None = None) -> None:
+        self.address, self._n_cpus = address, n_cpus
+        self._ray = ray_module()
+        self._is_ours = False
+        self._doors: list[tuple[str, int]] = []
+        self._terminating: Any = None
+
+    def __enter__(self) -> Cluster:
+        if self._ray.is_initialized():
+            self._check_same()
+        else:
+            self._connect()
+        self._doors = self._find_doors()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave Ray as it was found."""
+        if self._is_ours:
+            self._is_ours = False
+            self._ray.shutdown()
+            if self._terminating is not None:
+                signal.signal(signal.SIGTERM, self._terminating)
+
+    @property
+    def n_cpus(self) -> int:
+        """Tasks that run at the same time."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    # Connecting
+
+    def _connect(self) -> None:
+        started: dict[str, Any] = {"num_cpus": self._n_cpus, "include_dashboard": False}
+        if self.address != LOCAL:
+            _try_out(self.address)
+            started = {}
+        if threading.current_thread() is threading.main_thread():
+            self._terminating = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
+        try:
+            with _environment(), _silent():
+                self._ray.init(address=self.address, **started, **_QUIET)
+        except Exception as error:
+            raise _no_cluster(self.address, str(error)) from error
+        self._is_ours = True
+
+    def _check_same(self) -> None:
+        """Refuse to work elsewhere than was asked: a process has one connection to Ray at a time."""
+        known = self._ray.get_runtime_context().gcs_address
+        if self.address not in (LOCAL, "auto", known):
+            raise ClusterError(
+                f"cluster: expected to connect to {self.address}, but this process is connected to {known}; "
+                f"give cluster={known!r}, or call ray.shutdown() first"
+            )
+
+    # Watching
+
+    def check_alive(self) -> None:
+        """Knock where the cluster was when we came.
+
+        Raises
+        ------
+        ClusterError
+            Nobody answers any more. Ray itself would wait on, and then end this process.
+        """
+        if not self._ray.is_initialized():
+            raise self.lost("this process is no longer connected to it")
+        for door in self._doors:
+            if (trouble := _knock(*door)) and (trouble := _knock(*door)):
+                raise self.lost(trouble)
+
+    def lost(self, why: str) -> ClusterError:
+        """Say that the cluster went away."""
+        where = "the Ray started here" if self.address == LOCAL else f"the Ray cluster at {self.address}"
+        return ClusterError(
+            f"{where} was lost in the middle ({why}); nothing was changed; start it again, and run this again"
+        )
+
+    def get(self, reference: Any) -> Any:
+        """Get a result, or raise what its task raised."""
+        with translated(self):
+            while True:
+                try:
+                    return self._ray.get(reference, timeout=_SECONDS_BETWEEN_LOOKS)
+                except self._ray.exceptions.GetTimeoutError:
+                    self.check_alive()
+
+    def put(self, value: Any) -> Any:
+        """Put a value where every task can reach it."""
+        with translated(self):
+            if not self._ray.is_initialized():  # Ray would quietly start another one
+                raise self.lost("this process is no longer connected to it")
+            return self._ray.put(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Inside a task, Ray is there already."""
+        return Cluster, (self.address,)
+
+    def _find_doors(self) -> list[tuple[str, int]]:
+        """Addresses of the head, and of the part of Ray on this machine."""
+        context = self._ray.get_runtime_context()
+        here = context.get_node_id()
+        nodes = [node for node in self._ray.nodes() if node["NodeID"] == here]
+        host, _, port = context.gcs_address.rpartition(":")
+        return [(host, int(port))] + [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes]
+
+
+@contextmanager
+def translated(cluster: Cluster) -> Iterator[None]:
+    """Raise the error of a task as itself, and every error of Ray as one of ours."""
+    kinds = ray_module().exceptions
+    try:
+        yield
+    except (kinds.OutOfDiskError, kinds.ObjectStoreFullError) as error:
+        raise StorageFull(
+            "Ray's object store and the disk that it spills to are full; nothing was changed; make room, or "
+            "start Ray with another --object-spilling-directory"
+        ) from error
+    except kinds.RayTaskError as error:
+        if isinstance(error.cause, Exception) and not isinstance(error.cause, kinds.RayError):
+            raise error.cause from None
+        raise cluster.lost(_first_line(error)) from error
+    except (kinds.RayError, ConnectionError, BrokenPipeError) as error:
+        raise cluster.lost(_first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _no_cluster(address: str, why: str) -> ClusterError:
+    said = " ".join(why.split())[:300]
+    if address == LOCAL:
+        return ClusterError(
+            f"cluster: Ray could not be started here ({said}); look at its logs, or free memory"
+        )
+    return ClusterError(
+        f"cluster: expected a Ray cluster at {address}, got none ({said}); start one with "
+        "`ray start --head`, join this machine to it, or give 'local'"
+    )
+
+
+def _try_out(address: str) -> None:
+    """Refuse an address where Ray is not, in seconds."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if port.isdecimal() and (trouble := _knock(host, int(port))):
+        raise _no_cluster(address, trouble)
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", _TRIAL, address],
+            env=os.environ | _ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=_SECONDS_TO_CONNECT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _no_cluster(address, f"no answer in {_SECONDS_TO_CONNECT:.0f} seconds") from error
+    if tried.returncode:
+        raise _no_cluster(address, tried.stdout or f"exit code {tried.returncode}")
+
+
+def _knock(host: str, port: int) -> str:
+    """Say what is wrong with a door, or nothing."""
+    try:
+        with socket.create_connection((host, port), timeout=_SECONDS_TO_KNOCK):
+            return ""
+    except (OSError, OverflowError) as error:  # a port above 65535
+        return f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Ray reads these when it is imported and started; no other value of the user's is touched."""
+    missing = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            with suppress(KeyError):
+                del os.environ[name]
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without Ray's notes to the user, who has asked us."""
+    logger = logging.getLogger("ray")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
