@@ -11,7 +11,14 @@ from crossbyte.errors import InvalidInput
 from crossbyte.search.planning import costs, pilot, sampling, trying
 from crossbyte.search.planning.costs import ALWAYS_ALL, Enough
 from crossbyte.search.planning.plan import plan
-from crossbyte.search.planning.sampling import WORTH, Tried, draw_pairs, enough_pairs, trial_rows
+from crossbyte.search.planning.sampling import (
+    WORTH,
+    Tried,
+    draw_pairs,
+    enough_pairs,
+    expected_recall,
+    trial_rows,
+)
 
 PLENTY = 10**9
 
@@ -41,6 +48,12 @@ def test_the_size_is_the_first_at_which_a_doubling_gains_too_little(slope):
         (2048, pytest.approx(0.6 - slope / 2048**0.5)),
         (8192, pytest.approx(0.6 - slope / 8192**0.5)),
     ]
+
+
+def test_the_law_goes_through_both_pilots():
+    few, many = tried(20.0)
+    for n in (2048, 8192, 10**6):
+        assert expected_recall(few, many, n) == pytest.approx(0.6 - 20 / np.sqrt(n))
 
 
 def test_the_size_has_two_figures():

@@ -20,7 +20,7 @@ from crossbyte.model.selection import MAX_PAIRS, MIN_GROUPS, sample_of_groups, s
 from crossbyte.search.planning.costs import ALWAYS_ALL, Enough
 from crossbyte.validation import check_groups, check_integer
 
-__all__ = ["WORTH", "Trials", "Tried", "draw_pairs", "enough_pairs", "trial_rows"]
+__all__ = ["WORTH", "Trials", "Tried", "draw_pairs", "enough_pairs", "expected_recall", "trial_rows"]
 
 WORTH = 0.005  # recall@10: what twice as many pairs must find more to be worth fitting on
 TIME_BUDGET = 3600.0  # seconds of a fit
@@ -81,11 +81,22 @@ def _reason(pairs: int, n_pairs: int, wanted: int) -> str:
     return "least" if wanted < pairs else "time"
 
 
+def expected_recall(few: Tried, many: Tried, n_pairs: float) -> float:
+    """Recall@10 that r − a / √n through two pilots promises of so many pairs, with no error added."""
+    gain = float((many.hits - few.hits).mean())
+    return float(many.hits.mean()) + gain * (many.n_pairs**-0.5 - n_pairs**-0.5) / _fallen(few, many)
+
+
 def _slope(few: Tried, many: Tried) -> float:
     """The a of r − a / √n through two pilots, a standard error of their difference added; never below 0."""
     gains = many.hits - few.hits
     gain = gains.mean() + gains.std() / np.sqrt(len(gains))
-    return float(max(0.0, gain) / (few.n_pairs**-0.5 - many.n_pairs**-0.5))
+    return float(max(0.0, gain) / _fallen(few, many))
+
+
+def _fallen(few: Tried, many: Tried) -> float:
+    """By how much 1 / √n is less with many pairs."""
+    return float(few.n_pairs**-0.5 - many.n_pairs**-0.5)
 
 
 def _affordable(n_pairs: int, seconds_at: Callable[[int], float]) -> int:

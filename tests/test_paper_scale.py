@@ -1,0 +1,147 @@
+"""The arithmetic of docs/scale.md: units, limits and directions; the simulation against the closed form."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # benchmarks are no part of the package
+paper = import_module("benchmarks.paper_arithmetic")
+tail = import_module("benchmarks.tail_latency")
+
+MACHINE = paper.Machine(cores=4, memory=1e9, usable=0.5, memory_bandwidth=10e9, network=1e9, round_trip=0.001)
+WHOLE = paper.Shape(code_bytes=8)
+
+
+# Holding
+
+
+def test_memory_in_bytes_gives_pairs() -> None:
+    assert paper.items_per_machine(MACHINE, 25.0) == 20_000_000
+    assert paper.items_per_machine(replace(MACHINE, usable=1.0), 25.0) == 40_000_000
+
+
+@pytest.mark.parametrize(
+    ("pairs", "replicas", "machines"), [(1, 1, 1), (20e6, 1, 1), (20e6 + 1, 1, 2), (100e6, 2, 10), (1, 3, 3)]
+)
+def test_machines_hold_every_pair_as_often_as_asked(pairs: float, replicas: int, machines: int) -> None:
+    assert paper.machines_to_hold(pairs, MACHINE, 25.0, replicas) == machines
+
+
+def test_machines_grow_with_pairs_and_bytes() -> None:
+    counts = [paper.machines_to_hold(pairs, MACHINE, 25.0) for pairs in (1e6, 1e7, 1e8, 1e9, 1e10)]
+    assert counts == sorted(counts) and counts[-1] == 500
+    assert paper.machines_to_hold(1e9, MACHINE, 50.0) == 2 * paper.machines_to_hold(1e9, MACHINE, 25.0)
+
+
+# Searching
+
+
+def test_cores_share_a_query_until_memory_is_the_limit() -> None:
+    assert paper.scan_seconds(1e7, 4e-9, MACHINE, WHOLE) == pytest.approx(1e7 * 4e-9 / 4)
+    assert paper.scan_seconds(1e7, 1e-9, MACHINE, WHOLE) == pytest.approx(1e7 * 8 / 10e9)
+    one = replace(MACHINE, cores=1)
+    assert paper.scan_seconds(1e7, 4e-9, one, WHOLE) == pytest.approx(0.04)
+
+
+def test_cores_that_get_in_each_others_way_add_less() -> None:
+    assert paper.core_rate(MACHINE, 1.0) == 4 and paper.core_rate(MACHINE, 0.5) == 2.5
+    assert paper.core_rate(replace(MACHINE, cores=1), 0.5) == 1
+
+
+def test_visiting_a_share_takes_a_share_of_the_time() -> None:
+    some = replace(WHOLE, share=0.05)
+    whole = paper.scan_seconds(1e9, 1e-9, MACHINE, WHOLE)
+    assert paper.scan_seconds(1e9, 1e-9, MACHINE, some) == pytest.approx(0.05 * whole)
+    rates = [paper.queries_per_second(1e9, 1e-10, MACHINE, shape) for shape in (WHOLE, some)]
+    assert rates[1] == pytest.approx(20 * rates[0])
+
+
+def test_queries_per_second_are_cores_over_core_seconds() -> None:
+    assert paper.queries_per_second(1e7, 2.5e-10, MACHINE, WHOLE) == pytest.approx(4 / 0.0025)
+
+
+def test_machines_for_queries_are_never_fewer_than_hold_the_items() -> None:
+    def asked(rate: float) -> int:
+        return paper.machines_for_queries(1e9, rate, 2.5e-10, MACHINE, WHOLE, holding=50)
+
+    assert asked(0.0) == asked(100.0) == 50
+    assert asked(1000.0) == 63  # 0.25 core seconds each, on four cores
+    assert asked(2000.0) == 125
+
+
+# Between machines, and building
+
+
+def test_network_is_questions_and_hits_of_all_shards() -> None:
+    assert paper.fan_out_bytes(10, 100, 4096, 20) == 10 * (4096 + 2000)
+    assert paper.network_seconds(0, MACHINE) == 0.001
+    assert paper.network_seconds(1e6, MACHINE) == pytest.approx(0.002)
+    assert paper.merge_seconds(10, 100, 1e-7) == pytest.approx(1e-4)
+
+
+def test_work_per_pair_is_spread_over_cores() -> None:
+    assert paper.fit_seconds(1e6, 1e-3, 10) == pytest.approx(100)
+    assert paper.spread_seconds(1e6, 1e-3, MACHINE, 5, 1.0) == pytest.approx(50)
+    assert paper.spread_seconds(1e6, 1e-3, MACHINE, 1, 0.0) == pytest.approx(1000)
+
+
+# The slowest of many
+
+
+@pytest.mark.parametrize("shards", [1, 4, 50])
+def test_the_slowest_of_exponential_shards_is_as_in_closed_form(shards: int) -> None:
+    mean = 3.0
+    found = tail.simulate(tail.exponential(mean), shards, queries=40_000, seed=1)
+    for share, value in ((0.5, found.p50), (0.95, found.p95), (0.99, found.p99)):
+        exact = -mean * np.log(1 - share ** (1 / shards))
+        assert tail.maximum_quantile(tail.exponential(mean), shards, share) == pytest.approx(exact)
+        assert value == pytest.approx(exact, rel=0.04)
+    assert found.extra == 0
+
+
+def test_hedged_exponential_shards_are_as_in_closed_form() -> None:
+    """Until the second question the tail is e⁻ᵗ; from then on two race, and it falls twice as fast."""
+    after = 2.0
+    found = tail.simulate(tail.exponential(1.0), 1, queries=400_000, hedge_after=after, seed=2)
+    assert found.extra == pytest.approx(np.exp(-after), rel=0.02)
+    # P(T > t) = e^(-t) e^(-(t - after)) for t > after, so that t = (after - ln p) / 2.
+    assert found.p99 == pytest.approx((after - np.log(0.01)) / 2, rel=0.02)
+    assert found.p50 == pytest.approx(np.log(2), rel=0.02)
+
+
+def test_a_seed_gives_the_same_tail_and_parts_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = tail.from_quantiles([1.0, 1.1, 1.5, 4.0])
+    found = tail.simulate(draw, 20, queries=3000, seed=5)
+    assert found == tail.simulate(draw, 20, queries=3000, seed=5)
+    monkeypatch.setattr(tail, "_AT_ONCE", 1000)
+    assert found == tail.simulate(draw, 20, queries=3000, seed=5)
+    assert found != tail.simulate(draw, 20, queries=3000, seed=6)
+
+
+def test_more_shards_are_slower_and_hedging_helps() -> None:
+    rng = np.random.default_rng(0)
+    measured = tail.quantiles_of(np.exp(0.8 * rng.normal(size=2000)).tolist())
+    draw = tail.from_quantiles(measured)
+    tails = [tail.simulate(draw, shards) for shards in (1, 8, 64)]
+    assert tails[0].p99 < tails[1].p99 < tails[2].p99 <= measured[-1]
+    hedged = tail.simulate(draw, 64, hedge_after=float(np.quantile(measured, 0.95)))
+    assert hedged.p99 < tails[2].p99 and hedged.extra == pytest.approx(0.05, abs=0.01)
+
+
+def test_hedging_cannot_help_where_waiting_is_as_long_as_the_tail() -> None:
+    draw = tail.from_quantiles([1.0, 1.1, 1.2, 1.3])
+    plain, hedged = (tail.simulate(draw, 64, hedge_after=after) for after in (None, 1.28))
+    assert hedged[:3] == plain[:3] and hedged.extra > 0
+
+
+def test_quantiles_are_drawn_as_they_were_measured() -> None:
+    values = np.arange(1001) / 10
+    quantiles = tail.quantiles_of(values.tolist(), 11)
+    assert quantiles == pytest.approx(np.arange(11) * 10)
+    assert tail.from_quantiles(quantiles)(np.array([0.0, 0.25, 1.0])) == pytest.approx([0.0, 25.0, 100.0])
