@@ -70,6 +70,7 @@ class LocalShards:
         with ExitStack() as opened:
             for path in manifest.paths:
                 shard = Shard(path, mode, model, n_jobs)
+                shard.open()
                 opened.callback(shard.close)
                 self._shards.append(shard)
             opened.pop_all()

@@ -49,9 +49,29 @@ class Shard:
     """
 
     def __init__(self, path: str, mode: str, model: CMCQ | None = None, n_jobs: int | None = None) -> None:
-        self._index = Index.open(path, mode, model=model, n_jobs=n_jobs)
+        self._given = path, mode, model, n_jobs
+        self._opened: Index | None = None
         self._kept: dict[int, Handle] = {}
-        self._moving = threading.Lock()
+        self._opening, self._moving = threading.Lock(), threading.Lock()
+
+    def open(self) -> None:
+        """Open the file, unless it is open; the first question does it otherwise.
+
+        Raises
+        ------
+        The errors of :meth:`crossbyte.Index.open`.
+        """
+        with self._opening:
+            if self._opened is None:
+                path, mode, model, n_jobs = self._given
+                self._opened = Index.open(path, mode, model=model, n_jobs=n_jobs)
+
+    @property
+    def _index(self) -> Index:
+        if self._opened is None:
+            self.open()
+        assert self._opened is not None
+        return self._opened
 
     @property
     def _handle(self) -> Handle:
@@ -78,7 +98,8 @@ class Shard:
 
     def close(self) -> None:
         """Close the file; may be called again."""
-        self._index.close()
+        if self._opened is not None:
+            self._opened.close()
 
     # Searching
 
