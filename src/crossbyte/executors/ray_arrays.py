@@ -120,6 +120,8 @@ class _Shares:
 class RayArray(_Shares):
     """Dense rows (n, …) in the object store; a :class:`~crossbyte.executors.protocol.TallArray`."""
 
+    is_sparse = False
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         return np.asarray(np.array(self[:]), dtype=dtype)
 
@@ -131,6 +133,8 @@ class RayArray(_Shares):
 
 class RaySparse(_Shares):
     """Sparse rows (n, d) in the object store; a :class:`~crossbyte.executors.protocol.TallSparse`."""
+
+    is_sparse = True
 
     def _joined(self, parts: list[Any]) -> Any:
         if len(parts) == 1:

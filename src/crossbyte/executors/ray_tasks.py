@@ -181,7 +181,7 @@ class RayWorkers:
             sent = self._cluster.put((Setup.here(), function))
         task = self._task.options(**self._options, num_returns=n_results)
         waiting: deque[Any] = deque()
-        # What is abandoned is not cancelled: ray.cancel ends this very process now and then (Ray 2.60, "Tried to
+        # What is abandoned is not cancelled: ray.cancel ends this very process at times (Ray 2.60, "Tried to
         # complete task that was not pending"). Ray ends our tasks when we leave; elsewhere these few end by
         # themselves.
         for item in items:
