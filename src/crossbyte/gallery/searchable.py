@@ -137,6 +137,10 @@ class Sharded(Protocol):
     """What only an index of shards can say."""
 
     @property
+    def n_shards(self) -> int:
+        """How many there are."""
+
+    @property
     def lost(self) -> Sequence[str]:
         """Names of the shards that do not answer at the moment."""
 

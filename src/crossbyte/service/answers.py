@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from crossbyte.errors import ClusterError
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.gallery.searchable import View
 
-__all__ = ["document_answer", "hit_answers", "json_answer", "spell", "thumbnail_url"]
+__all__ = ["document_answer", "hit_answers", "json_answer", "look_up", "spell", "thumbnail_url"]
 
 
 def spell(value: Any) -> bytes:
@@ -51,6 +52,14 @@ def hit_answers(
         }
         for hit, body, own in zip(hits, bodies, sides, strict=True)
     ]
+
+
+def look_up(view: View, id: Id) -> Document | None:
+    """Give a document that an answer mentions; None where it is not there, or on a lost shard."""
+    try:
+        return view.get(id)
+    except ClusterError:
+        return None
 
 
 def document_answer(gallery: Gallery, document: Document) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from crossbyte import __version__
 from crossbyte.errors import NotCalibrated
 from crossbyte.gallery.searchable import View, lost_shards
-from crossbyte.service.answers import document_answer, json_answer
+from crossbyte.service.answers import document_answer, json_answer, look_up
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
 from crossbyte.service.requests import Page
@@ -94,13 +94,17 @@ def _audited(service: Service, limit: int) -> dict[str, Any]:
     found = service.gallery.audit()
     if found is None:
         raise Refused("not_audited", None, "build the index from a folder of pictures and texts")
-    rows = found["rows"][:limit]
-    return service.read(lambda view: found | {"rows": [_audited_row(service, view, row) for row in rows]})
+
+    def look(view: View) -> dict[str, Any]:
+        rows = [_audited_row(service, view, row) for row in found["rows"][:limit]]
+        return found | {"rows": rows, "partial": service.is_partial(view)}
+
+    return service.read(look)
 
 
 def _audited_row(service: Service, view: View, row: dict[str, Any]) -> dict[str, Any]:
-    """Show what the row is about; a document that was deleted since has nothing to show."""
-    document = view.get(row["id"])
+    """Show what the row is about; a document that was deleted since, or is lost, has nothing to show."""
+    document = look_up(view, row["id"])
     if document is None:
         return row | {"payload": None, "thumbnail": None}
     shown = document_answer(service.gallery, document)

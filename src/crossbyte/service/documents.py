@@ -63,7 +63,6 @@ def _documents(service: Service, query: Browse) -> dict[str, Any]:
             "generation": view.generation,
             "documents": [document_answer(service.gallery, each) for each in shown],
             "next": shown[-1].number if len(found) > query.limit else None,
-            "partial": service.is_partial(view),
         }
 
     return service.read(look)
@@ -81,11 +80,7 @@ def _facets(service: Service, query: FacetsQuery) -> dict[str, Any]:
 
     def look(view: View) -> dict[str, Any]:
         found = view.facets(query.where, fields)
-        return {
-            "generation": view.generation,
-            "facets": [_facet(each) for each in found],
-            "partial": service.is_partial(view),
-        }
+        return {"generation": view.generation, "facets": [_facet(each) for each in found]}
 
     return service.read(look)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from crossbyte.gallery.searchable import View
 from crossbyte.search.ids import Id
-from crossbyte.service.answers import document_answer
+from crossbyte.service.answers import document_answer, look_up
 from crossbyte.service.asking import Asked
 from crossbyte.service.state import Service
 
@@ -27,6 +27,6 @@ def explained(service: Service, view: View, id: Id, asked: Asked, target: str | 
 def _document(service: Service, view: View, row: int) -> dict[str, Any]:
     """What is still known of a training pair; nothing of one that was deleted, or of plain features."""
     id = service.gallery.training_id(row)
-    document = None if id is None else view.get(id)
+    document = None if id is None else look_up(view, id)
     answer = {} if document is None else document_answer(service.gallery, document)
     return {name: answer.get(name) for name in _SHOWN}

@@ -86,7 +86,6 @@ class DocumentsAnswer(_Answer):
     generation: int
     documents: list[DocumentAnswer]
     next: int | None
-    partial: bool = Field(description=_PARTIAL)
 
 
 class AddAnswer(_Answer):
@@ -127,7 +126,6 @@ class FacetsAnswer(_Answer):
 
     generation: int
     facets: list[FacetAnswer]
-    partial: bool = Field(description=_PARTIAL)
 
 
 class EncoderAnswer(_Answer):
@@ -177,6 +175,7 @@ class AuditAnswer(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     rows: list[dict[str, Any]]
+    partial: bool = Field(description=_PARTIAL)
 
 
 class HealthAnswer(_Answer):

@@ -102,11 +102,15 @@ class Service:
         ClusterError
             None is left.
         """
-        if isinstance(self.gallery.index, Sharded):
-            with suppress(IndexBusy):
-                self.gallery.refresh()
-        self.read(len)
-        return lost_shards(self.gallery.index)
+        index = self.gallery.index
+        if not isinstance(index, Sharded):
+            self.read(len)
+            return []
+        with suppress(IndexBusy):
+            self.gallery.refresh()
+        if len(lost := list(index.lost)) == index.n_shards:
+            raise ClusterError("expected at least one shard to answer, but all are lost")
+        return lost
 
     def is_replaced(self) -> bool:
         """Whether another file, or none, goes by a name of the index now; the open one is still served."""

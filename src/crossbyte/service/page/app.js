@@ -101,7 +101,7 @@ async function fetchHits(query, target, k, signal) {
 
 async function fetchDocuments(after, signal) {
   const found = await api.getDocuments({ where: state.where, after, limit: PAGE }, signal);
-  return { hits: found.documents, next: found.next, partial: found.partial };
+  return { hits: found.documents, next: found.next };
 }
 
 function busy(isBusy) {
