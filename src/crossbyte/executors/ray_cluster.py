@@ -16,7 +16,7 @@ from typing import Any
 from crossbyte.errors import ClusterError, StorageFull
 from crossbyte.extras import require
 
-__all__ = ["Cluster", "ray_module", "translated"]
+__all__ = ["LOCAL", "Cluster", "kept_open", "ray_module", "translated"]
 
 LOCAL = "local"
 
@@ -67,55 +67,25 @@ class Cluster:
     def __init__(self, address: str, n_cpus: int | None = None) -> None:
         self.address, self._n_cpus = address, n_cpus
         self._ray = ray_module()
-        self._is_ours = False
         self._doors: list[tuple[str, int]] = []
-        self._terminating: Any = None
 
     def __enter__(self) -> Cluster:
-        if self._ray.is_initialized():
-            self._check_same()
-        else:
-            self._connect()
-        self._doors = self._find_doors()
+        _ours.join(self.address, self._n_cpus)
+        try:
+            self._doors = self._find_doors()
+        except BaseException:
+            _ours.leave()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave Ray as it was found."""
-        if self._is_ours:
-            self._is_ours = False
-            self._ray.shutdown()
-            if self._terminating is not None:
-                signal.signal(signal.SIGTERM, self._terminating)
+        _ours.leave()
 
     @property
     def n_cpus(self) -> int:
         """Tasks that run at the same time."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-
-    # Connecting
-
-    def _connect(self) -> None:
-        started: dict[str, Any] = {"num_cpus": self._n_cpus, "include_dashboard": False}
-        if self.address != LOCAL:
-            _try_out(self.address)
-            started = {}
-        if threading.current_thread() is threading.main_thread():
-            self._terminating = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
-        try:
-            with _environment(), _silent():
-                self._ray.init(address=self.address, **started, **_QUIET)
-        except Exception as error:
-            raise _no_cluster(self.address, str(error)) from error
-        self._is_ours = True
-
-    def _check_same(self) -> None:
-        """Refuse to work elsewhere than was asked: a process has one connection to Ray at a time."""
-        known = self._ray.get_runtime_context().gcs_address
-        if self.address not in (LOCAL, "auto", known):
-            raise ClusterError(
-                f"cluster: expected to connect to {self.address}, but this process is connected to {known}; "
-                f"give cluster={known!r}, or call ray.shutdown() first"
-            )
 
     # Watching
 
@@ -167,6 +137,74 @@ class Cluster:
         nodes = [node for node in self._ray.nodes() if node["NodeID"] == here]
         host, _, port = context.gcs_address.rpartition(":")
         return [(host, int(port))] + [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes]
+
+
+@contextmanager
+def kept_open(cluster: str | None, n_jobs: int | None = None) -> Iterator[None]:
+    """Stay connected to a cluster through several calls that name it; without one, do nothing."""
+    if not isinstance(cluster, str) or not cluster:  # what is none at all, the calls refuse
+        yield
+        return
+    with Cluster(cluster, None if n_jobs is None or n_jobs < 0 else max(1, n_jobs)):
+        yield
+
+
+class _Connection:
+    """The one connection that a process has to Ray: made for the first of us, and closed after the last.
+
+    One that was there before is used, and left.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._users, self._is_made, self._address = 0, False, ""
+        self._terminating: Any = None
+
+    def join(self, address: str, n_cpus: int | None) -> None:
+        """Connect, or check that we are connected to what is asked for."""
+        ray = ray_module()
+        with self._lock:
+            if ray.is_initialized():
+                self._check_same(address, ray.get_runtime_context().gcs_address)
+            else:
+                self._connect(ray, address, n_cpus)
+            self._users += 1
+
+    def leave(self) -> None:
+        """Close the connection if it was made for us, and nobody else of us is there."""
+        with self._lock:
+            self._users -= 1
+            if self._users or not self._is_made:
+                return
+            self._is_made = False
+            ray_module().shutdown()
+            if self._terminating is not None:
+                signal.signal(signal.SIGTERM, self._terminating)
+
+    def _connect(self, ray: Any, address: str, n_cpus: int | None) -> None:
+        started: dict[str, Any] = {"num_cpus": n_cpus, "include_dashboard": False}
+        if address != LOCAL:
+            _try_out(address)
+            started = {}
+        is_main = threading.current_thread() is threading.main_thread()
+        self._terminating = signal.getsignal(signal.SIGTERM) if is_main else None  # Ray puts its own there
+        try:
+            with _environment(), _silent():
+                ray.init(address=address, **started, **_QUIET)
+        except Exception as error:
+            raise _no_cluster(address, str(error)) from error
+        self._is_made, self._address = True, address
+
+    def _check_same(self, address: str, known: str) -> None:
+        """Refuse to work elsewhere than was asked."""
+        if address not in (LOCAL, "auto", known) and not (self._is_made and address == self._address):
+            raise ClusterError(
+                f"cluster: expected to connect to {address}, but this process is connected to {known}; "
+                f"give cluster={known!r}, or call ray.shutdown() first"
+            )
+
+
+_ours = _Connection()
 
 
 @contextmanager

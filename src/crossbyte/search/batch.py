@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
-from crossbyte.blocks import BLOCK_ROWS, row_blocks
+from crossbyte.blocks import BLOCK_ROWS, SHARE_ROWS, row_blocks
 from crossbyte.errors import InvalidInput, PayloadTooLarge
-from crossbyte.executors.threads import Workers
+from crossbyte.executors.choosing import make_executor
+from crossbyte.executors.protocol import Executor
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.learned import Learned
 from crossbyte.progress import Progress, ProgressCallback
@@ -157,20 +158,29 @@ class Batch:
             _check_groups(documents.get("groups"), len(names)),
         )
 
-    def codes(self, model: CMCQ, callback: ProgressCallback) -> dict[str, Codes]:
-        """Code the documents with what is known of them."""
+    def codes(self, model: CMCQ, callback: ProgressCallback, cluster: str | None = None) -> dict[str, Codes]:
+        """Code the documents with what is known of them, here or on a cluster."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
-        learned, parts = model._current(), []  # not through the model: features are judged already
-        with Workers(model.n_jobs) as workers:
-            for rows in row_blocks(len(self.ids), _ROWS_AT_ONCE):
-                some = {side: features[rows] for side, features in self.sides.items()}
-                parts.append(_encode(learned, some, workers))
-                callback(Progress("code", self.coding, rows.stop, len(self.ids)))
+        learned, parts, done = model._current(), [], 0  # not through the model: features are judged already
+        with make_executor(model.n_jobs, cluster=cluster) as workers:
+            for part in self._coded(learned, workers, cluster):
+                parts.append(part)
+                done += len(part[0])
+                callback(Progress("code", self.coding, done, len(self.ids)))
         nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
         return {
             side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
         }
+
+    def _coded(self, learned: Learned, workers: Executor, cluster: str | None) -> Iterator[Sequence[Codes]]:
+        """Codes block by block: each by all threads, or each by one task."""
+        blocks = row_blocks(len(self.ids), _ROWS_AT_ONCE if cluster is None else SHARE_ROWS)
+        some = ({side: features[rows] for side, features in self.sides.items()} for rows in blocks)
+        if cluster is None:
+            return (_encode(learned, block, workers) for block in some)
+        light = replace(learned, image_codes=learned.image_codes[:0], text_codes=learned.text_codes[:0])
+        return workers.map(lambda block: _encode(light, block, workers), some)
 
     def coded(self, codes: Mapping[str, Codes]) -> Batch:
         """The same documents with ready codes, which :meth:`codes` gave."""
@@ -228,7 +238,7 @@ def _check_side(model: CMCQ, side: str, features: Any) -> Any:
     return check_features(features, f"{side}s", width)
 
 
-def _encode(learned: Learned, sides: Mapping[str, Any], workers: Workers) -> Sequence[Codes]:
+def _encode(learned: Learned, sides: Mapping[str, Any], workers: Executor) -> Sequence[Codes]:
     if len(sides) == 2:
         return learned.encode_pairs(sides["image"], sides["text"], workers)
     if "image" in sides:

@@ -9,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
+from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.model.cmcq import CMCQ
+from crossbyte.executors.threads import Workers
 from crossbyte.progress import ProgressCallback
 from crossbyte.search.batch import Batch, Documents, Payloads
+from crossbyte.search.cells.numbering import with_cells
 from crossbyte.search.compaction import compact_segments, payload_rows
 from crossbyte.search.details import Details
 from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.handle import Handle
 from crossbyte.search.ids import Id
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import column_part
+from crossbyte.search.segment import Segment, column_part
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
@@ -26,11 +29,20 @@ __all__ = ["add_all", "add_batch", "batches_of", "compact", "delete", "update_pa
 
 
 def add_all(
-    handle: Handle, ids: Any, documents: Documents, callback: ProgressCallback, *, replacing: bool
+    handle: Handle,
+    ids: Any,
+    documents: Documents,
+    callback: ProgressCallback,
+    *,
+    replacing: bool,
+    cluster: str | None = None,
 ) -> int:
     """Add documents, or blocks of them one commit after the other; returns how many."""
     batches = batches_of(handle.model, ids, documents)
-    return sum(add_batch(handle, batch, callback, replacing=replacing) for batch in batches)
+    with kept_open(cluster if isinstance(ids, Iterator) else None, handle.model.n_jobs):
+        return sum(
+            add_batch(handle, batch, callback, replacing=replacing, cluster=cluster) for batch in batches
+        )
 
 
 def batches_of(model: CMCQ, ids: Any, documents: Documents) -> Iterator[Batch]:
@@ -51,6 +63,7 @@ def add_batch(
     *,
     replacing: bool,
     numbers: Numbers | None = None,
+    cluster: str | None = None,
 ) -> int:
     """Add documents in one commit; a shard is told their numbers, which are unique over all shards."""
     with handle.writing:
@@ -58,10 +71,10 @@ def add_batch(
         found = snapshot.find(batch.ids)
         if not replacing:
             _refuse_known(handle, batch.ids, found)
-        codes = batch.codes(handle.model, callback)
+        codes = batch.codes(handle.model, callback, cluster)
         following = Numbers(snapshot.catalogue.next_number, len(batch.ids))
         given = following if numbers is None else numbers
-        segments = list(batch.segments(codes, given))
+        segments = _in_cells(handle, list(batch.segments(codes, given)))
         places = [place for place in found if place is not None]
         records = [_deletions(_numbers(snapshot, places))] if places else []
         if segments:
@@ -109,12 +122,24 @@ def compact(handle: Handle) -> None:
     with handle.writing:
         details = Details(handle.latest(), handle.store)
         segments = compact_segments(details, len(handle.model.image_codebooks_))
-        records = [segment.to_record() for segment in segments]
+        cells = details.snapshot.cells
+        # Before its documents, which have their cells beside them.
+        records = [] if cells is None else [cells.settled().to_record()]
+        records += [segment.to_record() for segment in segments]
         with handle.store.reading():
             old = [record.number for record in handle.store.records() if record.kind != "model"]
         dead, renamed = payload_rows(details.snapshot)
         handle.store.replace(old, records, dead, renamed, details.snapshot.catalogue.next_number)
         handle.refresh()
+
+
+def _in_cells(handle: Handle, segments: list[Segment]) -> list[Segment]:
+    """New segments with the cells of their documents, if the index has cells."""
+    snapshot = handle.details.snapshot
+    if snapshot.cells is None:
+        return segments
+    with Workers(handle.model.n_jobs) as workers:
+        return [with_cells(each, snapshot.cells, snapshot.quantizers, workers) for each in segments]
 
 
 def _refuse_known(handle: Handle, names: list[Id], places: list[Place | None]) -> None:

@@ -132,6 +132,7 @@ class Index(Reader):
         payloads: Any = None,
         groups: Any = None,
         callback: ProgressCallback | None = None,
+        cluster: str | None = None,
     ) -> int:
         """Add documents; each has an image, a text, or both.
 
@@ -151,6 +152,9 @@ class Index(Reader):
             Documents of one group count once with ``search(distinct="group")``.
         callback : callable, optional
             Called with a :class:`crossbyte.progress.Progress` as coding goes on.
+        cluster : str, optional
+            ``"local"`` to start Ray on this machine, or the address of a Ray cluster, to code features there;
+            by default, threads. The codes are the same.
 
         Returns
         -------
@@ -163,22 +167,33 @@ class Index(Reader):
             Before anything is written.
         ReadOnlyIndex, WriteRefused, StorageFull
             Nothing was changed.
+        ClusterError, MissingExtra
+            There is no such cluster, or it was lost while it worked; nothing was changed.
         StorageFailed
             The system failed to write. Nothing was changed, or, if only its last flush failed, everything;
             this handle writes no more, and opening the index again tells.
         """
         documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
         documents |= Documents(payloads=payloads, groups=groups)
-        return changes.add_all(self._handle, ids, documents, callback or silent, replacing=False)
+        return changes.add_all(
+            self._handle, ids, documents, callback or silent, replacing=False, cluster=cluster
+        )
 
     def upsert(
-        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[Documents],
     ) -> int:
         """Add documents, in the place of those that have the same ids; parameters as in :meth:`add`.
 
         A replaced document is gone altogether, its payload and group too, and the new one has a new number.
         """
-        return changes.add_all(self._handle, ids, documents, callback or silent, replacing=True)
+        return changes.add_all(
+            self._handle, ids, documents, callback or silent, replacing=True, cluster=cluster
+        )
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
