@@ -6,7 +6,7 @@
 Pairs like those of NUS-WIDE (500 counts of visual words, dense; about 6 of 1000 tags, sparse) are drawn shard
 by shard, written to folders and never together in memory. Each fit runs in a process of its own, whose peak
 is told by the system, with ``max_memory`` well below what its rows would take. The fewest pairs are fitted
-from memory too, which must give the same model.
+for some rounds in other ways too, from memory and in blocks, which must give the same model.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -33,7 +33,7 @@ from crossbyte.data.stored.opening import open_rows
 from crossbyte.data.synthetic import MIXTURE_WEIGHT, _drawn_bags, _word_topics
 
 SIZES = (182_577, 1_000_000)
-ROUNDS, N_BITS, N_JOBS = 10, 32, 2
+ROUNDS, SAME_ROUNDS, N_BITS, N_JOBS = 10, 2, 32, 2
 MAX_MEMORY = "512MB"
 SHARD_ROWS = 25_000
 PEAK_GB, GROWTH = 1.5, 1.3
@@ -78,49 +78,90 @@ def write(folder: Path, n_pairs: int) -> None:
 # Fits
 
 
-def fit(folder: Path, mapping: str, in_memory: bool) -> dict[str, Any]:
+class Way(NamedTuple):
+    """How the same pairs reach a fit: from memory, from their shards, or in blocks of so many rows."""
+
+    name: str
+    block_rows: int | None = None
+    in_memory: bool = False
+    n_jobs: int = N_JOBS
+    rounds: int = ROUNDS
+
+
+FROM_SHARDS = Way("from disk")
+OTHER_WAYS = (
+    Way("from memory, 1 thread", in_memory=True, n_jobs=1, rounds=SAME_ROUNDS),
+    Way("from memory, 2 threads", in_memory=True, rounds=SAME_ROUNDS),
+    Way("in blocks of 1,000", 1_000, rounds=SAME_ROUNDS),
+    Way("in blocks of 50,000", 50_000, rounds=SAME_ROUNDS),
+)
+
+
+class Blocks:
+    """Rows that can be iterated block by block, as often as one likes, and nothing else."""
+
+    def __init__(self, rows: Any, size: int) -> None:
+        self._rows, self._size = rows, size
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, self._rows.shape[0], self._size):
+            yield self._rows[start : start + self._size]
+
+
+def fit(folder: Path, mapping: str, way: Way) -> dict[str, Any]:
     """Fit in this process: seconds from the first look at the files, peak memory, rounds and digest."""
     start = time.perf_counter()
-    sides = [open_rows(folder / side) for side in ("images", "texts")]
-    given = [side[:] for side in sides] if in_memory else sides
-    model = CMCQ(N_BITS, mapping=mapping, max_iter=ROUNDS, tol=0.0, random_state=0, n_jobs=N_JOBS)
-    model.fit(*given, max_memory=None if in_memory else MAX_MEMORY)
+    given: Sequence[Any] = [open_rows(folder / side) for side in ("images", "texts")]
+    if way.in_memory:
+        given = [side[:] for side in given]
+    if way.block_rows is not None:
+        given = [Blocks(side, way.block_rows) for side in given]
+    model = CMCQ(N_BITS, mapping=mapping, max_iter=way.rounds, tol=0.0, random_state=0, n_jobs=way.n_jobs)
+    model.fit(*given, max_memory=None if way.in_memory else MAX_MEMORY)
+    seconds = time.perf_counter() - start
+    model.max_iter = ROUNDS  # a parameter is part of the bytes
     return {
-        "seconds": time.perf_counter() - start,
+        "seconds": seconds,
         "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "rounds": model.objective_history_[-1].round,
         "digest": hashlib.sha256(model.to_bytes()).hexdigest(),
     }
 
 
-def fit_apart(folder: Path, mapping: str, in_memory: bool = False) -> dict[str, Any]:
+def fit_apart(folder: Path, mapping: str, way: Way) -> dict[str, Any]:
     """The same in a process of its own."""
-    options = ["--mapping", mapping, *(["--in-memory"] if in_memory else [])]
+    options = ["--mapping", mapping, "--way", json.dumps(way)]
     command = [sys.executable, "-m", "benchmarks.from_disk", "--child", str(folder), *options]
-    found: dict[str, Any] = json.loads(
-        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    )
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def measure(sizes: list[int], mapping: str, root: Path) -> Iterator[Goal]:
     """Fit every size, the fewest pairs first."""
-    first: dict[str, Any] = {}
+    fewest = 0.0
     for size in sorted(sizes):
         write(root / str(size), size)
-        found = fit_apart(root / str(size), mapping)
+        found = fit_apart(root / str(size), mapping, FROM_SHARDS)
         name = f"{size:,} pairs, {mapping}"
         yield Goal(name, "fit from disk, seconds", found["seconds"])
         yield Goal(name, "peak memory, GB", found["gigabytes"], PEAK_GB, at_most=True)
         per_pair = found["seconds"] / size / found["rounds"]
         yield Goal(name, "microseconds per pair and round", 1e6 * per_pair)
-        if first:
-            yield Goal(name, "times linear growth", per_pair / first["per_pair"], GROWTH, at_most=True)
-            continue
-        first = {"per_pair": per_pair}
-        twin = fit_apart(root / str(size), mapping, in_memory=True)
-        yield Goal(name, "fit from memory, seconds", twin["seconds"])
-        yield Goal(name, "same bytes as from memory", float(twin["digest"] == found["digest"]), 1.0)
+        if fewest:
+            yield Goal(name, "times linear growth", per_pair / fewest, GROWTH, at_most=True)
+        fewest = fewest or per_pair
+    yield from compare_ways(root / str(min(sizes)), f"{min(sizes):,} pairs, {mapping}", mapping)
+
+
+def compare_ways(folder: Path, name: str, mapping: str) -> Iterator[Goal]:
+    """Whether every way to give the pairs ends in the same model, and how long it takes."""
+    expected = fit_apart(folder, mapping, FROM_SHARDS._replace(rounds=SAME_ROUNDS))
+    yield Goal(name, f"fit from disk, {SAME_ROUNDS} rounds, seconds", expected["seconds"])
+    for way in OTHER_WAYS:
+        found = fit_apart(folder, mapping, way)
+        yield Goal(name, f"fit {way.name}, {SAME_ROUNDS} rounds, seconds", found["seconds"])
+        yield Goal(name, f"{way.name}: the same bytes", float(found["digest"] == expected["digest"]), 1.0)
 
 
 def parse() -> Any:
@@ -130,7 +171,7 @@ def parse() -> Any:
     parser.add_argument("--mapping", default="sparse", choices=["sparse", "cca", "contrastive"])
     parser.add_argument("--folder", help="where pairs are written; by default the system's for such files")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--in-memory", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--way", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -138,7 +179,7 @@ def main() -> None:
     """Measure, print and keep."""
     options = parse()
     if options.child:
-        print(json.dumps(fit(options.child, options.mapping, options.in_memory)))
+        print(json.dumps(fit(options.child, options.mapping, Way(*options.way))))
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as root:
         goals = list(measure(options.pairs, options.mapping, Path(root)))

@@ -204,6 +204,15 @@ def test_the_executor_is_chosen_by_what_is_asked() -> None:
     assert usual_memory() > 2**20
 
 
+@pytest.mark.parametrize(("granted", "usual"), [("4096\n", 1024), ("max\n", None)])
+def test_a_container_may_have_less(
+    granted: str, usual: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.max").write_text(granted)
+    monkeypatch.setattr("crossbyte.executors.choosing._GRANTED", tmp_path / "memory.max")
+    assert usual_memory() == usual or (usual is None and usual_memory() > 2**20)
+
+
 @pytest.mark.parametrize("cluster", ["", 3])
 def test_no_address_of_a_cluster(cluster: Any) -> None:
     with pytest.raises(InvalidInput, match="cluster"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from crossbyte.errors import InvalidInput
@@ -21,6 +23,7 @@ _UNITS = {
 _AMOUNT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(|[kmgt]i?)b?\s*", re.IGNORECASE)
 _SHARE = 4  # of the machine's memory
 _UNKNOWN_MACHINE = 4 * 2**30
+_GRANTED = Path("/sys/fs/cgroup/memory.max")
 
 
 def make_executor(
@@ -76,9 +79,20 @@ def parse_memory(amount: Any) -> int:
 
 
 def usual_memory() -> int:
-    """Bytes that a call takes for its rows unless it is told: a quarter of this machine's memory."""
+    """Bytes that a call takes for its rows unless it is told: a quarter of what this process may have."""
+    return min(_machine_memory(), _container_memory()) // _SHARE
+
+
+def _machine_memory() -> int:
     try:
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        machine = _UNKNOWN_MACHINE
-    return machine // _SHARE
+        return _UNKNOWN_MACHINE
+
+
+def _container_memory() -> int:
+    """What a container grants (Linux), which sees its machine's memory and is ended beyond its own."""
+    try:
+        return int(_GRANTED.read_text())
+    except (OSError, ValueError):  # no container, or one without a bound ("max")
+        return sys.maxsize
