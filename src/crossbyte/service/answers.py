@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.gallery.searchable import View
 
-__all__ = ["document_answer", "hit_answers", "json_answer", "look_up", "spell", "thumbnail_url"]
+__all__ = [
+    "document_answer",
+    "hit_answers",
+    "json_answer",
+    "look_up",
+    "payloads_of",
+    "sides_of",
+    "spell",
+    "thumbnail_url",
+]
 
 
 def spell(value: Any) -> bytes:
@@ -40,7 +49,7 @@ def hit_answers(
     gallery: Gallery, view: View, hits: Hits, payloads: list[dict[str, Any] | None] | None
 ) -> list[dict[str, Any]]:
     """Give hits in plain types."""
-    sides, shown = view.sides(hits), gallery.has_thumbnails
+    sides, shown = sides_of(view, hits), gallery.has_thumbnails
     bodies = payloads or [None] * len(hits)
     return [
         {
@@ -62,10 +71,27 @@ def look_up(view: View, id: Id) -> Document | None:
         return None
 
 
+def payloads_of(view: View, hits: Hits) -> list[dict[str, Any] | None]:
+    """Read the payloads of hits; while a shard is lost one by one, from the shards that found them."""
+    try:
+        return view.payloads(hits)
+    except ClusterError:
+        found = [look_up(view, id) for id in hits.ids]
+        return [None if each is None else each.payload for each in found]
+
+
+def sides_of(view: View, hits: Hits) -> list[tuple[str, ...]]:
+    """Say which sides each hit has; while a shard is lost one by one, from the shards that found them."""
+    try:
+        return view.sides(hits)
+    except ClusterError:
+        found = [look_up(view, id) for id in hits.ids]
+        return [() if each is None else tuple(_sides(each)) for each in found]
+
+
 def document_answer(gallery: Gallery, document: Document) -> dict[str, Any]:
     """Give a document in plain types."""
-    codes = {"image": document.image_code, "text": document.text_code}
-    sides = [side for side, code in codes.items() if code is not None]
+    sides = _sides(document)
     return {
         "id": document.id,
         "number": document.number,
@@ -75,3 +101,8 @@ def document_answer(gallery: Gallery, document: Document) -> dict[str, Any]:
         "sides": sides,
         "thumbnail": thumbnail_url(document.id, gallery.has_thumbnails and "image" in sides),
     }
+
+
+def _sides(document: Document) -> list[str]:
+    codes = {"image": document.image_code, "text": document.text_code}
+    return [side for side, code in codes.items() if code is not None]

@@ -11,7 +11,7 @@ import numpy as np
 from crossbyte.gallery.searchable import View
 from crossbyte.search.filters.language import parse_filter
 from crossbyte.search.filters.tree import And, Condition, Not, Or
-from crossbyte.service.answers import hit_answers
+from crossbyte.service.answers import hit_answers, payloads_of
 from crossbyte.service.errors import Refused
 from crossbyte.service.requests import Explain, Options, Search
 from crossbyte.service.settings import LIMITS
@@ -77,7 +77,7 @@ def _found(service: Service, view: View, asked: Asked, options: Options) -> dict
     with service.metrics.step("scan"):
         hits = view.search(**{asked.keyword: asked.value}, **rest)[0]
     with service.metrics.step("payload"):
-        payloads = view.payloads(hits) if options.payloads else None
+        payloads = payloads_of(view, hits) if options.payloads else None
     target = asked.target(view, options.target)
     shown = hit_answers(service.gallery, view, hits, payloads)
     return {

@@ -92,6 +92,13 @@ def _index_text(document: dict[str, Any]) -> Iterator[str | Table]:
     fields = ", ".join(f"{name} ({'/'.join(types)})" for name, types in document["fields"].items())
     yield f"payload fields: {fields or 'none'}"
     yield ""
+    if "shards" in document:
+        shards = [
+            [each["name"], f"{each['documents']:,}", readable_bytes(each["disk"])]
+            for each in document["shards"]
+        ]
+        yield Table(("shard", "documents>", "bytes>"), shards)
+        yield ""
     yield Table(("where", "part", "bytes>", "per item>"), list(_sizes(document)))
 
 
