@@ -79,7 +79,17 @@ def test_chosen_rows_may_be_in_any_order() -> None:
     assert same(sparse_on_disk()[order], SPARSE[order])
 
 
-@pytest.mark.parametrize("rows", [np.array([100]), np.array([-1]), slice(0, 9, 2), np.array([[1]])])
+def test_rows_as_scikit_learn_asks_for_them() -> None:
+    mask = np.arange(100) % 7 == 0
+    assert np.array_equal(on_disk()[CHOSEN, ...], ROWS[CHOSEN]) and np.array_equal(
+        on_disk()[mask], ROWS[mask]
+    )
+    assert same(sparse_on_disk()[CHOSEN, ...], SPARSE[CHOSEN])
+
+
+@pytest.mark.parametrize(
+    "rows", [np.array([100]), np.array([-1]), slice(0, 9, 2), np.array([[1]]), [True, False], [0.5]]
+)
 def test_other_rows_are_refused(rows: Any) -> None:
     for disk in (on_disk(), sparse_on_disk()):
         with pytest.raises(IndexError, match="expected row"):

@@ -13,6 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 from crossbyte import CMCQ, blocks
 from crossbyte.data.files.limits import Limits
@@ -469,6 +471,16 @@ def test_stored_items_are_placed_and_coded(small_blocks: None, tmp_path: Path) -
     assert np.array_equal(model.transform_texts(texts), model.transform_texts(THIN))
     for left, right in zip(model.encode_pairs(images, texts), model.encode_pairs(IMAGES, THIN), strict=True):
         assert np.array_equal(left, right)
+
+
+def test_a_grid_of_scikit_learn_takes_stored_rows(tmp_path: Path) -> None:
+    grid = {"n_components": [2, 4]}
+    search = GridSearchCV(CMCQ(**(SMALL | {"mapping": "cca", "max_iter": 1})), grid, cv=2)
+    expected = clone(search).fit(IMAGES, TEXTS)
+    stored = [open_rows(folder_of(tmp_path / name, v)) for name, v in (("i", IMAGES), ("t", TEXTS))]
+    found = clone(search).fit(*stored)
+    assert found.cv_results_["mean_test_score"].tolist() == expected.cv_results_["mean_test_score"].tolist()
+    assert found.best_estimator_.to_bytes() == expected.best_estimator_.to_bytes()
 
 
 # A failed fit changes nothing

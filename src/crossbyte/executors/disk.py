@@ -11,17 +11,32 @@ from scipy import sparse
 
 from crossbyte.executors.disk_bytes import ScratchFile
 
-__all__ = ["DiskArray", "DiskSparse", "check_rows", "row_range"]
+__all__ = ["DiskArray", "DiskSparse", "asked_rows"]
 
 _LARGEST_INDEX = 2**31 - 1  # SciPy's small index type
 
 
-def row_range(rows: slice, n_rows: int) -> tuple[int, int]:
-    """First row and the one behind the last; rows are read in one piece, so without a step."""
-    start, stop, step = rows.indices(n_rows)
-    if step != 1:
-        raise IndexError(f"expected rows without a step, got a step of {step}")
-    return start, max(start, stop)
+def asked_rows(rows: Any, n_rows: int) -> slice | NDArray[np.intp]:
+    """Which rows an index means: a slice within bounds and without a step, or row numbers in any order.
+
+    ``(rows, ...)``, as scikit-learn writes it, means the rows; a mask of all rows means those that are true.
+    """
+    if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+        rows = rows[0]
+    if isinstance(rows, slice):
+        start, stop, step = rows.indices(n_rows)
+        if step != 1:
+            raise IndexError(f"expected rows without a step, got a step of {step}")
+        return slice(start, max(start, stop))
+    numbers = np.asarray(rows)
+    if numbers.dtype == np.bool_ and numbers.shape == (n_rows,):
+        return np.flatnonzero(numbers)
+    inside = numbers.size == 0 or (
+        numbers.dtype.kind in "iu" and 0 <= numbers.min() <= numbers.max() < n_rows
+    )
+    if numbers.ndim != 1 or not inside:
+        raise IndexError(f"expected row numbers from 0 to {n_rows - 1}")
+    return numbers.astype(np.intp, copy=False)
 
 
 class DiskArray:
@@ -69,15 +84,14 @@ class DiskArray:
         self.write(start, rows)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        if not isinstance(rows, slice):
-            return self._chosen(np.asarray(rows, np.intp))
-        start, stop = row_range(rows, self._n_rows)
-        values = np.empty((stop - start, *self._row), self.dtype)
-        self._file.read(_bytes_of(values), start * self._row_bytes)
+        asked = asked_rows(rows, self._n_rows)
+        if not isinstance(asked, slice):
+            return self._chosen(asked)
+        values = np.empty((asked.stop - asked.start, *self._row), self.dtype)
+        self._file.read(_bytes_of(values), asked.start * self._row_bytes)
         return values
 
     def _chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        check_rows(rows, self._n_rows)
         values = np.empty((len(rows), *self._row), self.dtype)
         target = _bytes_of(values)
         for place, row in enumerate(rows.tolist()):
@@ -136,15 +150,14 @@ class DiskSparse:
         self._starts.append(starts)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> sparse.csr_matrix:
-        if not isinstance(rows, slice):
-            return self._chosen(np.asarray(rows, np.intp))
-        start, stop = row_range(rows, self.shape[0])
-        starts = self._starts[start : stop + 1]
+        asked = asked_rows(rows, self.shape[0])
+        if not isinstance(asked, slice):
+            return self._chosen(asked)
+        starts = self._starts[asked.start : asked.stop + 1]
         inside = slice(int(starts[0]), int(starts[-1]))
         return self._matrix(self._values[inside], self._columns[inside], starts - starts[0])
 
     def _chosen(self, rows: NDArray[np.intp]) -> sparse.csr_matrix:
-        check_rows(rows, self.shape[0])
         begins, ends = self._starts[rows], self._starts[rows + 1]
         starts = np.concatenate([[0], np.cumsum(ends - begins)])
         parts = [slice(*ends) for ends in zip(begins.tolist(), ends.tolist(), strict=True)]
@@ -164,9 +177,3 @@ class DiskSparse:
 
 def _bytes_of(values: NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
-
-
-def check_rows(rows: NDArray[np.intp], n_rows: int) -> None:
-    """Refuse numbers of rows that are not there."""
-    if rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= n_rows)):
-        raise IndexError(f"expected row numbers from 0 to {n_rows - 1}")

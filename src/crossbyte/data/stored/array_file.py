@@ -16,7 +16,7 @@ from crossbyte.data.files.npy import Header, read_header
 from crossbyte.data.files.opening import PathLike, naming, open_regular
 from crossbyte.data.stored.protocol import Piece
 from crossbyte.errors import DataFileError
-from crossbyte.executors.disk import check_rows, row_range
+from crossbyte.executors.disk import asked_rows
 from crossbyte.executors.disk_bytes import read_at
 
 __all__ = ["ArrayFile"]
@@ -94,12 +94,11 @@ class ArrayFile:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        asked = asked_rows(rows, len(self))
         with self._opened() as descriptor:
-            if isinstance(rows, slice):
-                return self._native(self._read(descriptor, *row_range(rows, len(self))))
-            rows = np.asarray(rows, np.intp)
-            check_rows(rows, len(self))
-            return self._native(self._chosen(descriptor, rows))
+            if isinstance(asked, slice):
+                return self._native(self._read(descriptor, asked.start, asked.stop))
+            return self._native(self._chosen(descriptor, asked))
 
     @contextmanager
     def _opened(self) -> Iterator[int]:

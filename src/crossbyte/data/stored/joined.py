@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crossbyte.data.stored.array_file import ArrayFile
 from crossbyte.data.stored.protocol import Piece
 from crossbyte.errors import DataFileError
-from crossbyte.executors.disk import check_rows, row_range
+from crossbyte.executors.disk import asked_rows
 
 __all__ = ["JoinedFiles"]
 
@@ -43,20 +43,19 @@ class JoinedFiles:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        if not isinstance(rows, slice):
-            return self._chosen(np.asarray(rows, np.intp))
-        start, stop = row_range(rows, len(self))
+        asked = asked_rows(rows, len(self))
+        if not isinstance(asked, slice):
+            return self._chosen(asked)
         parts = [
-            file[max(start - begin, 0) : stop - begin]
+            file[max(asked.start - begin, 0) : asked.stop - begin]
             for file, begin in self._with_begins()
-            if begin < stop and begin + len(file) > start
+            if begin < asked.stop and begin + len(file) > asked.start
         ]
         if len(parts) == 1:
             return parts[0].astype(self.dtype, copy=False)
         return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
 
     def _chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        check_rows(rows, len(self))
         values = np.empty((len(rows), self.shape[1]), self.dtype)
         for file, begin in self._with_begins():
             inside = (rows >= begin) & (rows < begin + len(file))
