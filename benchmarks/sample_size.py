@@ -1,6 +1,6 @@
 """How many pairs are enough to fit on: the law behind the rule beside fits that were really run.
 
-    python -m benchmarks.sample_size           # a minute or two; Fashion; also writes the table of docs/planning.md
+    python -m benchmarks.sample_size           # minutes; Fashion; also writes a table of docs/planning.md
 
 Fits of 2,048, 8,192 and 32,768 products ("cca", five rounds) look for the partners of the same 2,000 others.
 The law goes through the first two and promises something of the third. No times: a plan measures its own.
