@@ -33,6 +33,7 @@ class Wanted(NamedTuple):
     thumbnails: bool
     jobs: int | None
     quiet: bool
+    cluster: str | None = None
 
 
 def add_files(path: Path, given: Given, raw: RawGiven, wanted: Wanted, *, as_json: bool) -> int:

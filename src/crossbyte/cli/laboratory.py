@@ -92,16 +92,25 @@ class Laboratory(NamedTuple):
     jobs: int | None
     overwrite: bool
     quiet: bool
+    cluster: str | None = None
 
     @classmethod
-    def of(cls, verb: str, data: str, jobs: int | None, overwrite: bool, quiet: bool) -> Laboratory:
+    def of(
+        cls,
+        verb: str,
+        data: str,
+        jobs: int | None,
+        overwrite: bool,
+        quiet: bool,
+        cluster: str | None = None,
+    ) -> Laboratory:
         """Read the collection and what it is known by."""
         from crossbyte.evaluation.digests import collection_digest
         from crossbyte.evaluation.loading import Source
 
         source = Source(data)
         collection = source.read()
-        return cls(verb, source, collection, collection_digest(collection), jobs, overwrite, quiet)
+        return cls(verb, source, collection, collection_digest(collection), jobs, overwrite, quiet, cluster)
 
     def do(self, runs: list[Run], out: Path) -> Outcome:
         """Do what is not done yet, and show how far it is."""
@@ -113,18 +122,21 @@ class Laboratory(NamedTuple):
                 self.collection,
                 out,
                 source=self.source,
-                n_processes=_n_processes(self.jobs),
+                n_processes=_n_processes(self.jobs, self.cluster),
+                cluster=self.cluster,
                 again=self.overwrite,
                 stage="runs",
                 callback=callback,
             )
 
 
-def _n_processes(asked: int | None) -> int:
-    """Processes to start: as many as asked for, or all cores."""
+def _n_processes(asked: int | None, cluster: str | None) -> int:
+    """Runs at a time: as many as asked for, or as there are cores here or room on a cluster."""
     from crossbyte.executors.threads import available_cores
 
-    return available_cores() if asked is None else asked
+    if asked is not None:
+        return asked
+    return available_cores() if cluster is None else -1
 
 
 def left_out(study: Study) -> list[str]:

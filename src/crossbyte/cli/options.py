@@ -10,6 +10,7 @@ import typer
 
 __all__ = [
     "AsJson",
+    "Cluster",
     "Data",
     "GroupColumn",
     "IdColumn",
@@ -79,6 +80,14 @@ AsJson = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores if not given.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local|ADDRESS",
+        help="Work on Ray, started here or at an address: docs/cluster.md.",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file.")]
 

@@ -1,4 +1,4 @@
-"""Many runs: those that are done already are left, the rest is done, here or in several processes."""
+"""Many runs: those done already are left, the rest is done here, in several processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from crossbyte.evaluation.processes import Failure, each_here, each_in_processes
 from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
 from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
 from crossbyte.evaluation.runs import Run
+from crossbyte.executors.choosing import make_executor
 from crossbyte.model.report.phrases import plural
 from crossbyte.progress import Progress, ProgressCallback, silent
 
@@ -62,6 +63,7 @@ def do_runs(
     *,
     source: Source | None = None,
     n_processes: int = 1,
+    cluster: str | None = None,
     again: bool = False,
     stage: str = "runs",
     callback: ProgressCallback = silent,
@@ -77,6 +79,10 @@ def do_runs(
     source : Source, optional
         Where other processes read the collection; without it, everything is done in this one.
     n_processes : int
+        Runs at a time; -1 for as many as a cluster has room for.
+    cluster : str, optional
+        ``"local"`` to start Ray on this machine, or the address of a Ray cluster, whose tasks do the runs;
+        the results are written here.
     again : bool
         Also do runs that have a result.
     stage : str
@@ -90,6 +96,8 @@ def do_runs(
         Ctrl-C; the results so far are kept.
     InvalidInput
         Results cannot be written there; nothing was run.
+    ClusterError, MissingExtra
+        There is no such cluster, or it was lost; the results so far are kept.
     """
     _check_writable(runs_folder(directory))
     outcome = Outcome()
@@ -100,7 +108,7 @@ def do_runs(
     if jobs:
         callback(Progress(stage, "", 0, total - n_found))
     try:
-        for job, failure in _done(jobs, collection, directory, source, n_processes):
+        for job, failure in _done(jobs, collection, directory, source, n_processes, cluster):
             done += len(job)
             outcome.failed += [FailedRun(run, failure) for run in job if failure is not None]
             # What was there took no time: counted, it would make the time left too short.
@@ -187,16 +195,20 @@ def _cost(job: Job) -> float:
 class Bench:
     """A collection with its trials at hand, in one process."""
 
-    def __init__(self, collection: Collection, directory: Path) -> None:
-        self._collection, self._directory = collection, directory
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
         self._trials: dict[tuple[str, str], Trial] = {}
 
-    def do(self, job: Job) -> None:
-        """Fit once, and measure and write every run of the job."""
+    def results(self, job: Job) -> Iterator[Result]:
+        """Fit once, and measure every run of the job."""
         method, seconds = fitted(job[0], self._trial(job[0]))
         for run in job:
-            found = measured(run, self._collection, self._trial(run), method, seconds)
-            write_result(self._directory, found)
+            yield measured(run, self._collection, self._trial(run), method, seconds)
+
+    def write(self, job: Job, directory: Path) -> None:
+        """Write every result as soon as it is there."""
+        for result in self.results(job):
+            write_result(directory, result)
 
     def _trial(self, run: Run) -> Trial:
         variant = run.variant if run.protocol == "D" else ""
@@ -215,22 +227,50 @@ class _Task(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _bench(source: Source, directory: Path) -> Bench:
+def _bench(source: Source) -> Bench:
     """Read the collection once per process."""
-    return Bench(source.read(), directory)
+    return Bench(source.read())
 
 
 def _do(task: _Task) -> None:
-    _bench(task.source, task.directory).do(task.job)
+    _bench(task.source).write(task.job, task.directory)
 
 
 def _done(
-    jobs: Sequence[Job], collection: Collection, directory: Path, source: Source | None, n_processes: int
+    jobs: Sequence[Job],
+    collection: Collection,
+    directory: Path,
+    source: Source | None,
+    n_processes: int,
+    cluster: str | None,
 ) -> Iterator[tuple[Job, Failure | None]]:
+    if cluster is not None and jobs:
+        yield from _done_there(jobs, collection, directory, n_processes, cluster)
+        return
     n_processes = min(n_processes, len(jobs))
     if n_processes <= 1 or source is None:
-        yield from each_here(Bench(collection, directory).do, jobs)
+        bench = Bench(collection)
+        yield from each_here(lambda job: bench.write(job, directory), jobs)
         return
     tasks = [_Task(job, source, directory) for job in jobs]
     for task, failure in each_in_processes(_do, tasks, n_processes):
         yield task.job, failure
+
+
+def _done_there(
+    jobs: Sequence[Job], collection: Collection, directory: Path, n_tasks: int, cluster: str
+) -> Iterator[tuple[Job, Failure | None]]:
+    """Do jobs as tasks of a cluster, whose machines know neither the data nor the folder of the results."""
+
+    def results(job: Job) -> list[Result] | Failure:
+        try:
+            return list(Bench(collection).results(job))
+        except Exception as error:
+            return Failure.of(error)
+
+    with make_executor(n_tasks, cluster=cluster) as workers:
+        for job, found in zip(jobs, workers.map(results, jobs), strict=True):
+            failure = found if isinstance(found, Failure) else None
+            for result in [] if isinstance(found, Failure) else found:
+                write_result(directory, result)
+            yield job, failure

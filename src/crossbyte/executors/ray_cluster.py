@@ -106,9 +106,7 @@ class Cluster:
     def lost(self, why: str) -> ClusterError:
         """Say that the cluster went away."""
         where = "the Ray started here" if self.address == LOCAL else f"the Ray cluster at {self.address}"
-        return ClusterError(
-            f"{where} was lost in the middle ({why}); nothing was changed; start it again, and run this again"
-        )
+        return ClusterError(f"{where} was lost in the middle ({why}); start it again, and run this again")
 
     def get(self, reference: Any) -> Any:
         """Get a result, or raise what its task raised."""

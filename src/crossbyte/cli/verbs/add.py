@@ -18,6 +18,7 @@ from crossbyte.cli.output import emit, plural, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, is_raw_data
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def add(
     id_column: options.IdColumn = None,
     thumbnails: options.Thumbnails = True,
     jobs: options.Jobs = None,
+    cluster: options.Cluster = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> int:
@@ -74,12 +76,14 @@ def add(
         raise InvalidInput("expected --upsert or --skip-existing, got both; give one of them")
     given = Given(data, split, images, texts, payloads, ids, groups)
     raw = RawGiven(image_column, text_column, id_column, image_encoder, text_encoder)
-    wanted = Wanted(side, upsert, skip_existing, batch, thumbnails, jobs, quiet)
+    wanted = Wanted(side, upsert, skip_existing, batch, thumbnails, jobs, quiet, cluster)
     if is_raw_data(given, raw):
         if model is not None:
             raise InvalidInput(
                 "--model makes an index for features; make one of pictures with `crossbyte fit`"
             )
+        if cluster is not None:
+            raise InvalidInput("--cluster codes features; pictures are encoded on this machine: leave it out")
         return add_files(path, given, raw, wanted, as_json=as_json)
     return _add_features(path, given, model, wanted, as_json)
 
@@ -89,13 +93,14 @@ def _add_features(path: Path, given: Given, model: Path | None, wanted: Wanted, 
     added = 0
     with (
         _opened(path, model, documents, wanted.jobs) as index,
+        kept_open(wanted.cluster, wanted.jobs),
         shown("add", quiet=wanted.quiet) as callback,
     ):
         began, rows = time.perf_counter(), _wanted(index, documents, wanted.skip_existing)
         try:
             for done, block in _blocks(documents, rows, wanted.batch):
                 write = index.upsert if wanted.upsert else index.add
-                added += write(**block, callback=_overall(callback, done, len(rows)))
+                added += write(**block, callback=_overall(callback, done, len(rows)), cluster=wanted.cluster)
         except KeyboardInterrupt:
             return _interrupted(added, len(rows), wanted.upsert)
         total = len(index)

@@ -79,6 +79,7 @@ def evaluate(
         bool, typer.Option("--overwrite", help="Make results again that are there already.")
     ] = False,
     jobs: Processes = None,
+    cluster: options.Cluster = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> int:
@@ -94,7 +95,7 @@ def evaluate(
     """
     from crossbyte.evaluation.planning import plan_runs
 
-    laboratory = Laboratory.of("evaluate", data, jobs, overwrite, quiet)
+    laboratory = Laboratory.of("evaluate", data, jobs, overwrite, quiet, cluster)
     has_labels = laboratory.collection.train.labels is not None
     asked = _asked(methods, bits, protocol, seeds, similarity, quick, has_labels)
     asked = _with_extras(asked, ablations, sensitivity, full)

@@ -91,6 +91,7 @@ def fit(
     id_column: options.IdColumn = None,
     thumbnails: options.Thumbnails = True,
     jobs: options.Jobs = None,
+    cluster: options.Cluster = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -108,6 +109,7 @@ def fit(
       crossbyte fit photos.npz -o model.cbm
       crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bits 64
       crossbyte fit embeddings -o model.cbm --sample all --max-memory 2GB
+      crossbyte fit embeddings -o model.cbm --cluster 10.0.0.1:6379
     """
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
@@ -117,9 +119,9 @@ def fit(
     _check_free_index(index)
     widths = parse_bytes(curve) if calibrate else None
     parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
-    wanted = Wanted(read_sample(sample), widths, min_recall, index, _how(max_memory))
+    wanted = Wanted(read_sample(sample), widths, min_recall, index, _how(max_memory, cluster))
     if is_raw_data(given, raw):
-        _refuse_for_pictures({"--sample": sample, "--max-memory": max_memory})
+        _refuse_for_pictures({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
         fitted = fit_files(given, raw, parameters, widths, index, output, thumbnails=thumbnails, quiet=quiet)
     else:
         fitted = fit_features(given, parameters, wanted, output, quiet=quiet)
@@ -127,10 +129,10 @@ def fit(
     return _judged(fitted.report, min_recall)
 
 
-def _how(max_memory: str | None) -> dict[str, Any]:
+def _how(max_memory: str | None, cluster: str | None) -> dict[str, Any]:
     """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
-    limit = parse_size(max_memory, "--max-memory")
-    return {} if limit is None else {"max_memory": limit}
+    given = {"max_memory": parse_size(max_memory, "--max-memory"), "cluster": cluster}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_for_pictures(options: dict[str, Any]) -> None:
