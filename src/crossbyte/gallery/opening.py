@@ -11,6 +11,7 @@ from crossbyte.search.index import Index
 __all__ = ["is_sharded", "open_index"]
 
 Path = str | os.PathLike[str]
+_SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
 
 
 def is_sharded(path: Path) -> bool:
@@ -47,7 +48,7 @@ def open_index(
     if is_sharded(path):
         from crossbyte.cluster.sharded import ShardedIndex
 
-        return ShardedIndex.open(path, mode, cluster=cluster, n_jobs=n_jobs)
+        return ShardedIndex.open(path, mode, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS)
     if cluster is not None and os.path.exists(path):
         raise InvalidInput(
             f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "

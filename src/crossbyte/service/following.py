@@ -27,7 +27,7 @@ class Follower:
     ----------
     gallery : Gallery
     every : float or None
-        Seconds between two looks at the file; None for the writer, who knows what is in it.
+        Seconds between two looks at the file, or at all shards; None for the writer of a file, who knows it.
     """
 
     def __init__(self, gallery: Gallery, every: float | None) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from starlette.requests import Request
 
-from crossbyte.errors import ClusterError, CrossbyteError, IndexBusy, UnknownField, UnknownId
+from crossbyte.errors import ClusterError, CrossbyteError, UnknownField, UnknownId
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded
 from crossbyte.gallery.searchable import Sharded, View, lost_shards
@@ -44,7 +43,9 @@ class Service:
         self.gallery, self.settings, self.closing = gallery, settings, False
         self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
         self._file = _identity(gallery.index.path)
-        self._follower = Follower(gallery, None if settings.writes else settings.follow_seconds)
+        # Of one file a writer knows everything; of shards it does not know which are lost, or back.
+        knows = settings.writes and not isinstance(gallery.index, Sharded)
+        self._follower = Follower(gallery, None if knows else settings.follow_seconds)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
@@ -95,20 +96,17 @@ class Service:
         return found
 
     def look_for_shards(self) -> list[str]:
-        """Ask all shards, and name those that are lost.
+        """Answer something, and name the shards that are lost.
 
         Raises
         ------
         ClusterError
             None is left.
         """
+        self.read(len)
         index = self.gallery.index
-        if not isinstance(index, Sharded):
-            self.read(len)
-            return []
-        with suppress(IndexBusy):
-            self.gallery.refresh()
-        if len(lost := list(index.lost)) == index.n_shards:
+        lost = lost_shards(index)
+        if isinstance(index, Sharded) and len(lost) == index.n_shards:
             raise ClusterError("expected at least one shard to answer, but all are lost")
         return lost
 

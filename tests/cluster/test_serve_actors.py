@@ -1,0 +1,85 @@
+"""A server whose shards are held by actors: the answers of one file, less a killed shard until it is back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service_samples import AUTHORISED, TOKEN, Client, client, sample
+from sharded_gallery import sharded
+
+SECONDS = 60.0
+URL = "/v1/search?text=a+red+circle&k=62&target=document"
+
+
+@pytest.fixture(scope="module")
+def served(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    path = sharded(tmp_path_factory.mktemp("served"), 2)
+    with client(path, cluster=cluster, token=TOKEN, follow_seconds=0.0) as found:
+        yield found
+
+
+def until(happens: Callable[[], bool]) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + SECONDS
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def kill(server: Client, shard: int) -> None:
+    """End the process of an actor from outside."""
+    holder = server.service.gallery.index._holder
+    os.kill(holder.ask("process", {shard: ()})[shard], signal.SIGKILL)
+
+
+def hits(server: Client) -> tuple[bool, Any]:
+    """Whether an answer was partial, and what it found."""
+    answer = server.get(URL).json()
+    return answer["partial"], answer["hits"]
+
+
+def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -> None:
+    with client(sample(tmp_path)) as one:
+        expected = hits(one)
+    assert hits(served) == expected == (False, expected[1])
+    assert served.get("/readyz").json() == {"status": "ready"}
+    seen: list[str] = []
+    kill(served, 1)
+
+    def is_said() -> bool:
+        seen.append(served.get("/readyz").json()["status"])
+        partial, found = hits(served)
+        if partial:
+            assert 0 < len(found) < len(expected[1]) and all(hit in expected[1] for hit in found)
+        return partial
+
+    until(is_said)
+    until(lambda: hits(served) == expected)
+    until(lambda: served.get("/readyz").json() == {"status": "ready"})
+    assert set(seen) <= {"ready", "degraded"}
+    metrics = served.get("/metrics").text
+    assert "crossbyte_partial_answers_total 0.0" not in metrics and "crossbyte_lost_shards 0.0" in metrics
+
+
+def test_documents_are_written_into_actors(served: Client) -> None:
+    body = {"documents": [{"id": "new", "text": "a purple hexagon"}]}
+    assert served.post("/v1/documents", json=body, headers=AUTHORISED).json()["added"] == 1
+    assert served.get("/v1/document?id=new").json()["id"] == "new"
+    kill(served, 0)
+    gone = {"ids": ["new"], "missing_ok": True}
+
+    def is_deleted() -> bool:
+        answer = served.post("/v1/documents/delete", json=gone, headers=AUTHORISED)
+        assert answer.status_code == 200 or answer.json()["error"]["code"] == "shard_lost"
+        return answer.status_code == 200
+
+    until(is_deleted)
+    assert served.get("/v1/document?id=new").status_code == 404
+    assert served.get("/v1/documents?limit=500").json()["next"] is None
