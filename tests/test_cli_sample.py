@@ -192,6 +192,43 @@ def test_memory_is_passed_on_to_the_fit(
     assert "--max-memory: expected a size" in fit(capsys, "shards", "--max-memory", "much", code=2)
 
 
+def test_little_memory_gives_the_same_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(capsys, "shards")
+    first = Path("model.cbm").read_bytes()
+    fit(capsys, "shards", "--max-memory", "20kB")
+    assert Path("model.cbm").read_bytes() == first
+
+
+def test_a_plan_reads_stored_pairs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "shards", "--items", "1000", "--bits", "16", "--quiet", "--json"]
+    assert app.run(asked) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["train"] == told["fit_pairs"] == N and told["enough"]["why"] == "all"
+
+
+def test_quality_is_measured_within_the_sample(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter=1", "--quiet", "--json"]
+    assert app.run(["fit", "shards", "-o", "model.cbm", "--sample", "100", *quick]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sample"]["pairs"] == told["report"]["n_pairs"] == 100
+    assert app.run(["fit", "shards", "-o", "few.cbm", "--sample", "15", *quick]) == 2
+    assert "at least 20 groups, got 15" in capsys.readouterr().err
+
+
+def test_stored_documents_are_added_like_those_in_memory(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(capsys, "grouped.npz", "--sample", "100")
+    for data, index in (("shards", "a.cb"), ("images-and-texts", "b.cb")):
+        given = [data] if data == "shards" else ["--images", "images.npy", "--texts", "texts.npy"]
+        assert app.run(["add", index, *given, "--model", "model.cbm", "--batch", "150", "--quiet"]) == 0
+    pairs = read_dataset("grouped.npz")
+    with Index.open("a.cb") as first, Index.open("b.cb") as second:
+        assert len(first) == N
+        asked = [index.search(images=pairs.images[:20], target="text", k=5) for index in (first, second)]
+    assert [list(hit.ids) for hit in asked[0]] == [list(hit.ids) for hit in asked[1]]
+
+
 def test_pictures_take_neither(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pictures").mkdir()
     for option in (("--sample", "all"), ("--max-memory", "1GB")):

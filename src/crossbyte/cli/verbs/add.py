@@ -89,7 +89,7 @@ def add(
 
 
 def _add_features(path: Path, given: Given, model: Path | None, wanted: Wanted, as_json: bool) -> int:
-    documents = _of_side(read_documents(given), wanted.side)
+    documents = _of_side(read_documents(given, stored=True), wanted.side)
     added = 0
     with (
         _opened(path, model, documents, wanted.jobs) as index,
