@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from crossbyte.data.stored.accepting import accept
 from crossbyte.errors import FitInterrupted, InvalidInput
 from crossbyte.executors.choosing import make_executor, usual_memory
+from crossbyte.executors.protocol import Executor
 from crossbyte.executors.threads import Workers
 from crossbyte.model import auto, fitting
 from crossbyte.model.coding import Coding
@@ -218,17 +221,13 @@ class CMCQ(Coding):
         executor = make_executor(self.n_jobs, cluster=cluster, max_memory=max_memory)
         watch = Watch(self.callback or silent)
         rng = generator(self.random_state)
-        trials: list[Trial] = []
         try:
             raw = check_pairs(accept(images, "images"), accept(texts, "texts"))
             labels = check_groups(groups, raw[0].shape[0])
             if cluster is None and max_memory is None and any(map(is_stored, raw)):
                 executor = make_executor(self.n_jobs, max_memory=usual_memory())
             with executor as workers:
-                if self.mapping in AUTOMATIC:
-                    free = auto.Free(self.n_components is None, self.ridge is None)
-                    choose = auto.choose if self.mapping == "auto" else auto.choose_space
-                    settings, trials = choose(settings, *raw, labels, rng, watch, workers.local, free)
+                settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
                 learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
@@ -237,6 +236,22 @@ class CMCQ(Coding):
         self._calibration = self._report = None
         self._encoders = {}
         return self
+
+    def _chosen(
+        self,
+        settings: Settings,
+        raw: tuple[Any, Any],
+        labels: NDArray[np.intp],
+        rng: np.random.Generator,
+        watch: Watch,
+        workers: Executor,
+    ) -> tuple[Settings, list[Trial]]:
+        """What a sample of the pairs chooses where the mapping is left open, and every trial made."""
+        if self.mapping not in AUTOMATIC:
+            return settings, []
+        free = auto.Free(self.n_components is None, self.ridge is None)
+        choose = auto.choose if self.mapping == "auto" else auto.choose_space
+        return choose(settings, *raw, labels, rng, watch, workers, free)
 
     def calibrate(
         self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measuring.CURVE
