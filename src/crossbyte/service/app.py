@@ -83,4 +83,5 @@ def _check_levels(routes: list[BaseRoute]) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
-    await run_in_threadpool(app.state.service.close)
+    await run_in_threadpool(app.state.service.stop)
+    app.state.service.close()  # in the thread of the loop: what a cluster took there, it gives back there

@@ -114,10 +114,14 @@ class Service:
         """Whether another file, or none, goes by a name of the index now; the open one is still served."""
         return _identity(self.gallery.index.path) != self._file
 
-    def close(self) -> None:
-        """Finish what is running, then close the files; may be called again."""
+    def stop(self) -> None:
+        """Finish what is running, and take nothing new; may be called again."""
         self.closing = True
         self.lanes.close()
+
+    def close(self) -> None:
+        """Stop, then close the files; may be called again."""
+        self.stop()
         self.gallery.close()
 
 
