@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # benchmarks are no part of the package
 paper = import_module("benchmarks.paper_arithmetic")
 tail = import_module("benchmarks.tail_latency")
+inputs = import_module("benchmarks.paper_inputs")
+tables = import_module("benchmarks.paper_tables")
 
 MACHINE = paper.Machine(cores=4, memory=1e9, usable=0.5, memory_bandwidth=10e9, network=1e9, round_trip=0.001)
 WHOLE = paper.Shape(code_bytes=8)
@@ -145,3 +150,89 @@ def test_quantiles_are_drawn_as_they_were_measured() -> None:
     quantiles = tail.quantiles_of(values.tolist(), 11)
     assert quantiles == pytest.approx(np.arange(11) * 10)
     assert tail.from_quantiles(quantiles)(np.array([0.0, 0.25, 1.0])) == pytest.approx([0.0, 25.0, 100.0])
+
+
+# Inputs and tables
+
+
+def figure(value: float, name: str = "") -> Any:
+    return inputs.Figure(value, name, "made up")
+
+
+def figures(share: float | None = 0.05) -> Any:
+    """Round numbers."""
+    each = {
+        n_bytes: inputs.PerLength(
+            single=figure(1e-9),
+            batch=figure(2e-10),
+            code=figure(1e-4),
+            write=figure(1e-6),
+            open=figure(1e-7),
+            fit=figure(1e-3),
+            memory=figure(2.0 * n_bytes + 8),
+            disk=figure(2.0 * n_bytes + 8),
+            cells=figure(2.0 * n_bytes + 12),
+            enough=figure(100_000),
+            share=None if share is None else figure(share),
+        )
+        for n_bytes in (4, 8)
+    }
+    common = {name: figure(value) for name, value in (("merge", 1e-7), ("mapping", 1e-4), ("load", 0.0))}
+    return inputs.Figures(each, figure(0.8), figure(1.0), scans=[0.9, 1.0, 1.1, 2.0], **common)
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()]
+
+
+ASSUMED = tables.Assumed(paper.Machine())
+
+
+def test_every_table_has_a_row_for_every_size_and_length() -> None:
+    written = tables.tables(figures(), ASSUMED)
+    for mark in ("holding", "searching", "building", "network"):
+        headings, _, *rows = rows_of(written[mark])
+        assert {len(row) for row in rows} == {len(headings)}
+        assert len({(row[0], row[1]) for row in rows}) == 8
+    assert len(rows_of(written["searching"])) == 2 + 16  # with and without cells
+
+
+def test_without_the_benchmark_of_cells_nothing_is_said_of_them() -> None:
+    written = tables.tables(figures(share=None), ASSUMED)
+    assert "not measured" in written["holding"] and "cells" not in written["searching"]
+
+
+def test_cells_take_more_memory_and_less_time() -> None:
+    plain = tables.Case(10**10, 8, figures(), ASSUMED)
+    cells = replace(plain, cells=True)
+    assert cells.bytes_per_pair == plain.bytes_per_pair + 28 and cells.shards > plain.shards
+    assert cells.latency() < plain.latency() and cells.machines_for_queries < plain.machines_for_queries
+
+
+def test_a_case_adds_up() -> None:
+    case = tables.Case(10**9, 8, figures(), ASSUMED)
+    assert case.bytes_per_pair == 24 and case.shards == 1
+    assert case.scan == pytest.approx(10**9 * 8 / 60e9)  # sixteen cores read more than the memory gives
+    assert case.latency(2.0) - case.latency() == pytest.approx(case.scan)
+    assert case.sustained == pytest.approx(2 * 13 / 0.2)
+    slower = replace(ASSUMED, machine=replace(ASSUMED.machine, cores=1))
+    assert replace(case, assumed=slower).scan == pytest.approx(1.0)
+
+
+def test_every_input_is_in_the_results_of_its_benchmark() -> None:
+    found = inputs.read_figures()
+    each = [figure for length in found.lengths.values() for figure in vars(length).values() if figure]
+    common = [found.efficiency, found.resident, found.merge, found.mapping, found.load]
+    sources = {part for figure in each + common for part in figure.source.split("; ")}
+    assert len(sources) > 15
+    for benchmark, line in re.findall(r"`(\w+)`: (.*)", "\n".join(sources)):
+        kept = json.loads((inputs.RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))
+        assert line in {f"{one['system'].strip()}: {one['score']}" for one in kept["measurements"]}
+    assert all(figure.value > 0 for figure in each)
+
+
+def test_the_page_has_a_place_for_every_table() -> None:
+    page = (inputs.RESULTS.parent.parent / "docs" / "scale.md").read_text(encoding="utf-8")
+    for mark in tables.tables(figures(), ASSUMED):
+        table = page.split(f"<!-- {mark} -->\n")[1].split(f"<!-- /{mark} -->")[0]
+        assert table.startswith("| ")
