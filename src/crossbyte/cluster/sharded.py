@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, Unpack
 
 import numpy as np
 
+from crossbyte.cluster.following import ShardedFollower
 from crossbyte.cluster.holding import Holder
 from crossbyte.cluster.manifest import Manifest, new_folder
-from crossbyte.cluster.messages import Summary
+from crossbyte.cluster.messages import ShardLost
 from crossbyte.cluster.moment import Moment
 from crossbyte.cluster.opening import hold, load_model
-from crossbyte.cluster.reading import ShardedReader
 from crossbyte.cluster.routing import NOWHERE, routed
 from crossbyte.cluster.splitting import create_shards
-from crossbyte.errors import DamagedIndexFile, DuplicateId, InvalidInput, ReadOnlyIndex, UnknownId
-from crossbyte.executors.threads import Workers
+from crossbyte.errors import (
+    DamagedIndexFile,
+    DuplicateId,
+    InvalidInput,
+    ReadOnlyIndex,
+    UnknownId,
+)
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import changes
@@ -34,7 +37,7 @@ Path = str | os.PathLike[str]
 _TIMEOUT = 30.0
 
 
-class ShardedIndex(ShardedReader):
+class ShardedIndex(ShardedFollower):
     """An index of many files; made by :meth:`create`, :meth:`open`, or from one by `crossbyte.split_index`.
 
     It answers, bit for bit, what one index with the same documents would, wherever the shards are: in this
@@ -45,12 +48,8 @@ class ShardedIndex(ShardedReader):
     def __init__(
         self, manifest: Manifest, mode: str, model: CMCQ, holder: Holder, n_jobs: int | None = None
     ) -> None:
-        known = holder.ask("summary", dict.fromkeys(range(len(manifest.shards)), ()), patient=True)
-        super().__init__(manifest.folder, model, holder, (), Workers(n_jobs).n_jobs)
+        super().__init__(manifest, model, holder, n_jobs)
         self._manifest, self._mode = manifest, mode
-        self._summaries = tuple(Moment(self._path, holder, (), 1).complete(known))
-        self._writing, self._looking = threading.RLock(), threading.Lock()
-        self._views: weakref.WeakSet[ShardedReader | Moment] = weakref.WeakSet()
 
     # Opening
 
@@ -124,68 +123,6 @@ class ShardedIndex(ShardedReader):
         except BaseException:
             holder.close()
             raise
-
-    # Moments
-
-    def refresh(self) -> bool:
-        """See what others have committed; returns whether there was anything new.
-
-        Of a lost shard, what was known of it stays.
-        """
-        with self._writing:
-            before = self._summaries
-            self._move("refresh", self._everywhere)
-            return self._summaries != before
-
-    def pinned(self) -> ShardedReader:
-        """A view that stays at this moment, whatever is written or refreshed; closed with the index.
-
-        A compaction ends it, and so does the restart of a lost shard that was written to since:
-        :class:`StaleReader`.
-        """
-        with self._looking:
-            rest = self._path, self._model, self._holder, self._summaries, self._n_threads
-            view = ShardedReader(*rest)
-            self._views.add(view)
-        return view
-
-    @property
-    def _everywhere(self) -> dict[int, tuple[()]]:
-        """A call without arguments to every shard."""
-        return dict.fromkeys(range(self.n_shards), ())
-
-    def _moment(self) -> Moment:
-        with self._looking:
-            moment = super()._moment()
-            self._views.add(moment)
-        return moment
-
-    def _catch_up(self) -> bool:
-        """Learn what the shards have now: one may have been restarted with what was written since."""
-        with self._writing:
-            before = self._summaries
-            self._learn(self._holder.ask("summary", self._everywhere))
-            return self._summaries != before
-
-    def _learn(self, known: Mapping[int, Summary]) -> None:
-        self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
-
-    def _move(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
-        """Have shards go on to their next generation; names of those that are lost."""
-        with self._looking:
-            views = [
-                view._summaries if isinstance(view, ShardedReader) else view.summaries for view in self._views
-            ]
-        needed = {shard: {summaries[shard].generation for summaries in views} for shard in calls}
-        try:
-            known = self._holder.ask(
-                method, {shard: (*rest, needed[shard]) for shard, rest in calls.items()}, patient=True
-            )
-        except BaseException:
-            self._catch_up()  # some may have moved before one failed
-            raise
-        self._learn(known)
-        return [self._holder.names[shard] for shard in calls if shard not in known]
 
     # The files
 
@@ -327,7 +264,10 @@ class ShardedIndex(ShardedReader):
     def _write(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> None:
         lost = self._move(method, calls)
         if lost:
-            raise self._moment().lost(lost)
+            raise ShardLost(
+                f"{self.path}: {', '.join(lost)} went away while writing; look, when it is back, whether it "
+                "has what was written"
+            )
 
     def _homes(self, moment: Moment, names: Sequence[Id]) -> Any:
         """The shard (n,) of every id, or `NOWHERE`."""
