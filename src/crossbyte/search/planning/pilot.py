@@ -258,11 +258,12 @@ def _two_fits(
     model: CMCQ, images: Any, texts: Any, known: tuple[_Timed, CMCQ], judge: Judge | None = None
 ) -> tuple[FitTimes, CMCQ]:
     """The line through the known pilot and another one, and the larger one's model."""
-    first = known[0].n_rows
-    second = _second_size(first, images.shape[0], known[0].spent.wall)
-    other = _timed_fit(model, images, texts, second, judge)
+    n_jobs, (first, spent, *_) = Workers(model.n_jobs).n_jobs, known[0]
+    # What is found depends on the size, and should depend on other programs as little as can be.
+    seconds = spent.wall if judge is None else spent.expected(first, n_jobs)
+    other = _timed_fit(model, images, texts, _second_size(first, images.shape[0], seconds), judge)
     small, large = sorted((known, other), key=lambda one: one[0].n_rows)
-    return FitTimes(small[0], large[0], large[1].mapping_, Workers(model.n_jobs).n_jobs), large[1]
+    return FitTimes(small[0], large[0], large[1].mapping_, n_jobs), large[1]
 
 
 def _second_size(first: int, n_rows: int, seconds: float) -> int:
