@@ -76,6 +76,8 @@ class Figures:
         Core seconds per hit.
     mapping : Figure
         Seconds to map one query.
+    asking : Figure or None
+        Seconds that a query costs for each of several shards, on one machine: mapping, calls and merging.
     scans : list of float
         Wall time of scans over their median: 201 quantiles.
     load : Figure
@@ -87,6 +89,7 @@ class Figures:
     resident: Figure
     merge: Figure
     mapping: Figure
+    asking: Figure | None
     scans: list[float]
     load: Figure
 
@@ -126,9 +129,18 @@ def read_figures() -> Figures:
             "mapping one query", "search", "mapping the queries",
             "M=8, one query at a time: milliseconds per query", 1e-3,
         ),
+        asking=_asking(),
         scans=_values(OWN, "scan, 8 bytes", "wall time over the median, 201 quantiles"),
         load=_kept("load average", OWN, "machine", "load average when this began"),
     )  # fmt: skip
+
+
+def _asking() -> Figure | None:
+    """What asking shards costs, all of it taken to grow with their number."""
+    if not (RESULTS / "sharded.json").exists():
+        return None
+    found = _kept("", "sharded", "asking the shards", "milliseconds per query", 1e-3)
+    return _combined(found.value / _results("sharded")["settings"]["shards"], "asking one shard", found)
 
 
 def _per_length(bits: int) -> PerLength:

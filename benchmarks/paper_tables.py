@@ -75,9 +75,14 @@ class Case:
     def latency(self, slowest: float = 1.0) -> float:
         """Seconds of one query, whose slowest shard takes so many times the median."""
         sent = paper.fan_out_bytes(self.shards, K, 4 * QUERY_DIMENSIONS + ENVELOPE, HIT_BYTES)
-        between = paper.network_seconds(sent, self.assumed.machine)
-        merged = paper.merge_seconds(self.shards, K, self.figures.merge.value)
-        return self.figures.mapping.value + between + slowest * self.scan + merged
+        return paper.network_seconds(sent, self.assumed.machine) + slowest * self.scan + self._asking
+
+    @property
+    def _asking(self) -> float:
+        """Seconds of the machine that asks: as measured for several shards, else mapping and merging."""
+        if self.shards > 1 and self.figures.asking is not None:
+            return self.shards * self.figures.asking.value
+        return self.figures.mapping.value + paper.merge_seconds(self.shards, K, self.figures.merge.value)
 
     @property
     def sustained(self) -> float:
@@ -129,8 +134,15 @@ def inputs_table(figures: Figures) -> str:
         for figure in vars(each).values()
         if figure is not None
     ]
-    common = (figures.efficiency, figures.resident, figures.merge, figures.mapping, figures.load)
-    rows += [[figure.name, _input(figure), figure.source] for figure in common]
+    common = (
+        figures.efficiency,
+        figures.resident,
+        figures.merge,
+        figures.mapping,
+        figures.asking,
+        figures.load,
+    )
+    rows += [[figure.name, _input(figure), figure.source] for figure in common if figure is not None]
     return _markdown(["what", "measured", "benchmark: line: score"], rows)
 
 

@@ -178,6 +178,7 @@ def figures(share: float | None = 0.05) -> Any:
         for n_bytes in (4, 8)
     }
     common = {name: figure(value) for name, value in (("merge", 1e-7), ("mapping", 1e-4), ("load", 0.0))}
+    common["asking"] = figure(1e-3)
     return inputs.Figures(each, figure(0.8), figure(1.0), scans=[0.9, 1.0, 1.1, 2.0], **common)
 
 
@@ -215,6 +216,9 @@ def test_a_case_adds_up() -> None:
     assert case.scan == pytest.approx(10**9 * 8 / 60e9)  # sixteen cores read more than the memory gives
     assert case.latency(2.0) - case.latency() == pytest.approx(case.scan)
     assert case.sustained == pytest.approx(2 * 13 / 0.2)
+    many = replace(case, pairs=10**10)
+    unasked = replace(many, figures=replace(many.figures, asking=None))
+    assert many.shards == 6 and many.latency() - unasked.latency() == pytest.approx(6e-3 - 1e-4 - 600e-7)
     slower = replace(ASSUMED, machine=replace(ASSUMED.machine, cores=1))
     assert replace(case, assumed=slower).scan == pytest.approx(1.0)
 
@@ -222,8 +226,8 @@ def test_a_case_adds_up() -> None:
 def test_every_input_is_in_the_results_of_its_benchmark() -> None:
     found = inputs.read_figures()
     each = [figure for length in found.lengths.values() for figure in vars(length).values() if figure]
-    common = [found.efficiency, found.resident, found.merge, found.mapping, found.load]
-    sources = {part for figure in each + common for part in figure.source.split("; ")}
+    common = [found.efficiency, found.resident, found.merge, found.mapping, found.asking, found.load]
+    sources = {part for figure in each + common if figure for part in figure.source.split("; ")}
     assert len(sources) > 15
     for benchmark, line in re.findall(r"`(\w+)`: (.*)", "\n".join(sources)):
         kept = json.loads((inputs.RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))
