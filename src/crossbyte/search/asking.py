@@ -48,6 +48,7 @@ class Request(NamedTuple):
     rescore: Rescore | None
     candidates: int
     judgement: Judgement
+    probe: int | str | None = "all"
 
     @classmethod
     def check(
@@ -68,6 +69,7 @@ class Request(NamedTuple):
         min_probability: Any = None,
         prior: Any = None,
         match_threshold: Any = 0.5,
+        probe: int | str | None = "all",
     ) -> Self:
         """Judge the arguments; the meaning of each is said in :meth:`crossbyte.Index.search`."""
         if sum(value is not None for value in (images, texts, like)) != 1:
@@ -88,7 +90,7 @@ class Request(NamedTuple):
                 f"use max_distance with {'rescore' if rescore is not None else 'like'}="
             )
         asked = _asked(model, searched, images, texts, like, target)
-        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more, judgement)
+        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more, judgement, probe)
 
     def answers(self, searched: Searched, payloads: bool) -> list[Hits]:
         """Search, one answer per query."""
@@ -108,9 +110,9 @@ class Request(NamedTuple):
     def _rankings(self, searched: Searched, asked: Asked) -> list[Ranking]:
         offset = coding_offset(self.model, asked.kind, asked.target, len(searched))
         if self.rescore is not None:  # groups are chosen by the finer distances
-            query = Query(asked.points, asked.target, self.candidates, np.inf, offset)
+            query = Query(asked.points, asked.target, self.candidates, np.inf, offset, asked.kind, self.probe)
             return searched.rank(query, self.where, distinct=False, grouped=self.distinct)
-        query = Query(asked.points, asked.target, self.k, self.max_distance, offset)
+        query = Query(asked.points, asked.target, self.k, self.max_distance, offset, asked.kind, self.probe)
         return searched.rank(query, self.where, distinct=self.distinct, grouped=False)
 
     def _refined(self, searched: Searched, number: int, ranking: Ranking, payloads: bool) -> Ranking:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
 from crossbyte.executors.ray_cluster import kept_open
-from crossbyte.model.cmcq import CMCQ
 from crossbyte.executors.threads import Workers
+from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback
 from crossbyte.search.batch import Batch, Documents, Payloads
 from crossbyte.search.cells.numbering import with_cells
+from crossbyte.search.cells.state import no_cells
 from crossbyte.search.compaction import compact_segments, payload_rows
 from crossbyte.search.details import Details
 from crossbyte.search.filters.columns import build_columns
@@ -25,7 +26,7 @@ from crossbyte.search.segment import Segment, column_part
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
-__all__ = ["add_all", "add_batch", "batches_of", "compact", "delete", "update_payloads"]
+__all__ = ["add_all", "add_batch", "batches_of", "compact", "delete", "drop_cells", "update_payloads"]
 
 
 def add_all(
@@ -115,6 +116,13 @@ def delete(handle: Handle, names: list[Id], *, missing_ok: bool) -> int:
         if len(numbers):
             handle.commit([_deletions(numbers)])
     return len(numbers)
+
+
+def drop_cells(handle: Handle) -> None:
+    """Write that there are no cells any more; nothing where there are none."""
+    with handle.writing:
+        if handle.latest().cells is not None:
+            handle.commit([no_cells()])
 
 
 def compact(handle: Handle) -> None:

@@ -12,7 +12,7 @@ from crossbyte.search.batch import SEGMENT_ROWS
 from crossbyte.search.bits import pack_bits, test_bits, unpack_bits
 from crossbyte.search.details import Details
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import Segment
+from crossbyte.search.segment import Segment, SegmentCells
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Snapshot, Update
 
@@ -59,7 +59,16 @@ def _segment(details: Details, shelf: Shelf, rows: NDArray[np.intp], n_codebooks
         pack_bits(_with_payload(details.snapshot, shelf)[rows]),
         None if groups is None else groups.select(rows),
         {field: column for field, column in columns.items() if column.types},
+        _cells(shelf, rows),
     )
+
+
+def _cells(shelf: Shelf, rows: NDArray[np.intp]) -> SegmentCells | None:
+    """The cells of documents that are not new to them."""
+    if not shelf.layouts:
+        return None
+    digest = next(iter(shelf.layouts.values())).digest
+    return SegmentCells(digest, {side: each.cells[rows] for side, each in shelf.layouts.items()}, {})
 
 
 def _with_payload(snapshot: Snapshot, shelf: Shelf) -> NDArray[np.bool_]:

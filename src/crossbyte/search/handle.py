@@ -73,7 +73,7 @@ class Handle:
         """What this handle sees, if no compaction has passed it."""
         details = self.details
         self.store.check_current(details.snapshot.generation)
-        if details.snapshot.added or details.snapshot.deleted:
+        if details.snapshot.unsettled:
             with self.writing:
                 details = self.details = Details(self.details.snapshot.settle(), self.store)
         return details

@@ -9,6 +9,7 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import changes, loading
 from crossbyte.search.batch import Batch, Documents, check_payloads
+from crossbyte.search.cells.building import build_cells
 from crossbyte.search.handle import Handle
 from crossbyte.search.ids import check_ids
 from crossbyte.search.numbers import Numbers
@@ -209,6 +210,45 @@ class Index(Reader):
             An id is not there (unless ``missing_ok``); nothing was deleted.
         """
         return changes.delete(self._handle, check_ids(ids), missing_ok=missing_ok)
+
+    def build_cells(
+        self,
+        *,
+        images: Any,
+        texts: Any,
+        n_cells: int | None = None,
+        recall: float = 0.95,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        """Put the documents into cells, so that a search looks at few of them: docs/cells.md.
+
+        Parameters
+        ----------
+        images : (n, d_I) features
+        texts : (n, d_T) features
+            Pairs, row by row, from which it is learned which cells a query of the other kind visits; best
+            not those that the model was fitted on. Some are held out, and the curve is measured on them.
+        n_cells : int, optional
+            Cells of images, and of texts; None for four times the root of their number.
+        recall : float
+            How much of what the exhaustive search finds a search is to keep: of true partners among the
+            first ten where enough are found, else of the first ten.
+        groups : (n,) labels, optional
+            Rows of one group (captions of one picture) are held out together.
+        callback : callable, optional
+            Called with a :class:`crossbyte.progress.Progress` after every step.
+
+        Raises
+        ------
+        InvalidInput
+            Fewer than 20 pairs, no documents, or more cells than documents; nothing was written.
+        """
+        build_cells(self._handle, images, texts, n_cells, recall, groups, callback or silent)
+
+    def drop_cells(self) -> None:
+        """Search everything again; the file keeps the bytes until it is compacted."""
+        changes.drop_cells(self._handle)
 
     def compact(self) -> None:
         """Forget deleted documents and old payloads, and make the file small; numbers stay.

@@ -42,7 +42,7 @@ def measure(details: Details) -> dict[str, Any]:
 
 def _memory(details: Details) -> dict[str, int]:
     snapshot = details.snapshot
-    parts = dict.fromkeys(("codes", "ids", "numbers", "marks"), 0)
+    parts = dict.fromkeys(("codes", "ids", "numbers", "marks", "cells"), 0)
     for shelf in snapshot.shelves.values():
         for name, size in shelf.memory().items():
             parts[name] += size

@@ -15,6 +15,7 @@ from crossbyte.errors import NumericalError
 from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
 from crossbyte.search.bits import Words
+from crossbyte.search.cells.visiting import ALL, visited_cells
 from crossbyte.search.ids import Id
 from crossbyte.search.segment import CODINGS
 from crossbyte.search.shelf import Quantizers, Shelf
@@ -37,6 +38,10 @@ class Query(NamedTuple):
     max_distance : float
     offset : callable
         Of a coding: what is added to its distances so that codings compete fairly.
+    kind : {"image", "text"}, optional
+        Of the queries, which choose cells by it.
+    probe : int, "all" or None
+        How many cells are visited; None: as many as were found to be enough when the cells were built.
     """
 
     points: Float32
@@ -44,6 +49,8 @@ class Query(NamedTuple):
     k: int
     max_distance: float
     offset: Callable[[str], float]
+    kind: str = ""
+    probe: int | str | None = ALL
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +131,29 @@ def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
 
 
 def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
-    found = []
     tables = _tables(query, snapshot.quantizers)
+    cells = visited_cells(snapshot, query, allowed)
+    if cells is None:
+        return _rank_all(snapshot, query, tables, allowed, n_threads)
+    rankings = _rank_visited(snapshot, query, tables[query.target], cells, allowed, n_threads)
+    if query.probe is None and query.max_distance == np.inf:
+        # A filter may leave the visited cells too few documents, and there may be more elsewhere.
+        few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
+        if few:
+            again = _rank(snapshot, query._replace(points=query.points[few], probe=ALL), allowed, n_threads)
+            for place, ranking in zip(few, again, strict=True):
+                rankings[place] = ranking
+    return rankings
+
+
+def _rank_all(
+    snapshot: Snapshot,
+    query: Query,
+    tables: Mapping[str, DistanceTable],
+    allowed: Mapping[str, Words],
+    n_threads: int,
+) -> list[Ranking]:
+    found = []
     for coding, shelf in snapshot.shelves.items():
         sides = [_scan_side(shelf, side, tables[side]) for side in tables if side in shelf.codes]
         if sides:
@@ -139,6 +167,37 @@ def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_thre
                 n_threads=n_threads,
             )
             found.append(_rankings(shelf, result))
+    return _merged(found, query)
+
+
+def _rank_visited(
+    snapshot: Snapshot,
+    query: Query,
+    table: DistanceTable,
+    cells: NDArray[np.int64],
+    allowed: Mapping[str, Words],
+    n_threads: int,
+) -> list[Ranking]:
+    """Look at the documents of the visited cells alone."""
+    found, tables = [], np.ascontiguousarray(table.tables)
+    for coding, shelf in snapshot.shelves.items():
+        for run in shelf.layouts[query.target].runs if query.target in shelf.layouts else ():
+            result = kernels.scan_cells(
+                ScanSide(run.codes, tables, table.offsets),
+                run.rows,
+                run.starts,
+                cells,
+                min(query.k, max(len(run.rows), 1)),
+                extra=query.offset(coding),
+                allowed=allowed[coding],
+                max_distance=query.max_distance,
+                n_threads=n_threads,
+            )
+            found.append(_rankings(shelf, result))
+    return _merged(found, query)
+
+
+def _merged(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
     if len(found) == 1:
         return found[0]
     empty = [_NOTHING] * len(query.points)

@@ -12,6 +12,8 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.search import loading
 from crossbyte.search.asking import Request
 from crossbyte.search.browsing import browse, documents_at
+from crossbyte.search.cells.cells import Cells, cells_of
+from crossbyte.search.cells.visiting import check_probe
 from crossbyte.search.details import Details
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
@@ -48,6 +50,11 @@ class Reader:
     def generation(self) -> int:
         """The commit that this handle sees."""
         return self._handle.generation
+
+    @property
+    def cells(self) -> Cells | None:
+        """What is known of the index's cells; None if it has none."""
+        return cells_of(self._handle.current().snapshot)
 
     def close(self) -> None:
         """Close the file; a writer gives up its place. May be called again."""
@@ -172,6 +179,7 @@ class Reader:
         min_probability: float | None = None,
         prior: float | None = None,
         match_threshold: float = 0.5,
+        probe: int | str | None = None,
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly, in the order of (distance, number).
 
@@ -208,6 +216,10 @@ class Reader:
             Half of that where only every second query has a partner here.
         match_threshold : float
             ``no_match`` says that even the best hit is less probable than this.
+        probe : int, "all" or None
+            How many cells of an index with cells (:meth:`Index.build_cells`) are searched: the answer is
+            exact among their documents. None: as many as were found to be enough, and everything where the
+            question is not one for cells (``like``, documents, no cells). "all": everything, always.
 
         Returns
         -------
@@ -231,6 +243,7 @@ class Reader:
             min_probability=min_probability,
             prior=prior,
             match_threshold=match_threshold,
+            probe=check_probe(probe, searched.snapshot.cells, target, like),
         )
         return request.answers(searched, bool(payloads))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from crossbyte.search.numbers import Numbers
 from crossbyte.search.storage.failures import damaged
 from crossbyte.search.storage.store import NewRecord, Record, Store
 
-__all__ = ["CODINGS", "SIDES", "Groups", "Segment", "column_part", "understood"]
+__all__ = ["CODINGS", "SIDES", "Groups", "Segment", "SegmentCells", "column_part", "understood"]
 
 SIDES: dict[str, tuple[str, ...]] = {
     "training": ("image", "text"),
@@ -109,6 +109,23 @@ class Groups:
         return cls(places, labels)
 
 
+class SegmentCells(NamedTuple):
+    """The cells that documents were given when they were written.
+
+    Attributes
+    ----------
+    digest : str
+        Of the cells.
+    cells : mapping of side to (n,) uint16
+    added : mapping of side to (count, sum of squared distances to the centres)
+        Empty where the documents are not new: after a compaction.
+    """
+
+    digest: str
+    cells: Mapping[str, NDArray[np.uint16]]
+    added: Mapping[str, tuple[int, float]]
+
+
 @dataclass(frozen=True, eq=False)
 class Segment:
     """Documents of one coding in the order of their numbers; row i of everything belongs to document i.
@@ -125,6 +142,8 @@ class Segment:
     groups : Groups or None
     columns : mapping of field to Column
         Empty in a segment that was read: columns are read when a filter asks for them.
+    cells : SegmentCells or None
+        None where the index had no cells.
     """
 
     coding: str
@@ -134,11 +153,12 @@ class Segment:
     with_payload: Words
     groups: Groups | None
     columns: Mapping[str, Column]
+    cells: SegmentCells | None = None
 
     def to_record(self) -> NewRecord:
         """What is written."""
         groups = self.groups
-        document = {
+        document: dict[str, Any] = {
             "coding": self.coding,
             "rows": self.numbers.count,
             "first": self.numbers.first,
@@ -153,6 +173,10 @@ class Segment:
         if groups is not None:
             parts |= groups.to_parts()
         parts |= {column_part(field): column.to_bytes() for field, column in self.columns.items()}
+        if self.cells is not None:
+            added = {side: list(values) for side, values in self.cells.added.items()}
+            document["cells"] = {"digest": self.cells.digest, "added": added}
+            parts |= {f"cells.{side}": cells.astype("<u2") for side, cells in self.cells.cells.items()}
         return NewRecord("documents", document, parts)
 
     @classmethod
@@ -164,7 +188,7 @@ class Segment:
             parts = {
                 name: store.part(record, name)
                 for name in record.parts
-                if name.split(".")[0] in ("codes", "numbers", "ids", "payloads")
+                if name.split(".")[0] in ("codes", "numbers", "ids", "payloads", "cells")
             }
             codes = {
                 side: np.frombuffer(parts[f"codes.{side}"], np.uint8).reshape(rows, n_codebooks)
@@ -178,6 +202,7 @@ class Segment:
                 _payload_bits(parts.get("payloads"), rows),
                 None,
                 {},
+                _cells(document.get("cells"), parts, rows),
             )
 
 
@@ -188,3 +213,14 @@ def _payload_bits(data: bytes | None, rows: int) -> Words:
     if len(words) != -(-rows // 64):
         raise ValueError("payload marks of another number")
     return words
+
+
+def _cells(document: Mapping[str, Any] | None, parts: Mapping[str, bytes], rows: int) -> SegmentCells | None:
+    if document is None:
+        return None
+    names = {name.removeprefix("cells."): name for name in parts if name.startswith("cells.")}
+    cells = {side: np.frombuffer(parts[name], "<u2").astype(np.uint16) for side, name in names.items()}
+    if any(len(each) != rows for each in cells.values()):
+        raise ValueError("cells of another number")
+    added = {side: (int(count), float(total)) for side, (count, total) in document["added"].items()}
+    return SegmentCells(str(document["digest"]), cells, added)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from crossbyte.executors.threads import Workers
 from crossbyte.kernels import pack_codes, unpack_codes
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.bits import Words, clear_bits, count_bits, pack_bits, unpack_bits
+from crossbyte.search.cells.layout import Layout
 from crossbyte.search.ids import PackedIds
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Segment
@@ -50,6 +51,8 @@ class Shelf:
         Which documents had a payload when they were added.
     segments : tuple of SegmentRows
         In the order of the rows.
+    layouts : mapping of side to Layout
+        The codes once more, cell after cell; empty for an index without cells.
     """
 
     coding: str
@@ -59,6 +62,7 @@ class Shelf:
     live: Words
     with_payload: Words
     segments: tuple[SegmentRows, ...]
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.numbers.count
@@ -111,6 +115,7 @@ class Shelf:
                 [unpack_bits(segment.with_payload, segment.numbers.count) for segment in new],
             ),
             (*(shelf.segments if shelf else ()), *(SegmentRows(r, s.numbers.count) for s, r in segments)),
+            shelf.layouts if shelf else {},
         )
 
     def memory(self) -> dict[str, int]:
@@ -120,6 +125,7 @@ class Shelf:
             "ids": self.ids.n_bytes,
             "numbers": self.numbers.n_bytes,
             "marks": self.live.nbytes + self.with_payload.nbytes,
+            "cells": sum(layout.n_bytes for layout in self.layouts.values()),
         }
 
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from crossbyte.executors.threads import Workers
 from crossbyte.search.bits import test_bits
+from crossbyte.search.cells.numbering import laid_out
+from crossbyte.search.cells.state import KIND, CellState, check_cells
 from crossbyte.search.ids import Id
 from crossbyte.search.lookup import Lookup
 from crossbyte.search.numbers import Numbers
@@ -70,6 +72,9 @@ class Snapshot:
     updates : dict of number to Update
     fields : dict of field to set of str
         Types of value that the fields of the documents have, or once had.
+    cells : CellState or None
+    rebuilt : bool
+        Whether the cells are not those in which the shelves were laid out.
     lookup : Lookup
     """
 
@@ -83,6 +88,8 @@ class Snapshot:
     updates: dict[int, Update] = field(default_factory=dict)
     fields: dict[str, set[str]] = field(default_factory=dict)
     n_jobs: int | None = None
+    cells: CellState | None = None
+    rebuilt: bool = False
 
     @property
     def generation(self) -> int:
@@ -98,17 +105,28 @@ class Snapshot:
                 new = [pair for pair in self.added if pair[0].coding == coding]
                 if new:
                     shelves[coding] = Shelf.join(shelves.get(coding), new, self.quantizers, workers)
+                if coding in shelves and (self.rebuilt or (new and self.cells)):
+                    segments = [segment for segment, _ in new]
+                    shelves[coding] = laid_out(
+                        shelves[coding], self.cells, segments, self.quantizers, workers
+                    )
             for coding, shelf in shelves.items():
                 rows = [row for row in (_rows_on(shelf, numbers) for numbers in self.deleted) if len(row)]
                 if rows:
                     shelves[coding] = shelf.without(np.concatenate(rows))
             return shelves
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether something has happened that the shelves that are kept do not show."""
+        return bool(self.added or self.deleted or self.rebuilt)
+
     def settle(self) -> Snapshot:
         """The same state, with everything on the shelves and nothing kept twice."""
-        if not self.added and not self.deleted:
+        if not self.unsettled:
             return self
-        state = replace(self, settled=self.shelves, added=(), deleted=())
+        cells = None if self.cells is None else self.cells.settled()
+        state = replace(self, settled=self.shelves, added=(), deleted=(), cells=cells, rebuilt=False)
         if "lookup" in self.__dict__:
             state.__dict__["lookup"] = self.lookup
         return state
@@ -146,6 +164,9 @@ class Snapshot:
         return state
 
     def _after(self, record: Record, store: Store) -> Snapshot:
+        if record.kind in (KIND, "documents"):
+            with understood(store.path, f"record {record.number}"):
+                return self._with_cells(record, store)
         if record.kind not in ("deletions", "updates"):
             return self
         with understood(store.path, f"record {record.number}"):
@@ -155,6 +176,34 @@ class Snapshot:
             present = np.frombuffer(store.part(record, "present"), np.bool_)
             updates = self.updates | dict(_updates(self.updates, numbers, present))
             return replace(self, updates=updates, patches=(*self.patches, (record, numbers)))
+
+    def _with_cells(self, record: Record, store: Store) -> Snapshot:
+        if record.kind == "documents":
+            return self._in_cells(record)
+        cells = CellState.load(store, record)
+        if cells is not None:
+            for coding, sides in SIDES.items():
+                for side in set(sides) & set(cells.sides):
+                    if len(cells.numbered.get((coding, side), ())) != self._rows_before(coding, record):
+                        raise ValueError("cells of another number of documents")
+        return replace(self, cells=cells, rebuilt=True)
+
+    def _rows_before(self, coding: str, record: Record) -> int:
+        """Rows of a shelf when a record was written."""
+        settled = len(self.settled[coding]) if coding in self.settled else 0
+        before = [s for s, r in self.added if s.coding == coding and r.number < record.number]
+        return settled + sum(segment.numbers.count for segment in before)
+
+    def _in_cells(self, record: Record) -> Snapshot:
+        """Judge the cells of a new segment, and count its documents."""
+        document = record.document.get("cells")
+        if self.cells is None or document is None or document["digest"] != self.cells.digest:
+            return self
+        segment = next(segment for segment, own in self.added if own.number == record.number)
+        assert segment.cells is not None
+        for side, cells in segment.cells.cells.items():
+            check_cells(cells, segment.numbers.count, len(self.cells.sides[side].centres))
+        return replace(self, cells=self.cells.grown(document))
 
     # Documents
 

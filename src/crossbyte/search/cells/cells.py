@@ -1,0 +1,138 @@
+"""What a user is told of an index's cells: how many, how well they are chosen, and whether they still fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.search.bits import unpack_bits
+from crossbyte.search.cells.curve import Curve
+from crossbyte.search.cells.state import Side, direction_name
+
+if TYPE_CHECKING:
+    from crossbyte.search.snapshot import Snapshot
+
+__all__ = ["Cells", "Drift", "cells_of", "imbalance_of", "side_sizes"]
+
+FARTHER = 1.25  # times the distance at build, of documents added since: they come from elsewhere
+CROWDED = 1.5  # times the imbalance at build
+GROWN = 4.0  # times the documents at build: more cells would be better
+_FEW = 100  # documents added since say nothing yet
+
+
+class Drift(NamedTuple):
+    """How documents fit cells that were built for others.
+
+    Attributes
+    ----------
+    n_documents : int
+        When the cells were built.
+    n_added : int
+        Since then, those deleted again included.
+    distance : float or None
+        Mean squared distance of documents added since to the centre of their cell, over that of those at
+        build; None before anything was added.
+    imbalance : float
+        How many times more documents a random document's cell has than it would if all had as many, over
+        the same at build.
+    rebuild : bool
+        Whether the cells should be built again: new documents are far from their centres, crowd into few
+        cells, or are so many that there should be more cells.
+    """
+
+    n_documents: int
+    n_added: int
+    distance: float | None
+    imbalance: float
+    rebuild: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of an index.
+
+    Attributes
+    ----------
+    n_cells : dict of side to int
+    recall : float
+        The share of what the exhaustive search finds that was wanted.
+    nprobe : dict of direction to int
+        Cells that a search visits, unless told otherwise; by "text-to-image", "image-to-text", ….
+    choice : dict of direction to str
+        How cells are chosen: "centres", "means" or "learned", whichever did best on held-out pairs.
+    curve : dict of direction to Curve
+        What is found for how many cells visited.
+    drift : dict of side to Drift
+    """
+
+    n_cells: dict[str, int]
+    recall: float
+    nprobe: dict[str, int]
+    choice: dict[str, str]
+    curve: dict[str, Curve]
+    drift: dict[str, Drift]
+
+    @property
+    def rebuild(self) -> bool:
+        """Whether the cells of some side no longer fit its documents."""
+        return any(drift.rebuild for drift in self.drift.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as JSON."""
+        return {
+            "n_cells": self.n_cells,
+            "recall": self.recall,
+            "nprobe": self.nprobe,
+            "choice": self.choice,
+            "curve": {name: curve.to_dict() for name, curve in self.curve.items()},
+            "drift": {side: drift._asdict() for side, drift in self.drift.items()},
+            "rebuild": self.rebuild,
+        }
+
+
+def cells_of(snapshot: Snapshot) -> Cells | None:
+    """Say what is known of the cells of a generation."""
+    state = snapshot.cells
+    if state is None:
+        return None
+    named = {direction_name(*name): direction for name, direction in state.directions.items()}
+    return Cells(
+        {name: len(side.centres) for name, side in state.sides.items()},
+        state.recall,
+        {name: direction.n_probe for name, direction in named.items()},
+        {name: direction.choice for name, direction in named.items()},
+        {name: direction.curve for name, direction in named.items()},
+        {name: _drift(side, side_sizes(snapshot, name)) for name, side in state.sides.items()},
+    )
+
+
+def side_sizes(snapshot: Snapshot, side: str) -> NDArray[np.int64]:
+    """How many live documents are in each cell."""
+    assert snapshot.cells is not None
+    n_cells = len(snapshot.cells.sides[side].centres)
+    sizes = np.zeros(n_cells, dtype=np.int64)
+    for shelf in snapshot.shelves.values():
+        if side in shelf.layouts:
+            live = unpack_bits(shelf.live, len(shelf))
+            sizes += np.bincount(shelf.layouts[side].cells[live], minlength=n_cells)
+    return sizes
+
+
+def imbalance_of(sizes: NDArray[np.int64]) -> float:
+    """How many times more documents a random document's cell has than it would if all had as many."""
+    total = float(sizes.sum())
+    return float(len(sizes) * np.square(sizes / total).sum()) if total else 1.0
+
+
+def _drift(side: Side, sizes: NDArray[np.int64]) -> Drift:
+    distance = None
+    if side.n_added:
+        distance = side.added_distance / side.n_added / max(side.distance, 1e-30)
+    imbalance = imbalance_of(sizes) / max(side.imbalance, 1e-30)
+    farther = side.n_added >= _FEW and distance is not None and distance > FARTHER
+    crowded = side.n_added >= _FEW and imbalance > CROWDED
+    rebuild = farther or crowded or bool(sizes.sum() > GROWN * max(1, side.n_documents))
+    return Drift(side.n_documents, side.n_added, distance, imbalance, rebuild)

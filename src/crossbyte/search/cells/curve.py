@@ -1,0 +1,141 @@
+"""How much is found for how many cells visited, measured on queries that nothing was learned from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.search.cells.chooser import Chooser
+
+__all__ = ["ENOUGH_PARTNERS", "Curve", "Trial", "measure_curve", "wanted_cells"]
+
+ENOUGH_PARTNERS = 100  # that the exhaustive search finds; fewer say too little about 0.95 of them
+NEAREST = 10
+_ROWS_AT_ONCE = 256
+
+
+class Trial(NamedTuple):
+    """Queries, and what the exhaustive search finds for them.
+
+    Attributes
+    ----------
+    points : (n, D) float32
+    nearest : (n, up to 10) int
+        Cells of the nearest documents.
+    partners : (n,) int
+        Cell of the true partner; -1 where there is none, or where the exhaustive search does not have it
+        among the first ten.
+    """
+
+    points: NDArray[np.float32]
+    nearest: NDArray[np.int64]
+    partners: NDArray[np.int64]
+
+
+class Curve(NamedTuple):
+    """Shares by the number of cells visited.
+
+    Attributes
+    ----------
+    cells : list of int
+        Cells visited, ascending.
+    items : list of float
+        Share of the documents in them, on average.
+    partners : list of float or None
+        Of the true partners that the exhaustive search has among its first ten: the share that is in the
+        visited cells. None where too few of them were found to say.
+    nearest : list of float
+        Of the first ten documents of the exhaustive search: the share that is in the visited cells.
+    n_queries, n_partners : int
+        Held-out queries, and how many partners the exhaustive search found among its first ten.
+    """
+
+    cells: list[int]
+    items: list[float]
+    partners: list[float] | None
+    nearest: list[float]
+    n_queries: int
+    n_partners: int
+
+    @property
+    def kept(self) -> list[float]:
+        """The share that counts: of partners where it is known, else of the nearest documents."""
+        return self.nearest if self.partners is None else self.partners
+
+    def at(self, n_cells: int) -> tuple[float, float]:
+        """Shares of items visited and of what is kept, for so many cells, between those measured."""
+        return tuple(float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))  # type: ignore[return-value]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as JSON."""
+        return self._asdict()
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Curve:
+        """Take it back; KeyError or TypeError where something is missing."""
+        return cls(**{name: values[name] for name in cls._fields})
+
+
+class _Ranks(NamedTuple):
+    partners: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+    items: NDArray[np.float64]
+
+
+def _ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> _Ranks:
+    """How many cells come before the partner's, and before those of the nearest; items by cells visited."""
+    partners, nearest = [], []
+    items = np.zeros(len(sizes))
+    for start in range(0, len(trial.points), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        order = np.argsort(chooser.scores(trial.points[rows]), axis=1, kind="stable")
+        rank = np.empty_like(order)
+        np.put_along_axis(rank, order, np.arange(len(sizes))[None], axis=1)
+        items += np.cumsum(sizes[order], axis=1).sum(axis=0)
+        there = trial.partners[rows] >= 0
+        partners.append(rank[there, trial.partners[rows][there]])
+        nearest.append(np.take_along_axis(rank, trial.nearest[rows], axis=1).ravel())
+    share = items / max(1, len(trial.points)) / max(1, sizes.sum())
+    return _Ranks(np.sort(np.concatenate(partners)), np.sort(np.concatenate(nearest)), share)
+
+
+def wanted_cells(
+    chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
+) -> tuple[int, float]:
+    """How many cells keep the wanted share, and what share of the items is in them."""
+    ranks = _ranks(chooser, trial, sizes)
+    count = _count(ranks, recall)
+    return count, float(ranks.items[count - 1])
+
+
+def measure_curve(
+    chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
+) -> tuple[Curve, int]:
+    """The curve, and the number of cells that keep the wanted share."""
+    ranks = _ranks(chooser, trial, sizes)
+    count = _count(ranks, recall)
+    steps = {*np.unique(np.geomspace(1, len(sizes), 24).round().astype(int)).tolist(), count}
+    cells = sorted(steps)
+    known = len(ranks.partners) >= ENOUGH_PARTNERS
+    curve = Curve(
+        cells,
+        [float(ranks.items[n - 1]) for n in cells],
+        _shares(ranks.partners, cells) if known else None,
+        _shares(ranks.nearest, cells),
+        len(trial.points),
+        len(ranks.partners),
+    )
+    return curve, count
+
+
+def _count(ranks: _Ranks, recall: float) -> int:
+    decisive = ranks.partners if len(ranks.partners) >= ENOUGH_PARTNERS else ranks.nearest
+    if not len(decisive):
+        return len(ranks.items)
+    return int(decisive[max(0, int(np.ceil(recall * len(decisive))) - 1)]) + 1
+
+
+def _shares(ranks: NDArray[np.int64], cells: list[int]) -> list[float]:
+    return (np.searchsorted(ranks, cells, side="left") / max(1, len(ranks))).tolist()

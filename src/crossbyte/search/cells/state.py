@@ -1,0 +1,236 @@
+"""The cells of an index as one record of the file holds them, and back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Float32
+from crossbyte.search.cells.centres import MAX_CELLS, Centres
+from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.curve import Curve
+from crossbyte.search.storage.store import NewRecord, Record, Store
+
+__all__ = ["KIND", "CellState", "Direction", "Numbered", "Side", "check_cells", "direction_name", "no_cells"]
+
+KIND = "cells"
+_VERSION = 1
+_CENTRES = "centres"  # the choice that needs no part of its own
+
+Numbered = Mapping[tuple[str, str], NDArray[np.uint16]]
+"""cells of the rows of a shelf, by coding and side"""
+
+
+def direction_name(kind: str, target: str) -> str:
+    """How a direction is called."""
+    return f"{kind}-to-{target}"
+
+
+class Side(NamedTuple):
+    """The cells of images, or of texts.
+
+    Attributes
+    ----------
+    centres : Centres
+    n_documents : int
+        When the cells were built.
+    distance : float
+        Mean squared distance of those to the centres of their cells.
+    imbalance : float
+        How many times more documents a random document's cell has than it would if all had as many.
+    n_added, added_distance : int, float
+        Documents added since, and the sum of their squared distances.
+    """
+
+    centres: Centres
+    n_documents: int
+    distance: float
+    imbalance: float
+    n_added: int = 0
+    added_distance: float = 0.0
+
+
+class Direction(NamedTuple):
+    """How queries of one kind choose cells of one side."""
+
+    choice: str
+    chooser: Chooser
+    n_probe: int
+    curve: Curve
+
+
+@dataclass(frozen=True, eq=False)
+class CellState:
+    """The cells that documents have now.
+
+    Attributes
+    ----------
+    digest : str
+        Of the centres: documents that were given cells of another digest have none of these.
+    recall : float
+        What was wanted.
+    sides : mapping of side to Side
+    directions : mapping of (query, target) to Direction
+    numbered : Numbered
+        Cells of all rows that were there when these were built; empty once they are laid out.
+    """
+
+    digest: str
+    recall: float
+    sides: Mapping[str, Side]
+    directions: Mapping[tuple[str, str], Direction]
+    numbered: Numbered = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        recall: float,
+        sides: Mapping[str, Side],
+        directions: Mapping[tuple[str, str], Direction],
+        numbered: Numbered,
+    ) -> CellState:
+        """Put new cells together."""
+        digest = hashlib.blake2b(digest_size=8, person=b"crossbyte cells")
+        for name, side in sorted(sides.items()):
+            digest.update(name.encode() + np.ascontiguousarray(side.centres.points, "<f4").tobytes())
+        return cls(digest.hexdigest(), recall, sides, directions, numbered)
+
+    def settled(self) -> CellState:
+        """The same once the rows are laid out."""
+        return replace(self, numbered={}) if self.numbered else self
+
+    def grown(self, document: Mapping[str, Any]) -> CellState:
+        """The same after documents were added; ``document`` is what their record says of its cells."""
+        sides = dict(self.sides)
+        for name, (count, distance) in document.get("added", {}).items():
+            old = sides[name]
+            sides[name] = old._replace(
+                n_added=old.n_added + int(count), added_distance=old.added_distance + float(distance)
+            )
+        return replace(self, sides=sides)
+
+    # The file
+
+    def to_record(self) -> NewRecord:
+        """What is written."""
+        document = {
+            "version": _VERSION,
+            "digest": self.digest,
+            "recall": self.recall,
+            "sides": {name: _side_document(side) for name, side in self.sides.items()},
+            "directions": {
+                direction_name(*name): {
+                    "choice": direction.choice,
+                    "probe": direction.n_probe,
+                    "curve": direction.curve.to_dict(),
+                }
+                for name, direction in self.directions.items()
+            },
+        }
+        parts: dict[str, Any] = {
+            f"cells.{c}.{s}": cells.astype("<u2") for (c, s), cells in self.numbered.items()
+        }
+        for name, side in self.sides.items():
+            parts[f"centres.{name}"] = np.ascontiguousarray(side.centres.points, "<f4")
+        for direct, direction in self.directions.items():
+            if direction.choice != _CENTRES:
+                chooser = direction.chooser
+                parts[f"choice.{direction_name(*direct)}"] = np.column_stack(
+                    [chooser.points, chooser.offsets]
+                ).astype("<f4")
+        return NewRecord(KIND, document, parts)
+
+    @classmethod
+    def load(cls, store: Store, record: Record) -> CellState | None:
+        """Read them; None for cells that were dropped, or are of a kind that only a later version knows."""
+        document = record.document
+        if document["version"] != _VERSION or document["digest"] is None:
+            return None
+        sides = {name: _load_side(store, record, name) for name in document["sides"]}
+        directions = {
+            _direction_of(name): _load_direction(store, record, name, sides)
+            for name in document["directions"]
+        }
+        return cls(
+            str(document["digest"]),
+            float(document["recall"]),
+            sides,
+            directions,
+            _numbered(store, record, sides),
+        )
+
+
+def no_cells() -> NewRecord:
+    """What is written when cells are dropped."""
+    return NewRecord(KIND, {"version": _VERSION, "digest": None})
+
+
+def check_cells(cells: NDArray[np.uint16], count: int, n_cells: int) -> NDArray[np.uint16]:
+    """Refuse cells of another number of documents, or that there are not; ValueError."""
+    if len(cells) != count or (count and int(cells.max()) >= n_cells):
+        raise ValueError("cells that do not fit their documents")
+    return cells
+
+
+def _side_document(side: Side) -> dict[str, Any]:
+    return {
+        "cells": len(side.centres),
+        "documents": side.n_documents,
+        "distance": side.distance,
+        "imbalance": side.imbalance,
+        "added": [side.n_added, side.added_distance],
+    }
+
+
+def _load_side(store: Store, record: Record, name: str) -> Side:
+    values = record.document["sides"][name]
+    n_cells = int(values["cells"])
+    if name not in ("image", "text") or not 1 <= n_cells <= MAX_CELLS:
+        raise ValueError("cells of no side")
+    centres = _floats(store, record, f"centres.{name}", n_cells)
+    count, distance = values["added"]
+    known = int(values["documents"]), float(values["distance"]), float(values["imbalance"])
+    return Side(Centres(centres), *known, int(count), float(distance))
+
+
+def _load_direction(store: Store, record: Record, name: str, sides: Mapping[str, Side]) -> Direction:
+    values = record.document["directions"][name]
+    centres = sides[_direction_of(name)[1]].centres.points
+    if values["choice"] == _CENTRES:
+        chooser = Chooser.at(centres)
+    else:
+        table = _floats(store, record, f"choice.{name}", len(centres))
+        chooser = Chooser(np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1]))
+    if chooser.points.shape != centres.shape:
+        raise ValueError("a choice among other cells")
+    n_probe = int(values["probe"])
+    if not 1 <= n_probe <= len(centres):
+        raise ValueError("a choice of more cells than there are")
+    return Direction(str(values["choice"]), chooser, n_probe, Curve.from_dict(values["curve"]))
+
+
+def _direction_of(name: str) -> tuple[str, str]:
+    kind, target = name.split("-to-")
+    return kind, target
+
+
+def _floats(store: Store, record: Record, name: str, n_rows: int) -> Float32:
+    values = np.frombuffer(store.part(record, name), "<f4").astype(np.float32).reshape(n_rows, -1)
+    if not np.isfinite(values).all():
+        raise ValueError("a value that is not finite")
+    return values
+
+
+def _numbered(store: Store, record: Record, sides: Mapping[str, Side]) -> Numbered:
+    found = {}
+    for name in record.parts:
+        if name.startswith("cells."):
+            _, coding, side = name.split(".")
+            cells = np.frombuffer(store.part(record, name), "<u2").astype(np.uint16)
+            found[coding, side] = check_cells(cells, len(cells), len(sides[side].centres))
+    return found
