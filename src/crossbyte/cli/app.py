@@ -19,6 +19,7 @@ VERBS = (
     "info",
     "report",
     "verify",
+    "cells",
     "compact",
     "backup",
     "export",

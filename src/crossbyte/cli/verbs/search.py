@@ -14,6 +14,7 @@ from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Asked, Queries, check_free, read_queries
 from crossbyte.cli.output import Table, clean, emit
+from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
@@ -65,6 +66,10 @@ def search(
     distinct: Annotated[
         Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
     ] = None,
+    probe: Annotated[
+        str | None,
+        typer.Option("--probe", metavar="CELLS|all", help="How many cells of an index with cells to search."),
+    ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Show the payloads of what was found.")
     ] = False,
@@ -83,7 +88,8 @@ def search(
 ) -> int:
     """Find the nearest documents of every query.
 
-    The answer is exact. Texts search images and images search texts, unless --target says otherwise.
+    The answer is exact, among the cells visited where an index has cells. Texts search images and
+    images search texts, unless --target says otherwise.
 
     Example:
       crossbyte search photos.cb --text "a dog on the beach"
@@ -112,7 +118,7 @@ def search(
             "match_threshold": _USUAL_THRESHOLD if match_threshold is None else match_threshold,
             "payloads": payloads or queries.by_words,
         }
-        answers = gallery.index.search(**asked)
+        answers = gallery.index.search(**asked, **_probe(gallery, probe))
         if prior is not None or match_threshold is not None:
             verdicts = list(map(_plain_verdict, answers))
         else:
@@ -125,6 +131,17 @@ def search(
     document = {"index": path, "queries": list(map(_described, queries.labels, answers))}
     emit(document, _text(queries, answers, verdicts, payloads), as_json=as_json)
     return _judged(verdicts, fail_if_none)
+
+
+def _probe(gallery: Gallery, probe: str | None) -> dict[str, Any]:
+    """How many cells are asked for; nothing where it was not said."""
+    from crossbyte.search.reader import Reader
+
+    if probe is None:
+        return {}
+    if not isinstance(gallery.index, Reader):
+        raise InvalidInput("--probe: a sharded index has no cells; leave it out")
+    return {"probe": int(probe) if probe.isascii() and probe.isdigit() else probe}
 
 
 def _described(label: Any, hits: Hits) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""``crossbyte cells``: search a part of an index only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.inputs import Given, read_pairs
+from crossbyte.cli.output import Table, emit, plural
+from crossbyte.cli.progress import shown
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.search.cells.cells import Cells
+
+__all__ = ["cells"]
+
+
+def cells(
+    path: options.IndexPath,
+    data: options.Data = None,
+    split: options.Split = None,
+    images: options.ImageFile = None,
+    texts: options.TextFile = None,
+    payloads: options.PayloadFile = None,
+    groups: options.GroupColumn = None,
+    recall: Annotated[
+        float, typer.Option("--recall", help="Share of what the exhaustive search finds that is kept.")
+    ] = 0.95,
+    number: Annotated[
+        int | None,
+        typer.Option("--cells", help="How many cells; four times the root of the documents if not given."),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Search everything again.")] = False,
+    jobs: options.Jobs = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Put an index into cells, so that a search looks at few documents.
+
+    Which cells a query visits is learned from pairs of features, and how much is found is measured
+    on some that were held out. Without pairs, says what is known of the cells: docs/cells.md.
+
+    Example:
+      crossbyte cells photos.cb photos.npz --split test --recall 0.95
+      crossbyte cells photos.cb --drop
+    """
+    from crossbyte.search.index import Index
+
+    given = Given(data, split, images, texts, payloads, None, groups)
+    with_pairs = any(value is not None for value in (data, images, texts))
+    if drop and with_pairs:
+        raise InvalidInput("--drop: expected no pairs beside it; leave one of the two out")
+    with Index.open(path, "rw" if drop or with_pairs else "r", n_jobs=jobs) as index:
+        if drop:
+            index.drop_cells()
+        elif with_pairs:
+            pairs = read_pairs(given)
+            asked: dict[str, Any] = {"n_cells": number, "recall": recall, "groups": pairs.groups}
+            with shown("cells", quiet=quiet) as callback:
+                index.build_cells(images=pairs.images, texts=pairs.texts, callback=callback, **asked)
+        known = index.cells
+    document = {"index": path, "cells": None if known is None else known.to_dict()}
+    said: list[str | Table] = [f"{path}: no cells"] if known is None else _said(known)
+    emit(document, said, as_json=as_json)
+
+
+def _said(known: Cells) -> list[str | Table]:
+    rows = []
+    for name, curve in known.curve.items():
+        items, kept = curve.at(known.nprobe[name])
+        of = "the first ten" if curve.partners is None else "partners found"
+        share = (
+            known.choice[name],
+            str(known.nprobe[name]),
+            f"{100 * items:.2f} %",
+            f"{100 * kept:.1f} %",
+            of,
+        )
+        rows.append((name.replace("-", " "), *share))
+    heading = ("search", "choice", "cells>", "documents>", "kept>", "of")
+    counts = [f"{side}: {plural(count, 'cell')}" for side, count in known.n_cells.items()]
+    return [", ".join(counts), Table(heading, rows), *map(_drifted, known.drift.items())]
+
+
+def _drifted(entry: tuple[str, Any]) -> str:
+    side, drift = entry
+    said = (
+        f"{side}: {plural(drift.n_added, 'document')} added since {drift.n_documents:,} were put into cells"
+    )
+    if drift.distance is not None:
+        said += f", {drift.distance:.2f} times as far from their centres"
+    return said + ("; build the cells again" if drift.rebuild else "")
