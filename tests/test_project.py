@@ -79,6 +79,7 @@ def test_version_is_the_installed_one() -> None:
 def test_exports_are_pinned() -> None:
     assert crossbyte.__all__ == [
         "CMCQ",
+        "ClusterError",
         "CrossbyteError",
         "Document",
         "Explanation",
@@ -94,11 +95,14 @@ def test_exports_are_pinned() -> None:
         "NotFitted",
         "NumericalError",
         "Report",
+        "ShardedIndex",
         "__version__",
         "audit_pairs",
         "build_gallery",
+        "open_rows",
         "plan",
         "read_raw",
+        "split_index",
     ]
 
 

@@ -9,8 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from crossbyte.cluster.sharded import ShardedIndex
+    from crossbyte.cluster.splitting import split_index
     from crossbyte.data.folders.reading import read_raw
+    from crossbyte.data.stored.opening import open_rows
     from crossbyte.errors import (
+        ClusterError,
         CrossbyteError,
         FitInterrupted,
         IndexFileError,
@@ -31,10 +35,11 @@ if TYPE_CHECKING:
     from crossbyte.search.index import Index
     from crossbyte.search.planning.plan import plan
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "CMCQ",
+    "ClusterError",
     "CrossbyteError",
     "Document",
     "Explanation",
@@ -50,16 +55,20 @@ __all__ = [
     "NotFitted",
     "NumericalError",
     "Report",
+    "ShardedIndex",
     "__version__",
     "audit_pairs",
     "build_gallery",
+    "open_rows",
     "plan",
     "read_raw",
+    "split_index",
 ]
 
 # Public name -> the module that defines it.
 _HOMES = {
     "CMCQ": "crossbyte.model.cmcq",
+    "ClusterError": "crossbyte.errors",
     "CrossbyteError": "crossbyte.errors",
     "Document": "crossbyte.search.hits",
     "Explanation": "crossbyte.search.explanations.explanation",
@@ -75,10 +84,13 @@ _HOMES = {
     "NotFitted": "crossbyte.errors",
     "NumericalError": "crossbyte.errors",
     "Report": "crossbyte.model.report.report",
+    "ShardedIndex": "crossbyte.cluster.sharded",
     "audit_pairs": "crossbyte.model.audit.audit",
     "build_gallery": "crossbyte.gallery.building",
+    "open_rows": "crossbyte.data.stored.opening",
     "plan": "crossbyte.search.planning.plan",
     "read_raw": "crossbyte.data.folders.reading",
+    "split_index": "crossbyte.cluster.splitting",
 }
 
 
