@@ -18,6 +18,7 @@ LARGEST_FITS = (  # the first one that was run counts
     (1_000_000, "from_disk", "1,000,000 pairs, sparse", "fit from disk, seconds"),
     (182_577, "scale", "182,577 pairs", "fit, seconds"),
 )
+VISITED = "share of items visited at 0.95 of the exhaustive recall@10"
 CELL_ROW_BYTES, CELL_NUMBER_BYTES = 4, 2  # of an item, beside its codes once more: search/cells/layout.py
 
 
@@ -167,7 +168,7 @@ def _per_length(bits: int) -> PerLength:
             "layout: the codes again, and 6 bytes per item",
         ),
         enough=_kept("enough pairs to fit on", "sample_size", f"Fashion, {bits} bits", "enough pairs"),
-        share=_share(bits),
+        share=_share(),
     )  # fmt: skip
 
 
@@ -185,8 +186,10 @@ def _fit(bits: int) -> Figure:
     return _combined(each * longer.value, "fit, per pair", found, longer)
 
 
-def _share(bits: int) -> Figure | None:
-    """The share of items visited at 0.95 of the exhaustive recall, the worse of the two directions."""
+def _share() -> Figure | None:
+    """The share of items that a query visits, the worse of the directions; None where nobody measured it."""
     if not (RESULTS / "cells.json").exists():
         return None
-    return None
+    systems = [one["system"] for one in _results("cells")["measurements"] if one["score"] == VISITED]
+    found = [_kept("share of items visited, with cells", "cells", system, VISITED) for system in systems]
+    return max(found, default=None)
