@@ -57,6 +57,8 @@ class Found(NamedTuple):
     ids : list of str or int
     groups : list of str, int or None, or None
         None unless they were asked for.
+    seconds : float
+        What the shard itself took; the rest of the time is that of asking.
     """
 
     counts: list[int]
@@ -65,3 +67,4 @@ class Found(NamedTuple):
     codings: NDArray[np.uint8]
     ids: list[Id]
     groups: list[Id | None] | None
+    seconds: float = 0.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from crossbyte.cluster.holding import Holder
 from crossbyte.cluster.merging import Pool, merge_standings
 from crossbyte.cluster.messages import ShardLost, Summary
+from crossbyte.cluster.wire import sendable
 from crossbyte.search.choosing import first_of_groups
 from crossbyte.search.details import read_filter
 from crossbyte.search.ids import Id
@@ -126,7 +127,7 @@ class Moment:
         """Find the nearest documents of all shards."""
         self.check_filter(where)
         grouped = grouped or distinct
-        answers = self.ask("rank", _sendable(query), where, distinct, grouped)
+        answers = self.ask("rank", query, where, distinct, grouped)
         self.partial = self.partial or len(answers) < len(self.summaries)
         if not distinct:
             return self._pool.merge(answers, query.k)
@@ -136,7 +137,7 @@ class Moment:
 
     def standing(self, query: Query, number: int) -> Standing:
         """Where a document stands among all."""
-        return merge_standings(self.ask_all("standing", _sendable(query), number))
+        return merge_standings(self.ask_all("standing", sendable(query), number))
 
     def groups(self, ranking: Ranking) -> list[Id | None]:
         """The groups of ranked documents."""
@@ -164,13 +165,3 @@ class Moment:
             raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
         pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
         return [answers[shard][number] for shard, number in pairs]
-
-
-def _sendable(query: Query) -> Query:
-    """The same query with its offsets as numbers instead of a function of the model."""
-    offsets = {coding: query.offset(coding) for coding in CODINGS}
-    return query._replace(offset=partial(_looked_up, offsets))
-
-
-def _looked_up(offsets: Mapping[str, float], coding: str) -> float:
-    return offsets[coding]

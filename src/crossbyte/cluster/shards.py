@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -105,12 +106,14 @@ class Shard:
 
     def rank(self, generation: int, query: Query, where: str | None, distinct: bool, grouped: bool) -> Found:
         """Find the nearest documents here; of every group the nearest with ``distinct``."""
+        start = time.perf_counter()
         searched = self._searched(generation)
         rankings = searched.rank(query, where, distinct=distinct)
         whole = rankings[0] if len(rankings) == 1 else Ranking.join([_NOTHING, *rankings])
         groups = searched.groups(whole) if grouped else None
-        counts = [len(ranking.rows) for ranking in rankings]
-        return Found(counts, whole.distances, whole.numbers, whole.codings, searched.ids(whole), groups)
+        counts, ids = [len(ranking.rows) for ranking in rankings], searched.ids(whole)
+        arrays = whole.distances, whole.numbers, whole.codings
+        return Found(counts, *arrays, ids, groups, time.perf_counter() - start)
 
     def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
         """The documents of these ids that are here, by place in the list."""
