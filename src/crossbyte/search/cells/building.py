@@ -144,14 +144,27 @@ def _numbered_side(site: _Site, side: str, n_cells: int) -> tuple[Side, Numbered
         return site.quantizer(side).decode(np.concatenate(codes), site.workers)
 
     centres = train_centres(decoded, int(ends[-1]), n_cells, site.workers)
-    numbered, sizes, total = {}, np.zeros(n_cells, dtype=np.int64), 0.0
+    numbered, sizes, by_cell = {}, np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells)
     for shelf, rows in zip(shelves, live, strict=True):
         cells, distances = _cells_of_shelf(site, shelf, side, centres)
         numbered[shelf.coding, side] = cells
         sizes += np.bincount(cells[rows], minlength=n_cells)
-        total += float(distances[rows].sum(dtype=np.float64))
-    n_live = int(ends[-1])
-    return Side(centres, n_live, total / n_live, imbalance_of(sizes)), numbered, sizes
+        by_cell += np.bincount(cells[rows], weights=distances[rows], minlength=n_cells)
+    distance = _distance_of_others(sizes, by_cell)
+    return Side(centres, int(ends[-1]), distance, imbalance_of(sizes)), numbered, sizes
+
+
+def _distance_of_others(sizes: NDArray[np.int64], by_cell: NDArray[np.float64]) -> float:
+    """Mean squared distance to be expected of documents that the centres were not learned from.
+
+    A document draws the centre of its cell to itself; to the mean of the n - 1 others in the cell its
+    distance is n / (n - 1) times as long.
+    """
+    several = sizes > 1
+    if not several.any():
+        return 0.0
+    n, sums = sizes[several], by_cell[several]
+    return float((sums * (n / (n - 1)) ** 2).sum() / n.sum())
 
 
 def _cells_of_shelf(

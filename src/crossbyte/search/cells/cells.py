@@ -21,6 +21,7 @@ FARTHER = 1.25  # times the distance at build, of documents added since: they co
 CROWDED = 1.5  # times the imbalance at build
 GROWN = 4.0  # times the documents at build: more cells would be better
 _FEW = 100  # documents added since say nothing yet
+_ALIKE = 1e-3  # of the variance of the centres
 
 
 class Drift(NamedTuple):
@@ -130,7 +131,9 @@ def imbalance_of(sizes: NDArray[np.int64]) -> float:
 def _drift(side: Side, sizes: NDArray[np.int64]) -> Drift:
     distance = None
     if side.n_added:
-        distance = side.added_distance / side.n_added / max(side.distance, 1e-30)
+        # Where all documents of a cell are alike, any distance would be many times theirs.
+        apart = float(np.var(side.centres.points, axis=0).sum())
+        distance = side.added_distance / side.n_added / max(side.distance, _ALIKE * apart, 1e-30)
     imbalance = imbalance_of(sizes) / max(side.imbalance, 1e-30)
     farther = side.n_added >= _FEW and distance is not None and distance > FARTHER
     crowded = side.n_added >= _FEW and imbalance > CROWDED

@@ -46,22 +46,31 @@ class Lessons(NamedTuple):
 def means_chooser(centres: Float32, lessons: Lessons) -> Chooser:
     """Look for a cell at the mean of the queries whose partner is in it.
 
-    A cell has few of them: they are added to what a linear map of the centres expects.
+    A cell has few of them: they are added to where a linear map of its centre expects them.
     """
-    wide = np.column_stack([centres, np.ones(len(centres), np.float32)]).astype(np.float64)
-    matrix = np.linalg.lstsq(wide[lessons.partners], lessons.points.astype(np.float64), rcond=None)[0]
     counts = np.bincount(lessons.partners, minlength=len(centres))
     sums = np.zeros(centres.shape)
     np.add.at(sums, lessons.partners, lessons.points)
-    means = (sums + _TRUST * (wide @ matrix)) / (counts + _TRUST)[:, None]
+    means = (sums + _TRUST * _expected(centres, lessons)) / (counts + _TRUST)[:, None]
     return Chooser.at(means.astype(np.float32))
 
 
+def _expected(centres: Float32, lessons: Lessons) -> Float32:
+    """Where a linear map of the centres expects the queries of each cell (n_cells, D)."""
+    wide = np.column_stack([centres, np.ones(len(centres), np.float32)]).astype(np.float64)
+    matrix = np.linalg.lstsq(wide[lessons.partners], lessons.points.astype(np.float64), rcond=None)[0]
+    return np.asarray(wide @ matrix, dtype=np.float32)
+
+
 def learned_chooser(centres: Float32, lessons: Lessons) -> Chooser:
-    """Begin at the centres and learn a matrix W and numbers b: logits of the cells are x'W c + b."""
-    scale = _best_scale(centres, lessons)
-    table, b = 2 * scale * centres, -scale * (centres * centres).sum(axis=1)
-    W = np.eye(centres.shape[1], dtype=np.float32)
+    """Learn a matrix W and numbers b: logits of the cells are x'W c + b.
+
+    Begins at the centres c, or at where queries are expected, whichever makes what is taught more likely.
+    """
+    starts = [(base, *_best_scale(base, lessons)) for base in (centres, _expected(centres, lessons))]
+    base, scale, _ = max(starts, key=lambda start: start[2])
+    table, b = 2 * scale * base, -scale * (base * base).sum(axis=1)
+    W = np.eye(base.shape[1], dtype=np.float32)
     steps = [_Adam(W), _Adam(b)]
     rng, n = np.random.default_rng(0), len(lessons.points)
     batches = [rows for _ in range(_EPOCHS) for rows in _batches(rng.permutation(n))]
@@ -71,7 +80,7 @@ def learned_chooser(centres: Float32, lessons: Lessons) -> Chooser:
         rate = _RATE * (1 - number / len(batches))
         W = W - steps[0].step(points.T @ (errors @ table), rate)
         b = b - steps[1].step(errors.sum(axis=0), rate)
-    return _as_distances(centres @ W.T, b / scale)
+    return _as_distances(base @ W.T, b / scale)
 
 
 def _batches(order: NDArray[np.intp]) -> list[NDArray[np.intp]]:
@@ -94,17 +103,20 @@ def _softmax(logits: Float32) -> Float32:
     return chances
 
 
-def _best_scale(centres: Float32, lessons: Lessons) -> np.float32:
-    """How sharply a distance tells cells apart: the most likely of a few."""
+def _best_scale(base: Float32, lessons: Lessons) -> tuple[np.float32, float]:
+    """How sharply a distance tells cells apart: the most likely of a few, and how likely it is."""
     points, nearest = lessons.points[:_SCALED], lessons.nearest[:_SCALED]
-    nearness = 2 * points @ centres.T - (centres * centres).sum(axis=1)
+    nearness = 2 * points @ base.T - (base * base).sum(axis=1)
     unit = 1.0 / max(float(nearness.std()), 1e-12)
 
     def likelihood(scale: np.float32) -> float:
         chances = _softmax(nearness * scale)
-        return float(np.log(np.take_along_axis(chances, nearest, axis=1) + 1e-30).mean())
+        own = np.take_along_axis(chances, lessons.partners[: len(points), None], axis=1)
+        both = [np.log(each + 1e-30).mean() for each in (own, np.take_along_axis(chances, nearest, axis=1))]
+        return float(sum(both))
 
-    return max((np.float32(factor * unit) for factor in _SCALES), key=likelihood)
+    scales = [np.float32(factor * unit) for factor in _SCALES]
+    return max(((scale, likelihood(scale)) for scale in scales), key=lambda pair: pair[1])
 
 
 class _Adam:

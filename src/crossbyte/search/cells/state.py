@@ -40,7 +40,7 @@ class Side(NamedTuple):
     n_documents : int
         When the cells were built.
     distance : float
-        Mean squared distance of those to the centres of their cells.
+        Mean squared distance to be expected of documents like those to the centres of their cells.
     imbalance : float
         How many times more documents a random document's cell has than it would if all had as many.
     n_added, added_distance : int, float
