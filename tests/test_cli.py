@@ -240,6 +240,8 @@ def test_a_traceback_only_when_asked_for(
         ["verify", "missing.cb"],
         ["compact", "missing.cb"],
         ["backup", "missing.cb", "copy.cb"],
+        ["shard", "missing.cb", "-o", "copy.cbs", "--shards", "2"],
+        ["shard", "missing.cb", "-o", "copy.cbs", "--shards", "0"],
         ["export", "missing.cb", "copy.xyz"],
         ["plan", "missing.npz", "--items", "10", "--max-memory", "much"],
         ["audit", "missing.npz", "--model", "missing.cbm"],

@@ -248,6 +248,20 @@ def test_delete_compact_verify_and_backup(shell: Shell, tmp_path: Path) -> None:
     assert "free name" in shell.refused("backup", index, copy)
 
 
+def test_shards_answer_as_their_index(shell: Shell, tmp_path: Path) -> None:
+    index, out = copy_of("photos.cb", tmp_path), str(tmp_path / "photos.cbs")
+    Path(index + ".files").mkdir()
+    (Path(index + ".files") / "audit.json").write_text('{"rows": []}')
+    made = shell.json("shard", index, "-o", out, "--shards", "3")
+    assert made["documents"] == sum(each["documents"] for each in made["shards"]) == N_QUERY
+    assert (Path(out + ".files") / "audit.json").is_file()
+    asked = ("--like", "query-1", "-k", "5")
+    assert shell.json("search", out, *asked)["queries"] == shell.json("search", index, *asked)["queries"]
+    assert shell.json("verify", out)["documents"] == N_QUERY
+    assert "free name" in shell.refused("shard", index, "-o", out, "--shards", "2")
+    assert "in 2 shards" in shell("shard", index, "-o", out + "2", "--shards", "2")
+
+
 def test_ids_come_from_stdin_and_bad_text_is_refused(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

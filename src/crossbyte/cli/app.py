@@ -22,6 +22,7 @@ VERBS = (
     "cells",
     "compact",
     "backup",
+    "shard",
     "export",
     "plan",
     "audit",

@@ -34,7 +34,7 @@ from crossbyte.validation import check_choice, check_number
 __all__ = ["ShardedIndex"]
 
 Path = str | os.PathLike[str]
-_TIMEOUT = 30.0
+_TIMEOUT = 10.0
 
 
 class ShardedIndex(ShardedFollower):
