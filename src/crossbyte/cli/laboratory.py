@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from crossbyte.cli.cluster import ray_on_stderr
 from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
 from crossbyte.cli.output import plural
 from crossbyte.cli.progress import shown
@@ -116,7 +117,7 @@ class Laboratory(NamedTuple):
         """Do what is not done yet, and show how far it is."""
         from crossbyte.evaluation.running import do_runs
 
-        with shown(self.verb, quiet=self.quiet) as callback:
+        with shown(self.verb, quiet=self.quiet) as callback, ray_on_stderr(self.cluster):
             return do_runs(
                 runs,
                 self.collection,

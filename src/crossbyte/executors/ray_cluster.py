@@ -6,12 +6,17 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+import numpy as np
+from scipy import sparse
 
 from crossbyte.errors import ClusterError, StorageFull
 from crossbyte.extras import require
@@ -22,7 +27,9 @@ LOCAL = "local"
 
 _SECONDS_TO_KNOCK = 5.0  # a port that is there answers in milliseconds
 _SECONDS_TO_CONNECT = 60.0
-_SECONDS_BETWEEN_LOOKS = 5.0  # Ray ends a process that has not seen its cluster for a minute
+_SECONDS_BETWEEN_LOOKS = 5.0
+_SECONDS_OF_TRUST = 0.1
+_CLOSED_AT_ONCE = struct.pack("ii", 1, 0)  # a port that lingers after each knock would soon be the last one
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # Ray itself waits for a wrong address for minutes, and cannot be interrupted meanwhile; another process can.
@@ -68,6 +75,7 @@ class Cluster:
         self.address, self._n_cpus = address, n_cpus
         self._ray = ray_module()
         self._doors: list[tuple[str, int]] = []
+        self._looked = 0.0
 
     def __enter__(self) -> Cluster:
         _ours.join(self.address, self._n_cpus)
@@ -95,9 +103,11 @@ class Cluster:
         Raises
         ------
         ClusterError
-            Nobody answers any more. Ray itself would wait on, and then end this process.
+            Nobody answers any more. Ray itself would end this process: at the next object if its part on this
+            machine is gone, and after a minute if its head is.
         """
-        if not self._ray.is_initialized():
+        self._looked = time.monotonic()
+        if not self._ray.is_initialized():  # Ray would quietly start another one
             raise self.lost("this process is no longer connected to it")
         for door in self._doors:
             if (trouble := _knock(*door)) and (trouble := _knock(*door)):
@@ -109,19 +119,20 @@ class Cluster:
         return ClusterError(f"{where} was lost in the middle ({why}); start it again, and run this again")
 
     def get(self, reference: Any) -> Any:
-        """Get a result, or raise what its task raised."""
+        """Get a result, or raise what its task raised; its arrays are ours, and can be written to."""
         with translated(self):
+            if time.monotonic() > self._looked + _SECONDS_OF_TRUST:
+                self.check_alive()
             while True:
                 try:
-                    return self._ray.get(reference, timeout=_SECONDS_BETWEEN_LOOKS)
+                    return _owned(self._ray.get(reference, timeout=_SECONDS_BETWEEN_LOOKS))
                 except self._ray.exceptions.GetTimeoutError:
                     self.check_alive()
 
     def put(self, value: Any) -> Any:
         """Put a value where every task can reach it."""
         with translated(self):
-            if not self._ray.is_initialized():  # Ray would quietly start another one
-                raise self.lost("this process is no longer connected to it")
+            self.check_alive()
             return self._ray.put(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -224,6 +235,15 @@ def translated(cluster: Cluster) -> Iterator[None]:
         raise cluster.lost(_first_line(error)) from error
 
 
+def _owned(result: Any) -> Any:
+    """Copy arrays out of the object store, where they are read-only; if it dies, so does who holds them."""
+    if type(result) is tuple:
+        return tuple(map(_owned, result))
+    if isinstance(result, sparse.csr_matrix):
+        return result.copy()
+    return result.copy() if isinstance(result, np.ndarray) and not result.flags.writeable else result
+
+
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
@@ -264,7 +284,8 @@ def _try_out(address: str) -> None:
 def _knock(host: str, port: int) -> str:
     """Say what is wrong with a door, or nothing."""
     try:
-        with socket.create_connection((host, port), timeout=_SECONDS_TO_KNOCK):
+        with socket.create_connection((host, port), timeout=_SECONDS_TO_KNOCK) as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSED_AT_ONCE)
             return ""
     except (OSError, OverflowError) as error:  # a port above 65535
         return f"{host}:{port}: {getattr(error, 'strerror', None) or error}"

@@ -127,12 +127,12 @@ class RayWorkers:
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items; a task each, a few at a time."""
         for reference in self._submitted(function, items, None):
-            yield _writable(self._cluster.get(reference))
+            yield self._cluster.get(reference)
 
     def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
         """Sum ``function(block)``: over the blocks of each share, then over the shares, in order."""
         references = self._submitted(lambda blocks: added(map(function, blocks)), cut(n_rows), n_rows)
-        return _writable(added(map(self._cluster.get, references)))
+        return added(map(self._cluster.get, references))
 
     def rows(
         self,
@@ -224,10 +224,3 @@ def _recut(blocks: Sequence[slice], size: int) -> list[slice]:
     return [
         slice(first + part.start, first + part.stop) for part in row_blocks(blocks[-1].stop - first, size)
     ]
-
-
-def _writable(result: Any) -> Any:
-    """A result as a thread would give it: the object store's own arrays cannot be written to."""
-    if isinstance(result, tuple) and type(result) is tuple:
-        return tuple(map(_writable, result))
-    return result.copy() if isinstance(result, np.ndarray) and not result.flags.writeable else result

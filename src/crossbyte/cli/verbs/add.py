@@ -12,13 +12,13 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.adding_files import Wanted, add_files
+from crossbyte.cli.cluster import connected
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, read_documents
 from crossbyte.cli.output import emit, plural, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, is_raw_data
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _add_features(path: Path, given: Given, model: Path | None, wanted: Wanted, 
     added = 0
     with (
         _opened(path, model, documents, wanted.jobs) as index,
-        kept_open(wanted.cluster, wanted.jobs),
+        connected(wanted.cluster, wanted.jobs),
         shown("add", quiet=wanted.quiet) as callback,
     ):
         began, rows = time.perf_counter(), _wanted(index, documents, wanted.skip_existing)

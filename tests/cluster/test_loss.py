@@ -1,0 +1,120 @@
+"""A cluster that is not there, dies in the middle, or is left by Ctrl-C: a clear error, all else whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster_samples import wait_until
+from crossbyte.errors import ClusterError
+from crossbyte.executors import ray_cluster
+
+TESTS = Path(__file__).resolve().parent.parent
+
+LONG_WORK = """
+import os, pathlib, sys, time
+from crossbyte.executors.ray_tasks import RayWorkers
+
+def main(address, folder):
+    def work(number):
+        pathlib.Path(folder, str(os.getpid())).touch()
+        time.sleep(3600)
+
+    with RayWorkers(address, 2) as workers:
+        list(workers.map(work, range(4)))
+
+main(*sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("work, part", [("fit", "raylet"), ("fit", "gcs_server"), ("add", "raylet")])
+def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: str) -> None:
+    script = [sys.executable, str(TESTS / "cluster_victim.py"), work, part, str(tmp_path / "index.cb")]
+    ended = subprocess.run(
+        script, env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = [line for line in ended.stdout.splitlines() if "raylet" not in line and "state-dump" not in line]
+    assert [line for line in said if "ClusterError" in line or line in ("finished", "changed")] == [
+        line
+        for line in said
+        if line.startswith("ClusterError: the Ray started here was lost in the middle (")
+    ]
+    assert said[-3:] == ["unchanged", "usable 1 500", "left"]
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """An address where somebody listens, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_SECONDS_TO_CONNECT", 5.0)
+    for address, why in (
+        ("127.0.0.1:9", "Connection refused"),
+        ("nobody.invalid:6379", "nobody.invalid:6379: "),
+        ("127.0.0.1:99999", "99999"),
+        (deaf, "no answer in 5 seconds"),
+    ):
+        with pytest.raises(
+            ClusterError, match=f"^cluster: expected a Ray cluster at {address}, got none"
+        ) as caught:
+            ray_cluster._try_out(address)
+        assert why in str(caught.value)
+        assert "`ray start --head`" in str(caught.value)
+
+
+def test_the_command_line_ends_with_its_own_code(tmp_path: Path) -> None:
+    arguments = [*_features(tmp_path), "-o", str(tmp_path / "model.cbm"), "--cluster", "127.0.0.1:9", "-q"]
+    command = [sys.executable, "-m", "crossbyte", "fit", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 8, ended.stderr
+    assert ended.stderr.splitlines() == [
+        "crossbyte: --cluster: expected a Ray cluster at 127.0.0.1:9, got none "
+        "(127.0.0.1:9: Connection refused)",
+        "  start one with `ray start --head`, join this machine to it, or give 'local'",
+    ]
+    assert not (tmp_path / "model.cbm").exists()
+
+
+@pytest.mark.parametrize("where", ["local", "there"])
+def test_ctrl_c_ends_the_tasks_and_leaves_ray(cluster: str, tmp_path: Path, where: str) -> None:
+    import ray
+
+    address = "local" if where == "local" else ray.get_runtime_context().gcs_address
+    before = len([node for node in ray.nodes() if node["Alive"]])
+    command = [sys.executable, "-c", LONG_WORK, address, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in said
+    wait_until(lambda: not any(map(_is_working, tmp_path.iterdir())))
+    assert len([node for node in ray.nodes() if node["Alive"]]) == before
+
+
+def _is_working(mark: Path) -> bool:
+    """Whether the worker that left this mark is still at our task."""
+    try:
+        return Path(f"/proc/{mark.name}/cmdline").read_bytes().startswith(b"ray::crossbyte")
+    except OSError:
+        return False
+
+
+def _features(folder: Path) -> list[str]:
+    import numpy as np
+
+    rows = np.random.default_rng(0).standard_normal((100, 8)).astype(np.float32)
+    np.save(folder / "a.npy", rows)
+    np.save(folder / "b.npy", rows[:, ::-1])
+    return ["--images", str(folder / "a.npy"), "--texts", str(folder / "b.npy")]
