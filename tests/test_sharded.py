@@ -156,6 +156,28 @@ def test_merging_is_sorting(n_shards: int, n_queries: int, k: int, random: Any) 
             assert pool.shards[ranking.rows].tolist() == ranking.codings.tolist()
 
 
+def test_cells_are_visited_as_in_one_index(tmp_path: Path) -> None:
+    images, texts = features(120, seed=77)
+    with Index.create(tmp_path / "one.cb", small_model(calibrated=True)) as index:
+        live_through(index)
+        index.build_cells(images=images, texts=texts, n_cells=9, recall=0.5)
+        split_index(index.path, tmp_path / "many.cbs", 3)
+        with ShardedIndex.open(tmp_path / "many.cbs", "rw") as shards:
+            probes: list[dict[str, Any]] = [{"probe": probe} for probe in (None, 1, 3, 9, 100, "all")]
+            for each in (index, shards):
+                each.add(["in cells"], images=IMAGES[:1], texts=TEXTS[:1])
+            asked = [question for question in QUESTIONS if not {"like"} & set(question)]
+            asked = [question for question in asked if question.get("target") != "document"]
+            assert_answers_alike(index, shards, [question | probe for question in asked for probe in probes])
+            assert_answers_alike(index, shards, QUESTIONS)
+            some = shards.search(texts=TEXTS, k=100, probe=1)
+            assert min(map(len, some)) < min(map(len, shards.search(texts=TEXTS, k=100)))
+            for wrong in ({"texts": TEXTS, "probe": "some"}, {"like": "p1", "probe": 2}):
+                for each in (index, shards):
+                    with pytest.raises(InvalidInput, match="probe"):
+                        each.search(**wrong)  # type: ignore[arg-type]
+
+
 # Documents
 
 

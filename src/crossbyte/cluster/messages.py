@@ -11,11 +11,26 @@ from crossbyte.arrays import Float32
 from crossbyte.errors import ClusterError
 from crossbyte.search.ids import Id
 
-__all__ = ["Found", "ShardLost", "Summary"]
+__all__ = ["CellSummary", "Found", "ShardLost", "Summary"]
 
 
 class ShardLost(ClusterError):
     """A shard that was needed does not answer."""
+
+
+class CellSummary(NamedTuple):
+    """What of a shard's cells is known without asking.
+
+    Attributes
+    ----------
+    digest : str
+        Of the centres.
+    directions : dict of (query, target) to (int, int)
+        How many cells are visited, and how many there are.
+    """
+
+    digest: str
+    directions: dict[tuple[str, str], tuple[int, int]]
 
 
 class Summary(NamedTuple):
@@ -31,12 +46,14 @@ class Summary(NamedTuple):
         How many documents, not counting deleted ones, have each coding.
     fields : dict of str to set of str
         Payload fields and their types.
+    cells : CellSummary or None
     """
 
     generation: int
     next_number: int
     codings: dict[str, int]
     fields: dict[str, set[str]]
+    cells: CellSummary | None = None
 
     @property
     def n_documents(self) -> int:

@@ -10,9 +10,10 @@ import numpy as np
 
 from crossbyte.cluster.holding import Holder
 from crossbyte.cluster.merging import Pool, merge_standings
-from crossbyte.cluster.messages import ShardLost, Summary
+from crossbyte.cluster.messages import CellSummary, ShardLost, Summary
 from crossbyte.cluster.wire import sendable
-from crossbyte.search.choosing import first_of_groups
+from crossbyte.search.cells.visiting import ALL, n_visited
+from crossbyte.search.choosing import first_of_groups, rank_groups
 from crossbyte.search.details import read_filter
 from crossbyte.search.ids import Id
 from crossbyte.search.ranking import Query, Ranking
@@ -62,6 +63,12 @@ class Moment:
             for field, types in summary.fields.items():
                 fields[field] = fields.get(field, set()) | types
         return fields
+
+    @cached_property
+    def cells(self) -> CellSummary | None:
+        """The cells of all shards, if they all have the same."""
+        known = [summary.cells for summary in self.summaries]
+        return known[0] if all(each == known[0] for each in known) else None
 
     def check_filter(self, where: str | None) -> None:
         """Refuse a filter that cannot be read, or that names a field which no shard has."""
@@ -121,19 +128,47 @@ class Moment:
             self.complete(answers)  # it may be on a shard that is lost
         return [found.get(place) for place in range(len(ids))]
 
-    def rank(
-        self, query: Query, where: str | None, *, distinct: bool, grouped: bool = False
-    ) -> list[Ranking]:
+    def rank(self, query: Query, where: str | None, *, distinct: bool, grouped: bool) -> list[Ranking]:
         """Find the nearest documents of all shards."""
         self.check_filter(where)
-        grouped = grouped or distinct
+        if not distinct:
+            return self._nearest(query, where, grouped)
+        if query.probe != ALL:
+            return rank_groups(query, lambda some: self._nearest(some, where, True), self.groups)
+        # Of everything, the nearest k groups are among the nearest k of each shard.
+        merged = self._ranked(query, where, True, True, k=query.k * len(self.summaries))
+        return [first_of_groups(each, self.groups(each)).take(slice(query.k)) for each in merged]
+
+    def _nearest(self, query: Query, where: str | None, grouped: bool) -> list[Ranking]:
+        """Look into as many cells as one index would; everywhere, for queries that find too little there."""
+        probe = self._n_visited(query, where) if query.probe is None else query.probe
+        rankings = self._ranked(query._replace(probe=probe), where, False, grouped, k=query.k)
+        if query.probe is None and probe != ALL and query.max_distance == np.inf:
+            few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
+            if few:
+                again = query._replace(points=query.points[few], probe=ALL)
+                for place, ranking in zip(few, self._nearest(again, where, grouped), strict=True):
+                    rankings[place] = ranking
+        return rankings
+
+    def _n_visited(self, query: Query, where: str | None) -> int | str:
+        """How many cells are visited unless told: :func:`crossbyte.search.cells.visiting.visited_cells`."""
+        known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
+        if known is None:
+            return ALL
+        share = 1.0
+        if where is not None:
+            allowed, there = np.sum(list(self.ask("allowed", where, query.target).values()), axis=0)
+            share = float(allowed / max(1, there))
+        count = n_visited(*known, share)
+        return ALL if count >= known[1] else count
+
+    def _ranked(
+        self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
+    ) -> list[Ranking]:
         answers = self.ask("rank", query, where, distinct, grouped)
         self.partial = self.partial or len(answers) < len(self.summaries)
-        if not distinct:
-            return self._pool.merge(answers, query.k)
-        # The nearest k groups of all are among the nearest k of each shard.
-        merged = self._pool.merge(answers, query.k * len(answers))
-        return [first_of_groups(each, self.groups(each)).take(slice(query.k)) for each in merged]
+        return self._pool.merge(answers, k)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Where a document stands among all."""

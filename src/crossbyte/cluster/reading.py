@@ -16,6 +16,7 @@ from crossbyte.cluster.moment import Moment
 from crossbyte.errors import InvalidInput, StaleReader
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.asking import Request
+from crossbyte.search.cells.visiting import check_probe
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
 from crossbyte.search.facets import Facet
@@ -154,6 +155,7 @@ class ShardedReader:
         min_probability: float | None = None,
         prior: float | None = None,
         match_threshold: float = 0.5,
+        probe: int | str | None = None,
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly: see :meth:`crossbyte.Index.search`.
 
@@ -172,7 +174,9 @@ class ShardedReader:
         }  # fmt: skip
 
         def hits(moment: Moment) -> list[Hits]:
-            return Request.check(self.model, moment, **options).answers(moment, bool(payloads))
+            checked = check_probe(probe, moment.cells, target, like)
+            request = Request.check(self.model, moment, **options, probe=checked)
+            return request.answers(moment, bool(payloads))
 
         for _ in range(_TRIES if payloads else 0):
             try:

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.cluster.field_counts import Tally, ValueCount, tally, value_count, value_hashes
-from crossbyte.cluster.messages import Found, Summary
+from crossbyte.cluster.messages import CellSummary, Found, Summary
 from crossbyte.errors import StaleReader
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import silent
 from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Payloads
+from crossbyte.search.bits import count_bits
 from crossbyte.search.browsing import browse, documents_at
 from crossbyte.search.details import Details
 from crossbyte.search.generation import Generation
@@ -29,6 +30,7 @@ from crossbyte.search.measuring import measure
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.ranking import Query, Ranking
 from crossbyte.search.searched import Example, Standing
+from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["Shard"]
 
@@ -82,9 +84,10 @@ class Shard:
 
     def summary(self) -> Summary:
         """Say what this shard has now."""
-        snapshot = self._handle.details.snapshot
-        counts = Generation(self._handle.current(), 1).codings
-        return Summary(snapshot.generation, snapshot.catalogue.next_number, counts, dict(snapshot.fields))
+        details = self._handle.current()
+        snapshot, counts = details.snapshot, Generation(details, 1).codings
+        numbers = snapshot.generation, snapshot.catalogue.next_number
+        return Summary(*numbers, counts, dict(snapshot.fields), _cells(snapshot))
 
     def process(self) -> int:
         """The process that it is in."""
@@ -114,6 +117,13 @@ class Shard:
         counts, ids = [len(ranking.rows) for ranking in rankings], searched.ids(whole)
         arrays = whole.distances, whole.numbers, whole.codings
         return Found(counts, *arrays, ids, groups, time.perf_counter() - start)
+
+    def allowed(self, generation: int, where: str, target: str) -> tuple[int, int]:
+        """How many of the documents with the target's side a filter allows, and how many there are."""
+        details = self._details(generation)
+        words = details.allowed(where, is_part=True)
+        shelves = [shelf for shelf in details.snapshot.shelves.values() if target in shelf.codes]
+        return sum(count_bits(words[each.coding]) for each in shelves), sum(each.n_live for each in shelves)
 
     def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
         """The documents of these ids that are here, by place in the list."""
@@ -262,6 +272,14 @@ class Shard:
         if self._handle.generation in generations:
             kept[self._handle.generation] = self._handle.pinned()
         self._kept = kept
+
+
+def _cells(snapshot: Snapshot) -> CellSummary | None:
+    if snapshot.cells is None:
+        return None
+    directions = snapshot.cells.directions.items()
+    counts = {name: (each.n_probe, len(each.chooser.points)) for name, each in directions}
+    return CellSummary(snapshot.cells.digest, counts)
 
 
 _NOTHING = Ranking(

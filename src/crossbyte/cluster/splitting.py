@@ -91,7 +91,9 @@ def _ranges(snapshot: Snapshot, n_shards: int) -> list[range]:
 def _write_shard(path: str, details: Details, model: NewRecord, within: range) -> None:
     n_codebooks = len(details.snapshot.quantizers["image"].words)
     segments = list(compact_segments(details, n_codebooks, within))
-    records = [model, *(segment.to_record() for segment in segments)]
+    cells = details.snapshot.cells
+    before = [model] if cells is None else [model, cells.settled().to_record()]  # documents name their cells
+    records = [*before, *(segment.to_record() for segment in segments)]
     payloads = _payloads(details, [segment.numbers for segment in segments])
     Store.create(path, records, payloads, details.snapshot.catalogue.next_number).close()
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from crossbyte.errors import InvalidInput
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import Id
-from crossbyte.search.ranking import Ranking
+from crossbyte.search.ranking import Query, Ranking
 from crossbyte.search.searched import Searched
 
-__all__ = ["Rescore", "answers", "first_of_groups", "rescored"]
+__all__ = ["Rescore", "answers", "first_of_groups", "rank_groups", "rescored"]
 
 Rescore = Callable[[int, Hits], Any]
 """Given the number of a query and its candidates: the distances that count, one per candidate."""
@@ -30,6 +30,28 @@ def first_of_groups(ranking: Ranking, labels: Sequence[Id | None]) -> Ranking:
         if label is not None:
             seen.add(label)
     return ranking.take(np.array(kept, dtype=np.intp))
+
+
+def rank_groups(
+    query: Query,
+    rank: Callable[[Query], list[Ranking]],
+    groups: Callable[[Ranking], Sequence[Id | None]],
+) -> list[Ranking]:
+    """Find the k nearest groups of every query point, each by its nearest document.
+
+    Looks further until there are enough groups, or nothing is left.
+    """
+    chosen: list[Ranking | None] = [None] * len(query.points)
+    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
+    while len(waiting):
+        rankings = rank(query._replace(points=query.points[waiting], k=k))
+        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
+            nearest = first_of_groups(ranking, groups(ranking))
+            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
+                chosen[place] = nearest.take(slice(query.k))
+        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
+        k *= 4
+    return [ranking for ranking in chosen if ranking is not None]
 
 
 def rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from crossbyte.search.bits import Words
-from crossbyte.search.choosing import first_of_groups
+from crossbyte.search.choosing import rank_groups
 from crossbyte.search.details import Details
 from crossbyte.search.ids import Id
 from crossbyte.search.ranking import Query, Ranking, rank, resolve_ids
@@ -61,9 +60,11 @@ class Generation:
     ) -> list[Ranking]:
         """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
         allowed = self.details.allowed(where, is_part=self.is_part)
-        if distinct:
-            return self._rank_groups(query, allowed)
-        return rank(self.snapshot, query, allowed, self.n_threads)
+
+        def nearest(some: Query) -> list[Ranking]:
+            return rank(self.snapshot, some, allowed, self.n_threads)
+
+        return rank_groups(query, nearest, self.groups) if distinct else nearest(query)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Where a document at ``query.max_distance`` stands for one query."""
@@ -98,18 +99,3 @@ class Generation:
             Example(number, shelf.coding, {side: each[i] for side, each in codes.items()})
             for i, number in enumerate(shelf.numbers[rows].tolist())
         ]
-
-    def _rank_groups(self, query: Query, allowed: Mapping[str, Words]) -> list[Ranking]:
-        """Look further until there are enough groups, or nothing is left."""
-        chosen: list[Ranking | None] = [None] * len(query.points)
-        waiting, k = np.arange(len(query.points)), 4 * query.k + 64
-        while len(waiting):
-            some = query._replace(points=query.points[waiting], k=k)
-            rankings = rank(self.snapshot, some, allowed, self.n_threads)
-            for place, ranking in zip(waiting.tolist(), rankings, strict=True):
-                nearest = first_of_groups(ranking, self.groups(ranking))
-                if len(nearest.rows) >= query.k or len(ranking.rows) < k:
-                    chosen[place] = nearest.take(slice(query.k))
-            waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
-            k *= 4
-        return [ranking for ranking in chosen if ranking is not None]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from crossbyte.search.ranking import Query
     from crossbyte.search.snapshot import Snapshot
 
-__all__ = ["ALL", "check_probe", "visited_cells"]
+__all__ = ["ALL", "check_probe", "n_visited", "visited_cells"]
 
 ALL = "all"
 
 
-def check_probe(probe: Any, state: CellState | None, target: str | None, like: Any) -> int | str | None:
+def check_probe(probe: Any, state: object | None, target: str | None, like: Any) -> int | str | None:
     """Judge what was asked for: None (as built), "all", or a number of cells."""
     if probe is None or (isinstance(probe, str) and probe == ALL):
         return ALL if like is not None or target == "document" or state is None else probe
@@ -46,11 +46,15 @@ def visited_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words]
     if query.probe is not None:
         count = int(query.probe)
     else:
-        # Where a filter allows one document in ten, the wanted ones are spread over ten times the cells.
-        count = int(np.ceil(direction.n_probe / max(_allowed_share(snapshot, query.target, allowed), 1e-9)))
-        if 2 * count > n_cells and count > direction.n_probe:
-            return None
+        count = n_visited(direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed))
     return None if count >= n_cells else direction.chooser.choose(query.points, count)
+
+
+def n_visited(n_probe: int, n_cells: int, share: float) -> int:
+    """How many cells are visited where a filter allows this share of the documents; not more than all."""
+    # Where it allows one document in ten, the wanted ones are spread over ten times the cells.
+    count = int(np.ceil(n_probe / max(share, 1e-9)))
+    return n_cells if 2 * count > n_cells and count > n_probe else min(count, n_cells)
 
 
 def _direction(state: CellState | None, query: Query) -> Direction | None:
