@@ -12,6 +12,7 @@ from math import ceil
 __all__ = [
     "Machine",
     "Shape",
+    "cells_in",
     "core_rate",
     "fan_out_bytes",
     "fit_seconds",
@@ -104,24 +105,28 @@ def scan_seconds(items: float, seconds_per_item: float, machine: Machine, shape:
     return max(by_cores, visited * shape.code_bytes / machine.memory_bandwidth)
 
 
-def queries_per_second(items: float, seconds_per_item: float, machine: Machine, shape: Shape) -> float:
-    """Queries that a machine answers over its items, in batches, each a core's work.
+def cells_in(items: float) -> float:
+    """Cells that a shard has unless told otherwise: four times the root of its items, in two bytes."""
+    return min(65_536.0, 4 * items**0.5)
 
-    ``seconds_per_item`` is that of one core per query of a batch, which reads the codes once.
+
+def queries_per_second(
+    core_seconds: float, machine: Machine, efficiency: float, bytes_read: float = 0.0
+) -> float:
+    """Queries that a machine answers over its shard, each one core's work, unless memory is the limit.
+
+    ``bytes_read`` are those of one query; 0 where a batch reads the same codes for many.
     """
-    return core_rate(machine, shape.efficiency) / (items * shape.share * seconds_per_item)
+    by_cores = core_rate(machine, efficiency) / core_seconds
+    return min(by_cores, machine.memory_bandwidth / bytes_read) if bytes_read else by_cores
 
 
-def machines_for_queries(
-    pairs: float, rate: float, seconds_per_item: float, machine: Machine, shape: Shape, holding: int
-) -> int:
-    """Machines that answer ``rate`` queries per second over all pairs, no fewer than hold them.
+def machines_for_queries(rate: float, each: float, shards: int, replicas: int) -> int:
+    """Machines for ``rate`` queries per second: whole copies of ``shards`` machines, ``replicas`` at least.
 
-    ``holding`` machines hold everything. A further one takes its part of the items, or is another replica:
-    either way the work, items × queries, is spread over all.
+    All machines of a copy work on every query, so that a copy answers as many as one of them: ``each``.
     """
-    each = queries_per_second(pairs, seconds_per_item, machine, shape)
-    return max(holding, ceil(rate / each))
+    return shards * max(replicas, ceil(rate / each))
 
 
 # Between machines

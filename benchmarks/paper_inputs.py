@@ -19,15 +19,16 @@ LARGEST_FITS = (  # the first one that was run counts
     (182_577, "scale", "182,577 pairs", "fit, seconds"),
 )
 VISITED = "share of items visited at 0.95 of the exhaustive recall@10"
-CELL_ROW_BYTES, CELL_NUMBER_BYTES = 4, 2  # of an item, beside its codes once more: search/cells/layout.py
+CELLS = "cells of 100,000 images, {} bits"  # measured by paper_scale
 
 
 class Figure(NamedTuple):
-    """A number, what it is, and where it comes from."""
+    """A number, what it is, where it comes from, and its unit: seconds, ``bytes``, ``%`` or none."""
 
     value: float
     name: str
     source: str
+    unit: str = "s"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class PerLength:
         Core seconds per pair.
     memory, disk, cells : Figure
         Bytes per pair; ``cells`` are those that cells add in memory.
+    build_cells : Figure
+        Core seconds per pair.
     enough : Figure
         Pairs to fit on, by the rule of a plan.
     share : Figure or None
@@ -57,6 +60,7 @@ class PerLength:
     memory: Figure
     disk: Figure
     cells: Figure
+    build_cells: Figure
     enough: Figure
     share: Figure | None
 
@@ -77,6 +81,8 @@ class Figures:
         Core seconds per hit.
     mapping : Figure
         Seconds to map one query.
+    choosing : Figure
+        Core seconds to compare a query with one cell.
     asking : Figure or None
         Seconds that a query costs for each of several shards, on one machine: mapping, calls and merging.
     scans : list of float
@@ -90,6 +96,7 @@ class Figures:
     resident: Figure
     merge: Figure
     mapping: Figure
+    choosing: Figure
     asking: Figure | None
     scans: list[float]
     load: Figure
@@ -106,14 +113,14 @@ def _values(benchmark: str, system: str, score: str) -> list[float]:
     return list(found[0]["values"])
 
 
-def _kept(name: str, benchmark: str, system: str, score: str, factor: float = 1.0) -> Figure:
+def _kept(name: str, benchmark: str, system: str, score: str, factor: float = 1.0, unit: str = "s") -> Figure:
     """The mean of a kept measurement, in SI units."""
     values = _values(benchmark, system, score)
-    return Figure(factor * sum(values) / len(values), name, f"`{benchmark}`: {system}: {score}")
+    return Figure(factor * sum(values) / len(values), name, f"`{benchmark}`: {system}: {score}", unit)
 
 
-def _combined(value: float, name: str, *parts: Figure) -> Figure:
-    return Figure(value, name, "; ".join(dict.fromkeys(part.source for part in parts)))
+def _combined(value: float, name: str, *parts: Figure, unit: str = "s") -> Figure:
+    return Figure(value, name, "; ".join(dict.fromkeys(part.source for part in parts)), unit)
 
 
 def read_figures() -> Figures:
@@ -123,17 +130,23 @@ def read_figures() -> Figures:
     counted = _kept("", "large", "in memory", "total, bytes per item")
     return Figures(
         lengths={bits // 8: _per_length(bits) for bits in BITS},
-        efficiency=_combined(second.value - 1, "what a second core adds", second),
-        resident=_combined(resident.value / counted.value, "process over index, bytes", resident, counted),
+        efficiency=_combined(second.value - 1, "what a second core adds", second, unit=""),
+        resident=_combined(
+            resident.value / counted.value, "process over index, bytes", resident, counted, unit=""
+        ),
         merge=_kept("merging, per hit", OWN, "merge", "core nanoseconds per hit", 1e-9),
         mapping=_kept(
-            "mapping one query", "search", "mapping the queries",
-            "M=8, one query at a time: milliseconds per query", 1e-3,
+            "mapping one query",
+            "search",
+            "mapping the queries",
+            "M=8, one query at a time: milliseconds per query",
+            1e-3,
         ),
+        choosing=_kept("choosing cells, per cell", OWN, "choose cells", "core nanoseconds per cell", 1e-9),
         asking=_asking(),
         scans=_values(OWN, "scan, 8 bytes", "wall time over the median, 201 quantiles"),
-        load=_kept("load average", OWN, "machine", "load average when this began"),
-    )  # fmt: skip
+        load=_kept("load average", OWN, "machine", "load average when this began", unit=""),
+    )
 
 
 def _asking() -> Figure | None:
@@ -152,24 +165,29 @@ def _per_length(bits: int) -> PerLength:
             "scan, one query, per item", OWN, scan, "one query, core seconds per billion items", 1e-9
         ),
         batch=_kept(
-            f"scan in batches of {BATCH}, per query and item", OWN, scan,
-            f"batch of {BATCH}, core seconds per query and billion items", 1e-9,
+            f"scan in batches of {BATCH}, per query and item",
+            OWN,
+            scan,
+            f"batch of {BATCH}, core seconds per query and billion items",
+            1e-9,
         ),
         code=_kept("code a pair", OWN, f"code pairs, {bits} bits", "core microseconds per pair", 1e-6),
-        write=_kept(
-            "write a coded pair", OWN, index, "write ready codes, core microseconds per pair", 1e-6
-        ),
+        write=_kept("write a coded pair", OWN, index, "write ready codes, core microseconds per pair", 1e-6),
         open=_kept("open, per pair", OWN, index, "open, core microseconds per pair", 1e-6),
         fit=_fit(bits),
-        memory=_kept("in memory, per pair", OWN, index, "in memory, bytes per pair"),
-        disk=_kept("on disk, per pair", OWN, index, "on disk, bytes per pair"),
-        cells=Figure(
-            2.0 * (n_bytes + CELL_ROW_BYTES + CELL_NUMBER_BYTES), "cells, in memory, per pair",
-            "layout: the codes again, and 6 bytes per item",
+        memory=_kept("in memory, per pair", OWN, index, "in memory, bytes per pair", unit="bytes"),
+        disk=_kept("on disk, per pair", OWN, index, "on disk, bytes per pair", unit="bytes"),
+        cells=_kept(
+            "cells, in memory, per pair", OWN, CELLS.format(bits), "in memory, bytes per item", 2.0, "bytes"
         ),
-        enough=_kept("enough pairs to fit on", "sample_size", f"Fashion, {bits} bits", "enough pairs"),
-        share=_share(),
-    )  # fmt: skip
+        build_cells=_kept(
+            "cells, per pair", OWN, CELLS.format(bits), "build, core microseconds per item", 2e-6
+        ),
+        enough=_kept(
+            "enough pairs to fit on", "sample_size", f"Fashion, {bits} bits", "enough pairs", unit=""
+        ),
+        share=_share(bits),
+    )
 
 
 def _fit(bits: int) -> Figure:
@@ -186,10 +204,11 @@ def _fit(bits: int) -> Figure:
     return _combined(each * longer.value, "fit, per pair", found, longer)
 
 
-def _share() -> Figure | None:
-    """The share of items that a query visits, the worse of the directions; None where nobody measured it."""
+def _share(bits: int) -> Figure:
+    """The share of items that a query visits, the worse of the directions; by the larger benchmark."""
+    own = _kept("share of items visited, with cells", OWN, CELLS.format(bits), VISITED, unit="%")
     if not (RESULTS / "cells.json").exists():
-        return None
+        return own
     systems = [one["system"] for one in _results("cells")["measurements"] if one["score"] == VISITED]
-    found = [_kept("share of items visited, with cells", "cells", system, VISITED) for system in systems]
-    return max(found, default=None)
+    found = [_kept(own.name, "cells", system, VISITED, unit="%") for system in systems]
+    return max(found, default=own)

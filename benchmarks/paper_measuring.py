@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.coded import Coded, coded_items, extend_codes
-from benchmarks.paper_inputs import BATCH, BITS, K
+from benchmarks.coded import SETTINGS as CODED
+from benchmarks.coded import Coded, _pairs, coded_items, extend_codes
+from benchmarks.paper_inputs import BATCH, BITS, VISITED, K
 from benchmarks.tables import Measurement
 from benchmarks.tail_latency import quantiles_of
 from crossbyte import CMCQ, Index, kernels
@@ -34,7 +35,8 @@ SCANNED_BYTES = 320_000_000  # of codes: more than a cache has
 SINGLES, REPETITIONS = 8, 5
 N_PAIRS = 8_192  # coded
 N_DOCUMENTS = 1_000_000  # written
-N_FITTED = 4_096
+N_FITTED, N_CENTRES = 4_096, 65_536
+CELL_PAIRS = 20_000  # of those coded: what the choice of cells is learned and measured on
 SHARDS_MERGED = 64
 SCANS, SCAN_ITEMS = 800, 10_000_000  # whose latencies are compared
 SETTINGS = {"k": K, "scanned_bytes": SCANNED_BYTES, "batch": BATCH, "repetitions": REPETITIONS}
@@ -76,8 +78,10 @@ def measure() -> list[Measurement]:
             coded = coded_items(N_CODED, bits)
             scanned = _scanned(coded, N_MIXED)
             entries += _scanning(_longer(scanned, SCANNED_BYTES), bits)
-            entries += _coding(coded, bits) + _writing(coded, bits)
-        entries += _varying(_longer(scanned, SCAN_ITEMS * BITS[-1] // 8)) + _merging() + _fitting()
+            entries += _coding(coded, bits) + _writing(coded, bits) + _cells(coded, bits)
+        entries += (
+            _varying(_longer(scanned, SCAN_ITEMS * BITS[-1] // 8)) + _merging() + _choosing() + _fitting()
+        )
     return entries
 
 
@@ -142,6 +146,20 @@ def _merging() -> list[Measurement]:
     return [Measurement("merge", "core nanoseconds per hit", [1e9 * one for one in each])]
 
 
+def _choosing() -> list[Measurement]:
+    """Seconds to compare a point with the centres of as many cells as there can be, and to take some."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(N_CENTRES, CODED["components"])).astype(np.float32)
+    point = centres[0] + 1
+
+    def choose() -> None:
+        for _ in range(20):
+            np.argpartition(centres @ point, N_CENTRES // 50)
+
+    each = [one / 20 / N_CENTRES for one in cpu_seconds(choose)]
+    return [Measurement("choose cells", "core nanoseconds per cell", [1e9 * one for one in each])]
+
+
 # Coding and writing
 
 
@@ -181,6 +199,29 @@ def _writing(coded: Coded, bits: int) -> list[Measurement]:
         Measurement(name, "open, core microseconds per pair", [1e6 * one / N_DOCUMENTS for one in opened]),
         Measurement(name, "in memory, bytes per pair", [memory / N_DOCUMENTS]),
         Measurement(name, "on disk, bytes per pair", [(disk - model) / N_DOCUMENTS]),
+    ]
+
+
+def _cells(coded: Coded, bits: int) -> list[Measurement]:
+    """Seconds to put images into cells, their bytes, and the share that a text visits to keep 0.95."""
+    pairs, first = _pairs(N_CODED), CODED["training_pairs"]
+    rows = slice(first, first + CELL_PAIRS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Index.create(Path(folder) / "index.cb", coded.model) as index,
+    ):
+        index.add(range(N_CODED), image_codes=coded.codes)
+        start = time.process_time()
+        index.build_cells(images=pairs.images[rows], texts=pairs.texts[rows])
+        built = time.process_time() - start
+        found, memory = index.cells, index.stats()["memory"]["bytes"]["cells"]
+    assert found is not None
+    curve, visited = found.curve["text-to-image"], found.nprobe["text-to-image"]
+    name = f"cells of {N_CODED:,} images, {bits} bits"
+    return [
+        Measurement(name, VISITED, [curve.items[curve.cells.index(visited)]]),
+        Measurement(name, "build, core microseconds per item", [1e6 * built / N_CODED]),
+        Measurement(name, "in memory, bytes per item", [memory / N_CODED]),
     ]
 
 

@@ -68,9 +68,10 @@ class Case:
 
     @property
     def scan(self) -> float:
-        """Seconds of one query on its machine, alone."""
+        """Seconds of one query on its machine, alone: choosing cells, by one core, and scanning them."""
         items = self.pairs / self.shards
-        return paper.scan_seconds(items, self.each.single.value, self.assumed.machine, self.shape)
+        scanned = paper.scan_seconds(items, self.each.single.value, self.assumed.machine, self.shape)
+        return self._choosing + scanned
 
     def latency(self, slowest: float = 1.0) -> float:
         """Seconds of one query, whose slowest shard takes so many times the median."""
@@ -85,18 +86,27 @@ class Case:
         return self.figures.mapping.value + paper.merge_seconds(self.shards, K, self.figures.merge.value)
 
     @property
-    def sustained(self) -> float:
-        """Queries per second of all machines, replicas too."""
-        machines = self.shards * self.assumed.replicas
-        whole = paper.queries_per_second(self.pairs, self.each.batch.value, self.assumed.machine, self.shape)
-        return machines * whole
+    def copy_rate(self) -> float:
+        """Queries per second of one copy: of a machine over its shard."""
+        items, machine, shape = self.pairs / self.shards, self.assumed.machine, self.shape
+        if not self.cells:
+            return paper.queries_per_second(items * self.each.batch.value, machine, shape.efficiency)
+        # Queries visit different cells, so that none reads for another.
+        visited = items * shape.share
+        work = visited * self.each.single.value + self._choosing
+        return paper.queries_per_second(work, machine, shape.efficiency, visited * self.n_bytes)
+
+    @property
+    def _choosing(self) -> float:
+        """Core seconds to choose the cells of a shard."""
+        cells = paper.cells_in(self.pairs / self.shards) if self.cells else 0.0
+        return cells * self.figures.choosing.value
 
     @property
     def machines_for_queries(self) -> int:
         """Machines for the queries that are asked."""
-        holding = self.shards * self.assumed.replicas
         return paper.machines_for_queries(
-            self.pairs, self.assumed.queries, self.each.batch.value, self.assumed.machine, self.shape, holding
+            self.assumed.queries, self.copy_rate, self.shards, self.assumed.replicas
         )
 
 
@@ -139,6 +149,7 @@ def inputs_table(figures: Figures) -> str:
         figures.resident,
         figures.merge,
         figures.mapping,
+        figures.choosing,
         figures.asking,
         figures.load,
     )
@@ -148,11 +159,10 @@ def inputs_table(figures: Figures) -> str:
 
 def _input(figure: Figure) -> str:
     value = figure.value
-    if "per pair" in figure.name and ("memory" in figure.name or "disk" in figure.name):
-        return f"{value:.4g} bytes"
-    if value >= 0.05:
-        return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
-    for unit, scale in (("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+    if figure.unit != "s":
+        plain = {"%": f"{value:.2%}", "bytes": f"{value:.4g} bytes"}
+        return plain.get(figure.unit, f"{value:,.0f}" if value >= 1000 else f"{value:.3g}")
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value * 1e12:.3g} ps"
@@ -227,14 +237,24 @@ def searching_table(cases: list[Case]) -> str:
             slowest = maximum_quantile(from_quantiles(case.figures.scans), case.shards, 0.99)
             how = f"cells, {case.shape.share:.2%}" if case.cells else "exhaustive"
             times = [_milliseconds(case.latency()), _milliseconds(case.latency(slowest))]
-            asked = [_number(case.sustained), f"{case.machines_for_queries:,}"]
+            asked = [_number(case.assumed.replicas * case.copy_rate), f"{case.machines_for_queries:,}"]
             rows.append([_pairs(case.pairs), str(case.n_bytes), how, f"{case.shards:,}", *times, *asked])
     return _markdown(headings, rows)
 
 
 def building_table(cases: list[Case]) -> str:
     """Times to fit, to code, to write and to open, on the machines that hold everything."""
-    headings = ["pairs", "bytes a side", "machines", "fit, sample", "fit, all", "code", "write", "open"]
+    headings = [
+        "pairs",
+        "bytes a side",
+        "machines",
+        "fit, sample",
+        "fit, all",
+        "code",
+        "cells",
+        "write",
+        "open",
+    ]
     rows = []
     for case in cases:
         machine, each = case.assumed.machine, case.each
@@ -244,6 +264,7 @@ def building_table(cases: list[Case]) -> str:
             paper.spread_seconds(sample, each.fit.value, machine, 1, rate),
             paper.spread_seconds(case.pairs, each.fit.value, machine, machines, rate),
             paper.spread_seconds(case.pairs, each.code.value, machine, machines, rate),
+            paper.spread_seconds(case.pairs, each.build_cells.value, machine, machines, rate),
             case.pairs / case.shards * each.write.value,  # a file has one writer
             case.pairs / case.shards * each.open.value,
         ]

@@ -63,21 +63,21 @@ def test_visiting_a_share_takes_a_share_of_the_time() -> None:
     some = replace(WHOLE, share=0.05)
     whole = paper.scan_seconds(1e9, 1e-9, MACHINE, WHOLE)
     assert paper.scan_seconds(1e9, 1e-9, MACHINE, some) == pytest.approx(0.05 * whole)
-    rates = [paper.queries_per_second(1e9, 1e-10, MACHINE, shape) for shape in (WHOLE, some)]
-    assert rates[1] == pytest.approx(20 * rates[0])
 
 
-def test_queries_per_second_are_cores_over_core_seconds() -> None:
-    assert paper.queries_per_second(1e7, 2.5e-10, MACHINE, WHOLE) == pytest.approx(4 / 0.0025)
+def test_queries_per_second_are_cores_over_core_seconds_until_memory_is_the_limit() -> None:
+    assert paper.queries_per_second(0.0025, MACHINE, 1.0) == pytest.approx(4 / 0.0025)
+    assert paper.queries_per_second(0.0025, MACHINE, 1.0, 1e6) == pytest.approx(4 / 0.0025)
+    assert paper.queries_per_second(0.0025, MACHINE, 1.0, 1e8) == pytest.approx(100)
 
 
-def test_machines_for_queries_are_never_fewer_than_hold_the_items() -> None:
-    def asked(rate: float) -> int:
-        return paper.machines_for_queries(1e9, rate, 2.5e-10, MACHINE, WHOLE, holding=50)
+def test_machines_for_queries_are_whole_copies_and_never_fewer_than_asked() -> None:
+    counts = [paper.machines_for_queries(rate, 16.0, 50, 2) for rate in (0.0, 32.0, 32.1, 1000.0)]
+    assert counts == [100, 100, 150, 50 * 63]
 
-    assert asked(0.0) == asked(100.0) == 50
-    assert asked(1000.0) == 63  # 0.25 core seconds each, on four cores
-    assert asked(2000.0) == 125
+
+def test_cells_grow_with_the_root_of_the_items_until_two_bytes_are_full() -> None:
+    assert paper.cells_in(1e6) == 4000 and paper.cells_in(1e10) == 65_536
 
 
 # Between machines, and building
@@ -159,6 +159,9 @@ def figure(value: float, name: str = "") -> Any:
     return inputs.Figure(value, name, "made up")
 
 
+COMMON = (("merge", 1e-7), ("mapping", 1e-4), ("load", 0.0), ("choosing", 1e-8), ("asking", 1e-3))
+
+
 def figures(share: float | None = 0.05) -> Any:
     """Round numbers."""
     each = {
@@ -172,13 +175,13 @@ def figures(share: float | None = 0.05) -> Any:
             memory=figure(2.0 * n_bytes + 8),
             disk=figure(2.0 * n_bytes + 8),
             cells=figure(2.0 * n_bytes + 12),
+            build_cells=figure(1e-4),
             enough=figure(100_000),
             share=None if share is None else figure(share),
         )
         for n_bytes in (4, 8)
     }
-    common = {name: figure(value) for name, value in (("merge", 1e-7), ("mapping", 1e-4), ("load", 0.0))}
-    common["asking"] = figure(1e-3)
+    common = {name: figure(value) for name, value in COMMON}
     return inputs.Figures(each, figure(0.8), figure(1.0), scans=[0.9, 1.0, 1.1, 2.0], **common)
 
 
@@ -208,6 +211,11 @@ def test_cells_take_more_memory_and_less_time() -> None:
     cells = replace(plain, cells=True)
     assert cells.bytes_per_pair == plain.bytes_per_pair + 28 and cells.shards > plain.shards
     assert cells.latency() < plain.latency() and cells.machines_for_queries < plain.machines_for_queries
+    items = 10**10 / cells.shards
+    assert cells.scan == pytest.approx(65_536e-8 + items * 0.05 * 8 / 60e9)
+    assert cells.copy_rate == pytest.approx(
+        1 / (items * 0.05 * 8 / 60e9)
+    )  # sixteen cores wait for the memory
 
 
 def test_a_case_adds_up() -> None:
@@ -215,7 +223,7 @@ def test_a_case_adds_up() -> None:
     assert case.bytes_per_pair == 24 and case.shards == 1
     assert case.scan == pytest.approx(10**9 * 8 / 60e9)  # sixteen cores read more than the memory gives
     assert case.latency(2.0) - case.latency() == pytest.approx(case.scan)
-    assert case.sustained == pytest.approx(2 * 13 / 0.2)
+    assert case.copy_rate == pytest.approx(13 / 0.2) and case.machines_for_queries == 16
     many = replace(case, pairs=10**10)
     unasked = replace(many, figures=replace(many.figures, asking=None))
     assert many.shards == 6 and many.latency() - unasked.latency() == pytest.approx(6e-3 - 1e-4 - 600e-7)
@@ -226,7 +234,8 @@ def test_a_case_adds_up() -> None:
 def test_every_input_is_in_the_results_of_its_benchmark() -> None:
     found = inputs.read_figures()
     each = [figure for length in found.lengths.values() for figure in vars(length).values() if figure]
-    common = [found.efficiency, found.resident, found.merge, found.mapping, found.asking, found.load]
+    common = [found.efficiency, found.resident, found.merge, found.mapping, found.load]
+    common += [found.choosing, found.asking]
     sources = {part for figure in each + common if figure for part in figure.source.split("; ")}
     assert len(sources) > 15
     for benchmark, line in re.findall(r"`(\w+)`: (.*)", "\n".join(sources)):
