@@ -1,0 +1,275 @@
+"""Cells beside the exhaustive scan, and beside FAISS's cells of the images alone.
+
+    python -m benchmarks.cells                                  # 10M items, M = 8, on a quiet machine
+    python -m benchmarks.cells --items 500000 --cpu             # smaller, in process time
+
+Texts search images: pairs are drawn as ``gapped.py`` says, images are coded by a model fitted on 20,000 of
+them, block by block, and go into an index; the cells are built from 30,000 other pairs. The queries are 4,000
+texts whose images are in the index. The exhaustive search and the cells, as many visited as the build found
+to be enough, take turns, one query at a time, through ``Index.search``, one thread. Recall@10 is that of true
+partners. What is coded is kept in the cache of the benchmarks (see ``coded.py``).
+
+FAISS's cells: as many, k-means of the same decoded points by FAISS (48 points for each centre, 10 rounds),
+every point in the cell of its nearest centre, visited in the order of the distance from the query: what
+IndexIVFFlat does. Told is the share of the items that must be visited so that of the partners that the
+exhaustive search finds the wanted share is in visited cells, on the same queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from benchmarks.coded import KERNELS, ROOT, SOURCES, cache_folder
+from benchmarks.gapped import SETTINGS, GappedPairs
+from benchmarks.tables import save
+from benchmarks.timing import (
+    CLOCKS,
+    Goal,
+    Turn,
+    measurements,
+    medians,
+    print_goals,
+    seconds_per_call,
+    take_turns,
+    told,
+)
+from crossbyte import CMCQ, Index
+from crossbyte.kernels import implementation
+from crossbyte.search.cells.cells import side_sizes
+from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.curve import Trial, wanted_cells
+
+N_ITEMS, N_BITS, K = 10_000_000, 64, 10
+TRAINING, LEARNING, QUERIES = 20_000, 30_000, 4_000
+BLOCK, ADDED = 50_000, 1_000_000
+REPETITIONS, SINGLES = 9, 50
+RECALL = 0.95
+VISITED = "share of items visited at 0.95 of the exhaustive recall@10"
+NEEDED = "share of items to be visited for 0.95 of the partners found"
+IVF = "FAISS IVF cells, nearest centres"
+LEARNING_BLOCK, TRAINING_BLOCK = 10**6, 10**6 + 1  # far from those of the items
+
+Codes = NDArray[np.uint8]
+
+
+class Made(NamedTuple):
+    """A model, the codes of the items, and texts whose images are the items at ``partners``."""
+
+    model: CMCQ
+    codes: Codes
+    texts: NDArray[np.float32]
+    partners: NDArray[np.int64]
+
+
+def make(n_items: int, n_jobs: int | None) -> Made:
+    """Fit and code, or take from the cache of the benchmarks."""
+    folder = cache_folder() / f"cells-{n_items}-{N_BITS}-{_key()}"
+    if not folder.exists():
+        unfinished = Path(tempfile.mkdtemp(dir=cache_folder()))
+        try:
+            _write(unfinished, n_items, n_jobs)
+            unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    arrays = (np.load(folder / f"{name}.npy") for name in ("codes", "texts", "partners"))
+    return Made(CMCQ.load(folder / "model.cbm"), *arrays)
+
+
+def _key() -> str:
+    """Of the settings, and of the sources that codes depend on."""
+    digest = hashlib.blake2b(json.dumps(SETTINGS, sort_keys=True).encode(), digest_size=6)
+    files = [path for folder in SOURCES for path in sorted((ROOT / folder).glob("*.py"))]
+    for path in [*files, *(ROOT / name for name in KERNELS)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _write(folder: Path, n_items: int, n_jobs: int | None) -> None:
+    pairs = GappedPairs()
+    model = CMCQ(n_bits=N_BITS, mapping="cca", n_components=64, max_iter=3, random_state=0, n_jobs=n_jobs)
+    model.fit(*pairs.block(TRAINING_BLOCK, TRAINING))
+    model.save(folder / "model.cbm")
+    codes = np.empty((n_items, N_BITS // 8), dtype=np.uint8)
+    each = -(-QUERIES // -(-n_items // BLOCK))  # texts that are kept of a block
+    texts, partners = [], []
+    for number, start in enumerate(range(0, n_items, BLOCK)):
+        images, words = pairs.block(number, min(BLOCK, n_items - start))
+        codes[start : start + BLOCK] = model.encode_images(images)
+        texts.append(words[:each])
+        partners.append(start + np.arange(len(texts[-1])))
+    for name, array in (("codes", codes), ("texts", _joined(texts)), ("partners", _joined(partners))):
+        np.save(folder / f"{name}.npy", array)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate(parts)[:QUERIES]
+
+
+def build(path: Path, made: Made, n_jobs: int | None) -> float:
+    """Write the index and its cells; seconds of the cells."""
+
+    def blocks() -> Iterator[dict[str, Any]]:
+        for start in range(0, len(made.codes), ADDED):
+            some = made.codes[start : start + ADDED]
+            yield {"ids": range(start, start + len(some)), "image_codes": some}
+
+    images, texts = GappedPairs().block(LEARNING_BLOCK, LEARNING)
+    with Index.create(path, made.model, n_jobs=n_jobs) as index:
+        index.add(blocks())
+        start = time.perf_counter()
+        index.build_cells(images=images, texts=texts, recall=RECALL)
+        return time.perf_counter() - start
+
+
+# Recall
+
+
+def found_partners(index: Index, made: Made, probe: Any) -> NDArray[np.bool_]:
+    """Which queries have their partner among the first ten."""
+    hits = index.search(texts=made.texts, k=K, probe=probe)
+    return np.array([own in found.ids for own, found in zip(made.partners.tolist(), hits, strict=True)])
+
+
+def visited_items(index: Index, made: Made, probe: int) -> float:
+    """Share of the items in the cells that the queries visit, on average."""
+    snapshot = index._handle.current().snapshot
+    assert snapshot.cells is not None
+    chooser = snapshot.cells.directions["text", "image"].chooser
+    cells = chooser.choose(index.model.transform_texts(made.texts), probe)
+    sizes = side_sizes(snapshot, "image")
+    return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
+
+
+def own_items(index: Index, made: Made, found: NDArray[np.bool_], recall: float) -> dict[str, float]:
+    """Share of the items that each way of choosing must visit among our own cells."""
+    snapshot = index._handle.current().snapshot
+    assert snapshot.cells is not None
+    layout = snapshot.shelves["image"].layouts["image"]
+    trial = _trial(index, made, found, layout.cells)
+    sizes = side_sizes(snapshot, "image")
+    direction = snapshot.cells.directions["text", "image"]
+    ways = {
+        f"our cells, {direction.choice}": direction.chooser,
+        "our cells, nearest centres": Chooser.at(snapshot.cells.sides["image"].centres.points),
+    }
+    return {name: wanted_cells(chooser, trial, sizes, recall)[1] for name, chooser in ways.items()}
+
+
+def _trial(index: Index, made: Made, found: NDArray[np.bool_], cells: NDArray[Any]) -> Trial:
+    points = index.model.transform_texts(made.texts)[found]
+    own = cells[made.partners[found]].astype(np.int64)
+    return Trial(points, own[:, None], own)
+
+
+def faiss_items(index: Index, made: Made, found: NDArray[np.bool_], recall: float) -> float:
+    """The same with cells of FAISS, learned from the decoded images alone."""
+    import faiss
+
+    assert index.cells is not None
+    n_cells, n_dims = index.cells.n_cells["image"], index.model.image_codebooks_.shape[2]
+    sample = np.sort(np.random.default_rng(0).permutation(len(made.codes))[: 48 * n_cells])
+    kmeans = faiss.Kmeans(n_dims, n_cells, niter=10, seed=0, max_points_per_centroid=48)
+    kmeans.train(index.model.decode_images(made.codes[sample]))
+    flat = faiss.IndexFlatL2(n_dims)
+    flat.add(kmeans.centroids)
+    cells = np.empty(len(made.codes), dtype=np.int64)
+    for start in range(0, len(cells), BLOCK):
+        points = index.model.decode_images(made.codes[start : start + BLOCK])
+        cells[start : start + BLOCK] = flat.search(points, 1)[1][:, 0]
+    chooser = Chooser.at(np.ascontiguousarray(kmeans.centroids))
+    sizes = np.bincount(cells, minlength=n_cells)
+    return wanted_cells(chooser, _trial(index, made, found, cells), sizes, recall)[1]
+
+
+# All of it
+
+
+def recall_goals(path: Path, made: Made, with_faiss: bool) -> list[Goal]:
+    """What is found, and what must be visited for it."""
+    with Index.open(path) as index:
+        assert index.cells is not None
+        probe = index.cells.nprobe["text-to-image"]
+        exhaustive, found = (found_partners(index, made, asked) for asked in ("all", None))
+        goals = [
+            Goal("cells", "in all", index.cells.n_cells["image"]),
+            Goal("cells", "visited", probe),
+            Goal("cells", VISITED, visited_items(index, made, probe)),
+            Goal("exhaustive", "recall@10", float(exhaustive.mean())),
+            Goal("cells", "recall@10", float(found.mean())),
+            Goal("cells", "recall@10 over the exhaustive one", found.mean() / exhaustive.mean(), RECALL),
+        ]
+        shares = own_items(index, made, exhaustive, RECALL)
+        if with_faiss:
+            shares[IVF] = faiss_items(index, made, exhaustive, RECALL)
+    goals += [Goal(name, NEEDED, share) for name, share in shares.items()]
+    if with_faiss:
+        ratio = next(iter(shares.values())) / shares[IVF]
+        goals.append(Goal("our cells", "items to be visited over FAISS IVF", ratio, 1.0, at_most=True))
+    return goals
+
+
+def measure_times(path: Path, made: Made, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:
+    """The exhaustive search and the cells in turns, one query at a time, one thread."""
+    clock = CLOCKS[options.clock]
+    with Index.open(path, n_jobs=1) as index, threadpool_limits(1):
+        calls = {
+            name: [partial(index.search, texts=text, k=K, probe=asked) for text in made.texts[:SINGLES]]
+            for name, asked in (("exhaustive", "all"), ("cells", None))
+        }
+        turns: dict[str, Turn] = {
+            name: partial(seconds_per_call, clock, each) for name, each in calls.items()
+        }
+        seconds = take_turns(turns, options.repetitions)
+    found = medians(seconds)
+    goals = [Goal(name, "milliseconds per query", 1e3 * value) for name, value in found.items()]
+    goals.append(Goal("cells", "times as fast as exhaustive", found["exhaustive"] / found["cells"], 5.0))
+    return seconds, goals
+
+
+def parse() -> Any:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--items", type=int, default=N_ITEMS)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--jobs", type=int, help="threads of coding and building; all cores if not given")
+    parser.add_argument("--no-faiss", action="store_true")
+    parser.add_argument("--cpu", dest="clock", action="store_const", const="cpu", default="wall")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    options = parse()
+    made = make(options.items, options.jobs)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "index.cb"
+        goals = [Goal("file", "building the cells, seconds", build(path, made, options.jobs))]
+        start = time.perf_counter()
+        with Index.open(path):
+            goals.append(Goal("file", "open, seconds", time.perf_counter() - start))
+        seconds, timed = measure_times(path, made, options)
+        goals += [*timed, *recall_goals(path, made, not options.no_faiss)]
+    shown = told(goals, asked_for=options.items == N_ITEMS)
+    print_goals(f"cells, {options.items:,} items, M={N_BITS // 8}, {options.clock} time", shown)
+    if options.items == N_ITEMS:
+        settings = SETTINGS | {"items": options.items, "bits": N_BITS, "k": K, "recall": RECALL}
+        settings |= {"training_pairs": TRAINING, "learning_pairs": LEARNING, "queries": QUERIES}
+        settings |= {"repetitions": options.repetitions, "clock": options.clock, "kernels": implementation()}
+        save("cells", measurements(seconds, "milliseconds, every repetition", shown), settings)
+
+
+if __name__ == "__main__":
+    main()
