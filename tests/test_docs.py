@@ -81,7 +81,7 @@ def everything_written() -> str:
         "README.md",
         *(
             f"docs/{page}.md"
-            for page in ("arrays", "index", "explanation", "exports", "planning", "encoders")
+            for page in ("arrays", "index", "cells", "explanation", "exports", "planning", "encoders")
         ),
     ],
 )
