@@ -63,12 +63,12 @@ class ShardedFollower(ShardedReader):
             self._views.add(moment)
         return moment
 
-    def _catch_up(self) -> bool:
+    def _catch_up(self, moment: Moment) -> bool:
         """Learn what the shards have now: one may have been restarted with what was written since."""
-        with self._writing:
-            before = self._summaries
-            self._learn(self._holder.ask("summary", self._everywhere))
-            return self._summaries != before
+        if self._summaries == moment.summaries:
+            with self._writing:
+                self._learn(self._holder.ask("summary", self._everywhere))
+        return self._summaries != moment.summaries
 
     def _learn(self, known: Mapping[int, Summary]) -> None:
         self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
@@ -85,7 +85,7 @@ class ShardedFollower(ShardedReader):
             known = self._holder.ask(method, moves, patient=method != "refresh")
         except BaseException:
             with suppress(CrossbyteError):
-                self._catch_up()  # some may have moved before one failed
+                self._catch_up(self._moment())  # some may have moved before one failed
             raise
         self._learn(known)
         return [self._holder.names[shard] for shard in calls if shard not in known]

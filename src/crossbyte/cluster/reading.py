@@ -22,7 +22,7 @@ from crossbyte.search.explanations.explanation import Explanation
 from crossbyte.search.facets import Facet
 from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id, check_id
-from crossbyte.search.segment import SIDES
+from crossbyte.search.segment import CODINGS, SIDES
 
 __all__ = ["ShardedReader"]
 
@@ -198,6 +198,8 @@ class ShardedReader:
 
     def sides(self, hits: Hits) -> list[tuple[str, ...]]:
         """Say which of "image" and "text" each document has that a search at this moment found."""
+        if hits._codings is not None:
+            return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
 
         def sides(moment: Moment) -> list[tuple[str, ...]]:
             found: dict[int, str] = {}
@@ -247,18 +249,19 @@ class ShardedReader:
     def _answer(self, question: Callable[[Moment], T]) -> T:
         """Ask of one moment; again, where a shard has come back with a newer one."""
         for _ in range(_TRIES):
+            moment = self._moment()
             try:
-                return question(self._moment())
+                return question(moment)
             except StaleReader:
-                if not self._catch_up():
+                if not self._catch_up(moment):
                     raise
         return question(self._moment())
 
     def _moment(self) -> Moment:
         return Moment(self._path, self._holder, self._summaries, self._n_threads)
 
-    def _catch_up(self) -> bool:
-        """Whether there is a newer moment to answer from."""
+    def _catch_up(self, moment: Moment) -> bool:
+        """Whether there is another moment to answer from."""
         return False
 
 

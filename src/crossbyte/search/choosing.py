@@ -82,7 +82,7 @@ def answers(searched: Searched, rankings: Sequence[Ranking], payloads: bool) -> 
     for ranking in rankings:
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
-        judged = ranking.probabilities, ranking.no_match
-        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, searched.partial))
+        judged = ranking.probabilities, ranking.no_match, searched.partial
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, ranking.codings))
         start = rows.stop
     return hits
