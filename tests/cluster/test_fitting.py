@@ -14,10 +14,9 @@ from crossbyte.errors import InvalidInput
 from crossbyte.progress import Progress
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "cca": {"mapping": "cca", "text_components": 10},
-    "sparse": {"mapping": "sparse", "n_atoms": 32},
+    "cca": {"mapping": "cca", "text_components": 10, "shared_codebooks": True},
+    "sparse": {"mapping": "sparse", "n_atoms": 32, "query_map": "ridge"},
     "contrastive": {"mapping": "contrastive", "cross_term": "stored"},
-    "shared": {"mapping": "sparse", "n_atoms": 32, "shared_codebooks": True, "query_map": "ridge"},
 }
 N_PAIRS = {"sparse": 36_000}  # more than a sample teaches
 FEW = 18_000  # two tasks for everything

@@ -34,7 +34,7 @@ main(*sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("work, part", [("fit", "raylet"), ("fit", "gcs_server"), ("add", "raylet")])
+@pytest.mark.parametrize("work, part", [("fit", "gcs_server"), ("add", "raylet")])
 def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: str) -> None:
     script = [sys.executable, str(TESTS / "cluster_victim.py"), work, part, str(tmp_path / "index.cb")]
     ended = subprocess.run(
@@ -48,6 +48,14 @@ def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: st
         if line.startswith("ClusterError: the Ray started here was lost in the middle (")
     ]
     assert said[-3:] == ["unchanged", "usable 1 500", "left"]
+
+
+def test_a_lost_machine_is_made_up_for() -> None:
+    script = [sys.executable, str(TESTS / "cluster_machines.py")]
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "equal True" in ended.stdout.splitlines()
 
 
 @pytest.fixture

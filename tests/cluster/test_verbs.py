@@ -1,0 +1,94 @@
+"""The verbs on Ray: the files that they write without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cluster_samples import killing, pairs
+from crossbyte.cli import app
+from crossbyte.evaluation.results import Result, read_result
+
+Shell = Callable[..., Any]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Run a verb here; its stdout is one JSON document whatever Ray says."""
+
+    def run_verb(*arguments: object, code: int = 0) -> Any:
+        found = app.run([*map(str, arguments), "--json", "-q"])
+        printed = capsys.readouterr()
+        assert found == code, printed.err
+        return printed.err if code else json.loads(printed.out)
+
+    return run_verb
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    folder = tmp_path_factory.mktemp("features")
+    images, texts = pairs(18_000)
+    np.save(folder / "images.npy", images)
+    sparse.save_npz(folder / "texts.npz", texts)
+    return "--images", str(folder / "images.npy"), "--texts", str(folder / "texts.npz")
+
+
+def test_fit_and_add(run: Shell, cluster: str, files: tuple[str, ...], tmp_path: Path) -> None:
+    wanted = "--mapping", "cca", "--bits", "16", "--no-calibrate", "--param", "max_iter=1"
+    for name, more in (("here", ()), ("there", ("--cluster", cluster))):
+        run("fit", *files, "-o", tmp_path / f"{name}.cbm", *wanted, *more)
+        with killing(1 if more else 0):
+            found = run("add", tmp_path / f"{name}.cb", *files, "--model", tmp_path / f"{name}.cbm", *more)
+        assert found["added"] == 18_000
+    for kind in ("cbm", "cb"):
+        assert (tmp_path / f"here.{kind}").read_bytes() == (tmp_path / f"there.{kind}").read_bytes()
+
+
+def test_evaluate(run: Shell, cluster: str, tmp_path: Path) -> None:
+    asked = "evaluate", "generated:300", "--methods", "random,cca,cca-pq", "--bits", "16,32", "--seeds", "1"
+    run(*asked, "--no-report", "--out", tmp_path / "here")
+    run(*asked, "--no-report", "--out", tmp_path / "there", "--cluster", cluster)
+    names = [
+        sorted(path.name for path in (tmp_path / where / "runs").iterdir()) for where in ("here", "there")
+    ]
+    assert names[0] == names[1] and len(names[0]) >= 4
+    for name in names[0]:
+        here, there = (read_result(tmp_path / where / "runs" / name) for where in ("here", "there"))
+        assert here.run == there.run and scores(here) == scores(there)
+
+
+def test_a_run_that_fails_is_told(cluster: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from crossbyte.data.collections.reading import read_collection
+    from crossbyte.evaluation.digests import collection_digest
+    from crossbyte.evaluation.planning import Asked, plan_runs
+    from crossbyte.evaluation.recorded import recorded_for
+    from crossbyte.evaluation.running import do_runs
+
+    collection = read_collection("generated:300")
+    digest = collection_digest(collection)
+    asked = Asked(methods=("random", "cca-pq"), bits=(16,), seeds=(0,), protocols=("A",), similarity=None)
+    runs = plan_runs(asked, collection, digest, recorded_for(collection.name, digest)).runs
+    bad = [replace(each, parameters={"nonsense": 1}) if each.method == "cca-pq" else each for each in runs]
+    outcome = do_runs(bad, collection, tmp_path, cluster=cluster, n_processes=-1)
+    assert [each.run.method for each in outcome.failed] == ["cca-pq"]
+    assert [each.run.method for each in outcome.results] == ["random"]
+
+
+def test_pictures_are_refused(run: Shell, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for verb in (("fit", tmp_path / "photos"), ("add", tmp_path / "photos.cb", tmp_path / "photos")):
+        assert "--cluster" in run(*verb, "--cluster", "local", code=2)
+
+
+def scores(result: Result) -> list[Any]:
+    """Everything but how long it took."""
+    return [result.scores, result.chance, result.per_query, result.data, result.about]
