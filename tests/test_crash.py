@@ -26,7 +26,8 @@ from crash.faults import FAULTS
 from crash.workloads import WORKLOADS
 from crossbyte import kernels
 
-STRIDES = {"add": "29", "compact": "47"}  # long workloads, of which fewer points are taken in make test
+# Long workloads, of which fewer points are taken in make test.
+STRIDES = {"add": "29", "compact": "47", "cells": "47"}
 ERRORS = [str(number) for number in (errno.EIO, errno.ENOSPC)]
 
 

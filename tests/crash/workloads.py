@@ -93,6 +93,8 @@ FILLED = (
 OLD = (*FILLED, ("delete", {"ids": ["d1", "d9"]}), ("upsert", batch(2, 2, seed=7)))
 NEW_PAYLOADS = {"ids": ["d0", "d5"], "payloads": [{"n": -1, "far": "y" * 5000}, {"other": None}]}
 OPEN = ("open", {})
+# One cell holds everything: answers are those of the twin, which knows no cells.
+BUILD = ("build_cells", {**dict(zip(("images", "texts"), features(40, seed=3), strict=True)), "n_cells": 1})
 
 WORKLOADS = {
     "create": Workload((), (("create", {}), ("add", batch(0, 2)))),
@@ -103,5 +105,6 @@ WORKLOADS = {
     "delete": Workload(FILLED, (OPEN, ("delete", {"ids": ["d0", "d6", "d10"]}), ("delete", {"ids": ["d2"]}))),
     "update": Workload(FILLED, (OPEN, ("update_payloads", NEW_PAYLOADS))),
     "compact": Workload(OLD, (OPEN, ("compact", {}), ("add", batch(40, 1)), ("compact", {}))),
+    "cells": Workload(OLD, (OPEN, BUILD, ("add", batch(40, 1)), ("compact", {}), ("drop_cells", {}))),
     "backup": Workload(OLD, (OPEN, ("backup", {}))),
 }
