@@ -210,6 +210,8 @@ class CMCQ(Coding):
             Before any long work starts.
         StorageFull
             The disk of the scratch files is full; the model is as it was before.
+        ClusterError, MissingExtra
+            There is no such cluster, it was lost, or Ray is not installed; the model is as it was before.
         FitInterrupted
             On Ctrl-C; the model is as it was before.
         """
