@@ -19,6 +19,7 @@ __all__ = ["ActorShards"]
 _SECONDS_BETWEEN_LOOKS = 5.0  # at the cluster, while an answer does not come
 _AT_ONCE = 8  # questions that an actor answers at the same time: a long one holds up nobody
 _SECONDS_TO_CLOSE = 10.0
+_NUMBER = 8  # bytes of a generation
 
 
 class _ActorShard(Shard):
@@ -29,10 +30,10 @@ class _ActorShard(Shard):
         with suppress(CrossbyteError, OSError):
             self.open()
 
-    def rank_packed(self, generation: int, data: bytes) -> bytes:
+    def rank_packed(self, data: bytes) -> bytes:
         """Answer :meth:`rank` from bytes, with bytes."""
-        query, rest = unpack_query(data)
-        return pack_found(self.rank(generation, query, *rest))
+        query, rest = unpack_query(data[_NUMBER:])
+        return pack_found(self.rank(int.from_bytes(data[:_NUMBER], "little"), query, *rest))
 
 
 class ActorShards:
@@ -122,7 +123,10 @@ class ActorShards:
             raise self._cluster.lost("this process is no longer connected to it")
         if method == "rank":  # the same question to all, but for the generation
             method, data = "rank_packed", pack_query(*next(iter(calls.values()))[1:])
-            calls = {shard: (generation, data) for shard, (generation, *_) in calls.items()}
+            calls = {
+                shard: (generation.to_bytes(_NUMBER, "little") + data,)
+                for shard, (generation, *_) in calls.items()
+            }
         return {
             shard: getattr(self._actors[shard], method).remote(*arguments)
             for shard, arguments in sorted(calls.items())

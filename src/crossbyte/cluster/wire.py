@@ -6,6 +6,7 @@ A message is a line of JSON (what is small, and how the arrays are shaped), and 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -69,7 +70,7 @@ def _unpack(data: bytes) -> tuple[Any, list[NDArray[Any]]]:
     head, shapes = json.loads(data[_LENGTH:start])
     arrays = []
     for dtype, shape in shapes:
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         arrays.append(np.frombuffer(data, dtype, count, start).reshape(shape))
         start += arrays[-1].nbytes
     return head, arrays
