@@ -154,8 +154,10 @@ class Snapshot:
             added=(*base.added, *added),
             fields=_joined_fields(self.fields, records),
         )
+        replaced = [record.number for record in records if record.kind == KIND][:-1]
         for record in records:
-            state = state._after(record, store)
+            if record.number not in replaced:  # cells that others follow need not be read
+                state = state._after(record, store)
         if "lookup" in self.__dict__:
             lookup = self.lookup
             for segment, _ in added:

@@ -18,6 +18,7 @@ from scipy import sparse
 from crossbyte.arrays import Float32, Float64
 from crossbyte.blocks import row_blocks
 from crossbyte.executors.protocol import Executor
+from crossbyte.executors.threads import Workers
 from crossbyte.quantization.kmeans import kmeans, nearest
 
 __all__ = ["MAX_CELLS", "Centres", "Decoded", "train_centres"]
@@ -90,8 +91,6 @@ class Centres:
         """Means of the groups of centres, and the members of each."""
         if len(self) < _GROUPED:
             return None
-        from crossbyte.executors.threads import Workers
-
         n_groups = max(2 * _NEAREST_GROUPS, round(len(self) ** 0.5))
         with Workers(1) as workers:
             means = kmeans(self.points, n_groups, np.random.default_rng(0), workers, _GROUP_ROUNDS)

@@ -66,7 +66,8 @@ class Curve(NamedTuple):
 
     def at(self, n_cells: int) -> tuple[float, float]:
         """Shares of items visited and of what is kept, for so many cells, between those measured."""
-        return tuple(float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))  # type: ignore[return-value]
+        items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
+        return items, kept
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as JSON."""

@@ -72,13 +72,13 @@ def _parts(groups: NDArray[np.intp]) -> dict[str, NDArray[np.intp]]:
 
 def _coded(model: CMCQ, images: Any, texts: Any, as_pairs: Mapping[str, bool]) -> Half:
     points = {"image": model.transform_images(images), "text": model.transform_texts(texts)}
-    together = (
-        dict(zip(("image", "text"), model.encode_pairs(images, texts), strict=True))
-        if any(as_pairs.values())
-        else {}
-    )
-    alone = {
-        "image": lambda: model.encode_images(images),
-        "text": lambda: model.encode_texts(texts),
-    }
-    return Half(points, {side: together[side] if both else alone[side]() for side, both in as_pairs.items()})
+    codes = {side: _code(model, side, images, texts) for side, together in as_pairs.items() if not together}
+    if len(codes) < len(as_pairs):
+        both = dict(zip(("image", "text"), model.encode_pairs(images, texts), strict=True))
+        codes |= {side: both[side] for side, together in as_pairs.items() if together}
+    return Half(points, codes)
+
+
+def _code(model: CMCQ, side: str, images: Any, texts: Any) -> Codes:
+    """Codes of one side alone."""
+    return model.encode_images(images) if side == "image" else model.encode_texts(texts)
