@@ -56,6 +56,7 @@ class View(Protocol):
         min_probability: float | None = None,
         prior: float | None = None,
         match_threshold: float = 0.5,
+        probe: int | str | None = None,
     ) -> list[Hits]:
         """Find the nearest documents of every query."""
 

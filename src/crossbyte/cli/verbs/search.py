@@ -14,7 +14,6 @@ from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Asked, Queries, check_free, read_queries
 from crossbyte.cli.output import Table, clean, emit
-from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
@@ -118,7 +117,7 @@ def search(
             "match_threshold": _USUAL_THRESHOLD if match_threshold is None else match_threshold,
             "payloads": payloads or queries.by_words,
         }
-        answers = gallery.index.search(**asked, **_probe(gallery, probe))
+        answers = gallery.index.search(**asked, probe=_probe(probe))
         if prior is not None or match_threshold is not None:
             verdicts = list(map(_plain_verdict, answers))
         else:
@@ -133,15 +132,9 @@ def search(
     return _judged(verdicts, fail_if_none)
 
 
-def _probe(gallery: Gallery, probe: str | None) -> dict[str, Any]:
-    """How many cells are asked for; nothing where it was not said."""
-    from crossbyte.search.reader import Reader
-
-    if probe is None:
-        return {}
-    if not isinstance(gallery.index, Reader):
-        raise InvalidInput("--probe: a sharded index has no cells; leave it out")
-    return {"probe": int(probe) if probe.isascii() and probe.isdigit() else probe}
+def _probe(probe: str | None) -> int | str | None:
+    """How many cells are asked for; None where it was not said."""
+    return int(probe) if probe is not None and probe.isascii() and probe.isdigit() else probe
 
 
 def _described(label: Any, hits: Hits) -> dict[str, Any]:
