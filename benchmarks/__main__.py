@@ -31,6 +31,11 @@ BENCHMARKS = (
     "photographs",
     "service",
     "laboratory",
+    "from_disk",
+    "sample_size",
+    "cells",
+    "sharded",
+    "paper_scale",
 )
 
 
