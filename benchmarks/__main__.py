@@ -15,6 +15,7 @@ BENCHMARKS = (
     "ablations",
     "search",
     "large",
+    "cells",
     "filters",
     "adding",
     "mixed",
