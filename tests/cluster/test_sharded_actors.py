@@ -115,7 +115,10 @@ def test_nothing_is_written_or_left_out_while_a_shard_is_lost(both: Both) -> Non
     with silenced(shards, 0):
         hits = shards.search(texts=TEXTS, k=1000, target="document")[0]
         assert hits.partial and 0 < len(hits) < len(before) and shards.lost == ("shard-0000.cb",)
+        assert shards.payloads(hits) == index.payloads(hits) and shards.sides(hits) == index.sides(hits)
+        whole = index.search(texts=TEXTS, k=1000, target="document")[0]
         for ask in (
+            lambda: shards.payloads(whole),
             lambda: shards.add(["x"], images=IMAGES[:1]),
             lambda: shards.delete(before[:3]),
             lambda: shards.update_payloads(before[:3], [None] * 3),

@@ -187,27 +187,15 @@ class ShardedReader:
 
     def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
         """Read the payloads of what a search at this moment found, one per hit; None for none."""
-
-        def bodies(moment: Moment) -> list[dict[str, Any] | None]:
-            found: dict[int, Any] = {}
-            for part in moment.ask_all("payloads", hits.numbers):
-                found |= part
-            return [found.get(number) for number in hits.numbers.tolist()]
-
-        return self._answer(bodies)
+        found = self._answer(lambda moment: _by_number(moment, "payloads", hits))
+        return [found.get(number) for number in hits.numbers.tolist()]
 
     def sides(self, hits: Hits) -> list[tuple[str, ...]]:
         """Say which of "image" and "text" each document has that a search at this moment found."""
         if hits._codings is not None:
             return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
-
-        def sides(moment: Moment) -> list[tuple[str, ...]]:
-            found: dict[int, str] = {}
-            for part in moment.ask_all("codings", hits.numbers):
-                found |= part
-            return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
-
-        return self._answer(sides)
+        found = self._answer(lambda moment: _by_number(moment, "codings", hits))
+        return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
 
     def explain(
         self,
@@ -263,6 +251,17 @@ class ShardedReader:
     def _catch_up(self, moment: Moment) -> bool:
         """Whether there is another moment to answer from."""
         return False
+
+
+def _by_number(moment: Moment, method: str, hits: Hits) -> dict[int, Any]:
+    """Ask for something of every hit; lost shards are missed only if they have one of them."""
+    answers = moment.ask(method, hits.numbers)
+    found: dict[int, Any] = {}
+    for part in answers.values():
+        found |= part
+    if len(found) < len(hits):
+        moment.complete(answers)
+    return found
 
 
 def _sought(moment: Moment, method: str, sought: Any) -> list[Any]:
