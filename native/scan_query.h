@@ -21,7 +21,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // The k nearest of what was offered. Keeps some more, and selects seldom.
 class TopK {
   public:
-    // `ascending`: rows are offered in ascending order, so that a later one never displaces an equal distance.
+    // `ascending`: rows are offered in ascending order, so that a later one never displaces an equal
+    // distance.
     TopK(int64_t k, float max_distance, bool ascending)
         : k_(static_cast<size_t>(k)),
           capacity_(k_ + std::max<size_t>(k_ / 2, 64)),
@@ -172,7 +173,9 @@ CROSSBYTE_DISPATCH(void, smallest_of_prefixes, (const uint8_t* bytes, size_t n, 
 class ItemBounds {
   public:
     explicit ItemBounds(const Query& query)
-        : n_tables_(query.tables.size()), bytes_(n_tables_ * kWords, 0), prefixes_(n_tables_ * kPrefixes, 0) {}
+        : n_tables_(query.tables.size()),
+          bytes_(n_tables_ * kWords, 0),
+          prefixes_(n_tables_ * kPrefixes, 0) {}
 
     // Chooses the steps anew.
     void rescale(Query& query) {

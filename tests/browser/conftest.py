@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
+from asked_for import is_asked_for
 from browser_page import TOKEN, Page, chromium, screenshots, served
 from browser_samples import hostile_index
 from crossbyte.data.folders.reading import read_raw
@@ -23,8 +24,7 @@ _HERE = Path(__file__).resolve().parent
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave this folder out unless it, or something in it, was asked for by name."""
-    asked = [Path(str(each).split("::")[0]).resolve() for each in config.invocation_params.args]
-    return None if any(path == _HERE or _HERE in path.parents for path in asked) else True
+    return None if is_asked_for(_HERE, config) else True
 
 
 @pytest.fixture(scope="session")

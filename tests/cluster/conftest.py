@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from asked_for import is_asked_for
 from crossbyte.executors.ray_cluster import Cluster
+
+_HERE = Path(__file__).resolve().parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave this folder out unless it, or something in it, was asked for by name."""
+    return None if is_asked_for(_HERE, config) else True
 
 
 @pytest.fixture(scope="session")

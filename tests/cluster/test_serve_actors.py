@@ -34,9 +34,10 @@ def until(happens: Callable[[], bool]) -> None:
 
 
 def kill(server: Client, shard: int) -> None:
-    """End the process of an actor from outside."""
-    holder = server.service.gallery.index._holder
-    os.kill(holder.ask("process", {shard: ()})[shard], signal.SIGKILL)
+    """End the process of an actor from outside, if there is one at the moment."""
+    process = server.service.gallery.index._holder.ask("process", {shard: ()}).get(shard)
+    if process is not None:
+        os.kill(process, signal.SIGKILL)
 
 
 def hits(server: Client) -> tuple[bool, Any]:
@@ -50,12 +51,11 @@ def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -
         expected = hits(one)
     assert hits(served) == expected == (False, expected[1])
     assert served.get("/readyz").json() == {"status": "ready"}
-    seen: list[str] = []
-    kill(served, 1)
 
     def is_said() -> bool:
-        seen.append(served.get("/readyz").json()["status"])
+        kill(served, 1)  # again, where Ray was quicker than our question
         partial, found = hits(served)
+        assert served.get("/readyz").json()["status"] in ("ready", "degraded")
         if partial:
             assert 0 < len(found) < len(expected[1]) and all(hit in expected[1] for hit in found)
         return partial
@@ -63,7 +63,6 @@ def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -
     until(is_said)
     until(lambda: hits(served) == expected)
     until(lambda: served.get("/readyz").json() == {"status": "ready"})
-    assert set(seen) <= {"ready", "degraded"}
     metrics = served.get("/metrics").text
     assert "crossbyte_partial_answers_total 0.0" not in metrics and "crossbyte_lost_shards 0.0" in metrics
 
