@@ -442,3 +442,12 @@ def test_the_verb(index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert app.run(["cells", index.path, "--drop", *pairs]) != 0
     assert app.run(["cells", index.path, "--drop"]) == 0
     assert "no cells" in capsys.readouterr().out
+
+
+def test_the_verb_takes_a_folder_that_stays_on_disk(index: Index, tmp_path: Path) -> None:
+    images, texts = features(120, seed=77)
+    (tmp_path / "pairs").mkdir()
+    np.save(tmp_path / "pairs" / "images.npy", images)
+    np.save(tmp_path / "pairs" / "texts.npy", texts)
+    index.close()
+    assert app.run(["cells", index.path, str(tmp_path / "pairs"), "--cells", "5", "--quiet"]) == 0

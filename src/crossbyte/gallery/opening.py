@@ -52,6 +52,6 @@ def open_index(
     if cluster is not None and os.path.exists(path):
         raise InvalidInput(
             f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
-            "cut it into shards with crossbyte.split_index, or leave the cluster out"
+            "cut it with crossbyte shard (crossbyte.split_index in Python), or leave the cluster out"
         )
     return Index.open(path, mode, n_jobs=n_jobs)

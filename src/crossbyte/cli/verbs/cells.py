@@ -57,7 +57,7 @@ def cells(
         if drop:
             index.drop_cells()
         elif with_pairs:
-            pairs = read_pairs(given)
+            pairs = read_pairs(given, stored=True, payloads=groups is not None)
             asked: dict[str, Any] = {"n_cells": number, "recall": recall, "groups": pairs.groups}
             with shown("cells", quiet=quiet) as callback:
                 index.build_cells(images=pairs.images, texts=pairs.texts, callback=callback, **asked)
