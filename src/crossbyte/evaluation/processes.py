@@ -139,15 +139,23 @@ class _Worker(Generic[Task]):
         """End the process, whatever it does: results are files, which are whole or not there."""
         self._process.terminate()
         self._process.join(_SECONDS_TO_END)
+        self._process.kill()  # one that is deep in a library does not hear the first
+        self._process.join()
         self.answers.close()
 
 
 def _serve(tasks: connection.Connection[Any, Any], function: Callable[[Any], object]) -> None:
     """Do what comes until nothing comes any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
     with suppress(EOFError, OSError):
         while True:
             tasks.send(_tried(function, tasks.recv()))
+
+
+def _leave(*_: object) -> None:
+    """End as an exception does, so that a file which is being written is not left behind."""
+    raise SystemExit(-signal.SIGTERM)
 
 
 def _tried(function: Callable[[Task], object], task: Task) -> Failure | None:
