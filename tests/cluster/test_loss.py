@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster_samples import wait_until
+from crossbyte import Index
 from crossbyte.errors import ClusterError
 from crossbyte.executors import ray_cluster
 
@@ -40,6 +41,12 @@ def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: st
     ended = subprocess.run(
         script, env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True
     )
+    with Index.open(tmp_path / "index.cb") as left:
+        left.verify()
+        assert len(left) in (500, 501)
+    # Ray itself ends a process that touches it within milliseconds of the death of its own part here.
+    if part == "raylet" and ended.returncode != 0:
+        return
     assert ended.returncode == 0, ended.stderr
     said = [line for line in ended.stdout.splitlines() if "raylet" not in line and "state-dump" not in line]
     assert [line for line in said if "ClusterError" in line or line in ("finished", "changed")] == [
