@@ -18,9 +18,11 @@ from crossbyte.errors import ClusterError
 from crossbyte.executors import ray_cluster
 
 TESTS = Path(__file__).resolve().parent.parent
+SECONDS = 120.0  # after which a process that should have ended hangs
 
 LONG_WORK = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a job in the background
 from crossbyte.executors.ray_tasks import RayWorkers
 
 def main(address, folder):
@@ -39,7 +41,7 @@ main(*sys.argv[1:])
 def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: str) -> None:
     script = [sys.executable, str(TESTS / "cluster_victim.py"), work, part, str(tmp_path / "index.cb")]
     ended = subprocess.run(
-        script, env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True
+        script, env=os.environ | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=SECONDS
     )
     with Index.open(tmp_path / "index.cb") as left:
         left.verify()
@@ -60,7 +62,7 @@ def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: st
 def test_a_lost_machine_is_made_up_for() -> None:
     script = [sys.executable, str(TESTS / "cluster_machines.py")]
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    ended = subprocess.run(script, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 0, ended.stderr
     assert "equal True" in ended.stdout.splitlines()
 
@@ -91,7 +93,7 @@ def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPa
 def test_the_command_line_ends_with_its_own_code(tmp_path: Path) -> None:
     arguments = [*_features(tmp_path), "-o", str(tmp_path / "model.cbm"), "--cluster", "127.0.0.1:9", "-q"]
     command = [sys.executable, "-m", "crossbyte", "fit", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 8, ended.stderr
     assert ended.stderr.splitlines() == [
         "crossbyte: --cluster: expected a Ray cluster at 127.0.0.1:9, got none "
@@ -111,7 +113,10 @@ def test_ctrl_c_ends_the_tasks_and_leaves_ray(cluster: str, tmp_path: Path, wher
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        try:
+            _, said = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
     assert process.returncode != 0
     assert "KeyboardInterrupt" in said
     wait_until(lambda: not any(map(_is_working, tmp_path.iterdir())))
