@@ -93,7 +93,8 @@ def test_other_errors_of_a_callback_pass_through(error: BaseException) -> None:
 
 
 LONG_FIT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a job in the background
 from crossbyte import CMCQ, FitInterrupted, NotFitted
 from crossbyte.data.synthetic import make_pairs
 
