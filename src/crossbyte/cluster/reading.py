@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from crossbyte.cluster.messages import ShardLost, Summary
 from crossbyte.cluster.moment import Moment
 from crossbyte.errors import InvalidInput, StaleReader
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.asking import Request
+from crossbyte.search.asking import Question, Request
 from crossbyte.search.cells.visiting import check_probe
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
@@ -139,23 +139,7 @@ class ShardedReader:
     # Searching
 
     def search(
-        self,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        like: Any = None,
-        target: str | None = None,
-        k: int = 10,
-        where: str | None = None,
-        max_distance: float | None = None,
-        distinct: str | None = None,
-        rescore: Any = None,
-        candidates: int | None = None,
-        payloads: bool = False,
-        min_probability: float | None = None,
-        prior: float | None = None,
-        match_threshold: float = 0.5,
-        probe: int | str | None = None,
+        self, *, payloads: bool = False, probe: int | str | None = None, **question: Unpack[Question]
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly: see :meth:`crossbyte.Index.search`.
 
@@ -167,15 +151,10 @@ class ShardedReader:
         ClusterError
             No shard answers; or the document of ``like`` may be on one that does not.
         """
-        options: dict[str, Any] = {
-            "images": images, "texts": texts, "like": like, "target": target, "k": k, "where": where,
-            "max_distance": max_distance, "distinct": distinct, "rescore": rescore, "candidates": candidates,
-            "min_probability": min_probability, "prior": prior, "match_threshold": match_threshold,
-        }  # fmt: skip
 
         def hits(moment: Moment) -> list[Hits]:
-            checked = check_probe(probe, moment.cells, target, like)
-            request = Request.check(self.model, moment, **options, probe=checked)
+            checked = check_probe(probe, moment.cells, question.get("target"), question.get("like"))
+            request = Request.check(self.model, moment, **question, probe=checked)
             return request.answers(moment, bool(payloads))
 
         for _ in range(_TRIES if payloads else 0):

@@ -154,16 +154,7 @@ class ShardedIndex(ShardedFollower):
     # Writing
 
     def add(
-        self,
-        ids: Any,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        image_codes: Any = None,
-        text_codes: Any = None,
-        payloads: Any = None,
-        groups: Any = None,
-        callback: ProgressCallback | None = None,
+        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
     ) -> int:
         """Add documents; parameters and numbers as those of :meth:`crossbyte.Index.add`.
 
@@ -178,8 +169,6 @@ class ShardedIndex(ShardedFollower):
             A shard is lost; nothing was changed, unless it was lost while writing.
         StorageFull, StorageFailed, WriteRefused
         """
-        documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
-        documents |= Documents(payloads=payloads, groups=groups)
         return self._add_all(ids, documents, callback or silent, replacing=False)
 
     def upsert(

@@ -155,7 +155,7 @@ def _serve(tasks: connection.Connection[Any, Any], function: Callable[[Any], obj
 
 def _leave(*_: object) -> None:
     """End as an exception does, so that a file which is being written is not left behind."""
-    raise SystemExit(-signal.SIGTERM)
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _tried(function: Callable[[Task], object], task: Task) -> Failure | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 from crossbyte.search.ids import Id
 
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.progress import ProgressCallback
+    from crossbyte.search.asking import Question
+    from crossbyte.search.batch import Documents
     from crossbyte.search.explanations.explanation import Explanation
     from crossbyte.search.facets import Facet
     from crossbyte.search.hits import Document, Hits
@@ -42,21 +44,7 @@ class View(Protocol):
         """Say what there is to choose from."""
 
     def search(
-        self,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        like: Any = None,
-        target: str | None = None,
-        k: int = 10,
-        where: str | None = None,
-        max_distance: float | None = None,
-        distinct: str | None = None,
-        payloads: bool = False,
-        min_probability: float | None = None,
-        prior: float | None = None,
-        match_threshold: float = 0.5,
-        probe: int | str | None = None,
+        self, *, payloads: bool = False, probe: int | str | None = None, **question: Unpack[Question]
     ) -> list[Hits]:
         """Find the nearest documents of every query."""
 
@@ -106,26 +94,12 @@ class Searchable(View, Protocol):
         """Close all files; may be called again."""
 
     def add(
-        self,
-        ids: Any,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        payloads: Any = None,
-        groups: Any = None,
-        callback: ProgressCallback | None = None,
+        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
     ) -> int:
         """Add documents."""
 
     def upsert(
-        self,
-        ids: Any,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        payloads: Any = None,
-        groups: Any = None,
-        callback: ProgressCallback | None = None,
+        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
     ) -> int:
         """Add documents, in the place of those that have the same ids."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 from scipy import sparse
@@ -20,10 +20,28 @@ from crossbyte.search.ranking import Query, Ranking
 from crossbyte.search.searched import Example, Searched
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
-__all__ = ["Asked", "Request", "as_rows"]
+__all__ = ["Asked", "Question", "Request", "as_rows"]
 
 _CANDIDATES = 10  # for each of k, where distances are refined
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+class Question(TypedDict, total=False):
+    """What may be asked of an index; :meth:`crossbyte.Index.search` explains each."""
+
+    images: Any
+    texts: Any
+    like: Any
+    target: str | None
+    k: int
+    where: str | None
+    max_distance: float | None
+    distinct: str | None
+    rescore: Any
+    candidates: int | None
+    min_probability: float | None
+    prior: float | None
+    match_threshold: float
 
 
 class Asked(NamedTuple):
@@ -56,11 +74,11 @@ class Request(NamedTuple):
         model: CMCQ,
         searched: Searched,
         *,
-        images: Any,
-        texts: Any,
-        like: Any,
-        target: Any,
-        k: Any,
+        images: Any = None,
+        texts: Any = None,
+        like: Any = None,
+        target: Any = None,
+        k: Any = 10,
         where: Any = None,
         max_distance: Any = None,
         distinct: Any = None,
