@@ -6,11 +6,10 @@
 #include "scan.h"
 
 #include <algorithm>
-#include <exception>
-#include <thread>
 
 #include "dispatch.h"
 #include "order.h"
+#include "parts.h"
 #include "scan_bounds.h"
 #include "scan_query.h"
 
@@ -130,20 +129,9 @@ std::vector<std::vector<Hit>> scan(const ScanJob& job) {
     const int64_t n_blocks = (job.n_items + kBlock - 1) / kBlock;
     const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, n_blocks / kLook));
     std::vector<std::vector<std::vector<uint64_t>>> found(n_parts);
-    std::vector<std::exception_ptr> failures(n_parts);
-    std::vector<std::thread> threads;
-    const auto work = [&](int64_t part) {
-        try {
-            scan_range(job, n_blocks * part / n_parts, n_blocks * (part + 1) / n_parts, found[part]);
-        } catch (...) {
-            failures[part] = std::current_exception();
-        }
-    };
-    for (int64_t part = 1; part < n_parts; ++part) threads.emplace_back(work, part);
-    work(0);
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures)
-        if (failure) std::rethrow_exception(failure);
+    in_parts(n_parts, [&](int64_t part) {
+        scan_range(job, n_blocks * part / n_parts, n_blocks * (part + 1) / n_parts, found[part]);
+    });
     std::vector<std::vector<Hit>> hits(job.n_queries);
     for (int64_t q = 0; q < job.n_queries; ++q) {
         std::vector<uint64_t>& all = found[0][q];

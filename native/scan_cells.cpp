@@ -1,11 +1,10 @@
 // The scan of some cells only. Places are not in the order of rows here, so that equal distances are told
 // apart by the keys of the hits, and items are looked up in the bitmap one by one, after their bounds.
 #include <algorithm>
-#include <exception>
 #include <stdexcept>
-#include <thread>
 
 #include "order.h"
+#include "parts.h"
 #include "scan.h"
 #include "scan_bounds.h"
 #include "scan_query.h"
@@ -92,21 +91,10 @@ std::vector<Hit> hits_of(std::vector<uint64_t> keys, int64_t k) {
 std::vector<std::vector<Hit>> scan_cells(const ScanJob& job, const Visits& visits) {
     const int64_t n_parts = std::max<int64_t>(1, std::min(job.n_threads, job.n_queries));
     std::vector<std::vector<Hit>> hits(job.n_queries);
-    std::vector<std::exception_ptr> failures(n_parts);
-    std::vector<std::thread> threads;
-    const auto work = [&](int64_t part) {
-        try {
-            for (int64_t q = part; q < job.n_queries; q += n_parts)
-                hits[q] = hits_of(Visit(job, visits, q).nearest(), job.k);
-        } catch (...) {
-            failures[part] = std::current_exception();
-        }
-    };
-    for (int64_t part = 1; part < n_parts; ++part) threads.emplace_back(work, part);
-    work(0);
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures)
-        if (failure) std::rethrow_exception(failure);
+    in_parts(n_parts, [&](int64_t part) {
+        for (int64_t q = part; q < job.n_queries; q += n_parts)
+            hits[q] = hits_of(Visit(job, visits, q).nearest(), job.k);
+    });
     return hits;
 }
 
