@@ -142,7 +142,8 @@ def test_it_declares_itself_wholly(key: str) -> None:
     ]
     assert own.key == key and own.name and own.source
     assert list(own.relations) == [relation for relation in order if relation in own.relations]
-    assert {"hash": "hamming", "quantization": "table", "none": "exact"}[own.coding] == own.distance
+    distances = {"hash": ("hamming", "jaccard"), "quantization": ("table",), "none": ("exact",)}
+    assert own.distance in distances[own.coding]
     assert (own.codes == "none") == (own.coding == "none")
     assert own.similarities and set(own.similarities) <= {"pairs", "labels"}
     assert inspect.getdoc(METHODS[key]) and own.bit_step in (1, 8)

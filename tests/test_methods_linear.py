@@ -237,19 +237,19 @@ def test_signed_pairs_of_documents_are_balanced_and_right() -> None:
     pairs = signed_pairs(7, 60, np.random.default_rng(0))
     alike = pairs.signs > 0
     assert alike.sum() == (~alike).sum() == 30
-    np.testing.assert_array_equal(pairs.images[alike], pairs.texts[alike])
-    assert np.ptp(np.bincount(pairs.images[alike])) <= 1
-    assert (pairs.images[~alike] != pairs.texts[~alike]).all()
+    np.testing.assert_array_equal(pairs.left[alike], pairs.right[alike])
+    assert np.ptp(np.bincount(pairs.left[alike])) <= 1
+    assert (pairs.left[~alike] != pairs.right[~alike]).all()
 
 
 def test_signed_pairs_of_labels_are_right_and_each_as_likely_as_any_other() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
     pairs = signed_pairs(5, 40_000, np.random.default_rng(0), labels)
-    shared = (labels[pairs.images] & labels[pairs.texts]).any(axis=1)
+    shared = (labels[pairs.left] & labels[pairs.right]).any(axis=1)
     np.testing.assert_array_equal(shared, pairs.signs > 0)
     assert pairs.signs.sum() == 0
     counts = np.zeros((5, 5))
-    np.add.at(counts, (pairs.images[shared], pairs.texts[shared]), 1)
+    np.add.at(counts, (pairs.left[shared], pairs.right[shared]), 1)
     seen = counts[counts > 0]  # 3 × 3 pairs by the first two labels, and one by the third
     assert len(seen) == 10
     np.testing.assert_allclose(seen, 2000, rtol=0.1)
@@ -312,7 +312,7 @@ def pairs_at_hand(n_pairs: int = 300) -> tuple[cmssh.Seen, Any]:
 def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
     seen, weights = pairs_at_hand()
     signed = (weights * seen.pairs.signs)[:, None]
-    C = (signed * seen.images[seen.pairs.images]).T @ seen.texts.dense()[seen.pairs.texts]
+    C = (signed * seen.images[seen.pairs.left]).T @ seen.texts.dense()[seen.pairs.right]
     left, _, right = linalg.svd(C)
     p, q = cmssh.leading_directions(seen, signed[:, 0])
     assert abs(p @ left[:, 0]) == pytest.approx(1.0, abs=1e-3)
@@ -321,7 +321,7 @@ def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
 
 
 def agreement(u: Any, v: Any, pairs: SignedPairs, weights: Any) -> float:
-    bits = itq.signs_of_values(u)[pairs.images] * itq.signs_of_values(v)[pairs.texts]
+    bits = itq.signs_of_values(u)[pairs.left] * itq.signs_of_values(v)[pairs.right]
     return float(np.sum(weights * pairs.signs * bits))
 
 

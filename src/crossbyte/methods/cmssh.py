@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from crossbyte.arrays import Float64
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import principal_directions
 from crossbyte.executors.threads import Workers
+from crossbyte.methods.boosting import Bit, Seen, adaboost_step, equal_weights, reweighted, seen_rows
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.protocol import INTER_MODALITY, About
@@ -23,7 +24,6 @@ from crossbyte.validation import check_choice, check_integer
 __all__ = ["CMSSH"]
 
 _MOST_TURNS = 20  # of the search for both thresholds; it ends earlier as soon as nothing is gained
-_SURE = 1.0 - 1e-6  # agreement that is still short of infinite weight
 
 
 @dataclass(kw_only=True)
@@ -88,49 +88,26 @@ class CMSSH(LinearHashing):
     ) -> tuple[LinearBits, LinearBits]:
         rng = np.random.default_rng(self.random_state)
         pairs = signed_pairs(images.shape[0], self.n_pairs, rng, labels)
-        bits, self._agreements = boosted(_seen(images, texts, pairs), self.n_bits, self.step)
+        bits, self._agreements = boosted(seen_rows(images, texts, pairs), self.n_bits, self.step)
         p, a, q, b = (np.array(part) for part in zip(*bits, strict=True))
         return LinearBits(p.T, a), LinearBits(q.T, b)
-
-
-class Bit(NamedTuple):
-    """One pair of hash functions."""
-
-    p: Float64
-    a: float
-    q: Float64
-    b: float
-
-
-class Seen(NamedTuple):
-    """The rows that occur in pairs, and where each pair finds its own among them."""
-
-    images: Float64  # (n_I, d_I)
-    texts: Rows  # (n_T, d_T)
-    pairs: SignedPairs
-
-
-def _seen(images: Rows, texts: Rows, pairs: SignedPairs) -> Seen:
-    left, at_left = np.unique(pairs.images, return_inverse=True)
-    right, at_right = np.unique(pairs.texts, return_inverse=True)
-    dense = images[left].dense().astype(np.float64)
-    return Seen(dense, texts[right], SignedPairs(at_left, at_right, pairs.signs))
 
 
 def boosted(seen: Seen, n_bits: int, step: str) -> tuple[list[Bit], list[float]]:
     """Learn bits one after another; the weighted agreement of each comes with them."""
     pairs = seen.pairs
-    weights = np.full(len(pairs.signs), 1.0 / len(pairs.signs))
+    weights = equal_weights(pairs)
     bits: list[Bit] = []
     agreements: list[float] = []
     for _ in range(n_bits):
         p, q = leading_directions(seen, weights * pairs.signs)
         u, v = seen.images @ p, np.asarray(seen.texts.times(q[:, None]), dtype=np.float64)[:, 0]
         a, b = search_thresholds(u, v, pairs, weights)
-        agreeing = pairs.signs * signs_of_values(u + a)[pairs.images] * signs_of_values(v + b)[pairs.texts]
+        agreeing = pairs.signs * signs_of_values(u + a)[pairs.left] * signs_of_values(v + b)[pairs.right]
         bits.append(Bit(p, a, q, b))
         agreements.append(float(weights @ agreeing))
-        weights = _boost(weights, agreeing, agreements[-1], step)
+        alpha = 1.0 if step == "unit" else adaboost_step(agreements[-1])
+        weights = reweighted(weights, agreeing, alpha)
     return bits, agreements
 
 
@@ -142,7 +119,7 @@ def leading_directions(seen: Seen, signed_weights: Float64) -> tuple[Float64, Fl
     """
     X, Y, pairs = seen
     shape = len(X), Y.shape[0]
-    M = sparse.csr_matrix((signed_weights, (pairs.images, pairs.texts)), shape=shape)
+    M = sparse.csr_matrix((signed_weights, (pairs.left, pairs.right)), shape=shape)
 
     def times_C(B: Float64) -> Float64:
         return X.T @ np.asarray(M @ Y.times(B))
@@ -165,10 +142,10 @@ def search_thresholds(u: Float64, v: Float64, pairs: SignedPairs, weights: Float
     signed = weights * pairs.signs
     a, b, reached = 0.0, 0.0, -np.inf
     for _ in range(_MOST_TURNS):
-        by_text = signs_of_values(v + b)[pairs.texts]
-        a, _ = _best_offset(u, left, _sums(pairs.images, signed * by_text, len(u)))
-        by_image = signs_of_values(u + a)[pairs.images]
-        b, agreement = _best_offset(v, right, _sums(pairs.texts, signed * by_image, len(v)))
+        by_text = signs_of_values(v + b)[pairs.right]
+        a, _ = _best_offset(u, left, _sums(pairs.left, signed * by_text, len(u)))
+        by_image = signs_of_values(u + a)[pairs.left]
+        b, agreement = _best_offset(v, right, _sums(pairs.right, signed * by_image, len(v)))
         if agreement <= reached + 1e-12:
             break
         reached = agreement
@@ -191,9 +168,3 @@ def _best_offset(values: Float64, order: NDArray[np.intp], gains: Float64) -> tu
         return -float(ordered[0]), -float(below[-1])
     best = int(np.argmax(sums))
     return -float(ordered[best] + ordered[best + 1]) / 2, float(sums[best])
-
-
-def _boost(weights: Float64, agreeing: Float64, agreement: float, step: str) -> Float64:
-    alpha = 1.0 if step == "unit" else np.arctanh(np.clip(agreement, -_SURE, _SURE))
-    weights = weights * np.exp(-alpha * agreeing)
-    return weights / weights.sum()

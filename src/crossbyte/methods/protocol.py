@@ -41,7 +41,7 @@ class About:
     codes : {"unified", "separate", "none"}
         One code per document, one per half, or no code at all.
     coding : {"hash", "quantization", "none"}
-    distance : {"hamming", "table", "exact"}
+    distance : {"hamming", "jaccard", "table", "exact"}
         How a query is compared with an item.
     similarities : tuple of str
         What it can be taught with, the default first: "pairs", "labels".
@@ -59,7 +59,7 @@ class About:
     relations: tuple[str, ...]
     codes: Literal["unified", "separate", "none"]
     coding: Literal["hash", "quantization", "none"]
-    distance: Literal["hamming", "table", "exact"]
+    distance: Literal["hamming", "jaccard", "table", "exact"]
     similarities: tuple[str, ...] = ("pairs",)
     in_paper: bool = True
     reconstructed: str = ""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, sparse
 
 from crossbyte.arrays import Float64
 from crossbyte.data.features import Rows
@@ -30,6 +30,7 @@ __all__ = [
     "label_affinity",
     "label_similarity",
     "related_directions",
+    "signed_neighbours",
     "signed_pairs",
     "with_ridge",
 ]
@@ -42,20 +43,20 @@ _MOST_ROUNDS = 1000  # of drawing; beyond, what is looked for is too rare to be 
 
 @dataclass(frozen=True, eq=False)
 class SignedPairs:
-    """Images beside texts, alike or not.
+    """Rows beside rows, alike or not: images and texts, or rows of one side.
 
     Attributes
     ----------
-    images : (P,) int
-        Row of each pair's image.
-    texts : (P,) int
-        Row of each pair's text.
+    left : (P,) int
+        Row of each pair's image, or of the first of the two.
+    right : (P,) int
+        Row of each pair's text, or of the second.
     signs : (P,) float64
         1 for a pair that is alike, -1 for one that is not.
     """
 
-    images: Indices
-    texts: Indices
+    left: Indices
+    right: Indices
     signs: Float64
 
 
@@ -84,6 +85,30 @@ def signed_pairs(
         raise InvalidInput("labels: expected documents with labels, got none with any")
     alike = _gathered(lambda: _sharing(labels, half, rng), half, "share a label")
     return _joined(alike, _gathered(lambda: _not_sharing(labels, half, rng), half, "share no label"))
+
+
+def signed_neighbours(graph: sparse.csr_array, n_pairs: int, rng: np.random.Generator) -> SignedPairs:
+    """Draw as many pairs of rows of one side that are joined in a graph as pairs that are not.
+
+    Parameters
+    ----------
+    graph : (N, N) sparse
+        Symmetric, as of :func:`crossbyte.methods.graphs.neighbour_graph`; who is near, where no labels say
+        who is alike.
+    n_pairs : int
+        Number of pairs, both kinds together; an odd one is rounded down.
+    rng : numpy Generator
+    """
+    half, edges = max(1, n_pairs // 2), np.stack(graph.nonzero()).astype(np.intp)
+    if not edges.size:
+        raise InvalidInput("rows: expected some with neighbours, got none")
+
+    def apart() -> Indices:
+        pairs = _mismatched(graph.shape[0], half, rng)
+        return pairs[:, np.asarray(graph[pairs[0], pairs[1]]).ravel() == 0]
+
+    near = edges[:, rng.integers(edges.shape[1], size=half)]
+    return _joined(near, _gathered(apart, half, "are not neighbours"))
 
 
 def _joined(alike: Indices, unlike: Indices) -> SignedPairs:
@@ -134,7 +159,7 @@ def _gathered(draw: Callable[[], Indices], n_pairs: int, what: str) -> Indices:
         parts.append(draw())
         if sum(part.shape[1] for part in parts) >= n_pairs:
             return np.concatenate(parts, axis=1)[:, :n_pairs]
-    raise InvalidInput(f"labels: expected pairs of documents that {what}, found too few; learn from pairs")
+    raise InvalidInput(f"expected pairs of documents that {what}, found too few to learn from")
 
 
 class Similarity(Protocol):

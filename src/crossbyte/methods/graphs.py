@@ -1,0 +1,79 @@
+"""Who is near whom within one side: graphs of nearest neighbours, and their Laplacians.
+
+All pairs of rows are compared, a block at a time, so that whoever asks for a graph takes a part of the
+documents first (:func:`crossbyte.blocks.sample_rows`) and says of how many in its ``details``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crossbyte.arrays import Float64
+from crossbyte.blocks import row_blocks
+from crossbyte.data.features import Rows
+from crossbyte.executors.threads import Workers
+from crossbyte.methods.label_rows import shared_label
+
+__all__ = ["Graph", "laplacian", "neighbour_graph", "neighbours"]
+
+Graph = sparse.csr_array
+
+_ROWS_AT_ONCE = 512  # compared with all others: their distances stay small beside the rows
+
+
+def neighbours(
+    rows: Rows, n_nearest: int, workers: Workers, labels: NDArray[np.bool_] | None = None
+) -> Graph:
+    """Mark the nearest rows of each row by squared distance, never itself; equal ones in the order of rows.
+
+    Parameters
+    ----------
+    rows : (n, d)
+        Prepared rows of one side.
+    n_nearest : int
+        Neighbours of a row; fewer where there are fewer.
+    workers : Workers
+    labels : (n, C) bool, optional
+        With them, only documents that share a label are neighbours.
+
+    Returns
+    -------
+    (n, n) sparse float64
+        1 in row i and column j where j is a neighbour of i; in general not symmetric.
+    """
+    points = rows.dense().astype(np.float64)
+    squares = np.einsum("nd,nd->n", points, points)
+
+    def nearest(block: slice) -> Graph:
+        distances = squares - 2.0 * points[block] @ points.T
+        distances[np.arange(len(distances)), np.arange(block.start, block.stop)] = np.inf
+        if labels is not None:
+            distances[~shared_label(labels[block], labels)] = np.inf
+        return _marked(distances, n_nearest)
+
+    parts = workers.map(nearest, row_blocks(len(points), _ROWS_AT_ONCE))
+    return sparse.csr_array(sparse.vstack(list(parts), format="csr"))
+
+
+def _marked(distances: Float64, n_nearest: int) -> Graph:
+    """1 at the least finite distances of each row (b, n)."""
+    order = np.argsort(distances, axis=1, kind="stable")[:, :n_nearest]
+    left = np.repeat(np.arange(len(order)), order.shape[1])
+    known = np.isfinite(distances[left, order.ravel()])
+    ends = left[known], order.ravel()[known]
+    return sparse.csr_array((np.ones(len(ends[0])), ends), shape=distances.shape)
+
+
+def neighbour_graph(
+    rows: Rows, n_nearest: int, workers: Workers, labels: NDArray[np.bool_] | None = None
+) -> Graph:
+    """Join rows of which one is a neighbour of the other: (n, n), 0 and 1, symmetric."""
+    near = neighbours(rows, n_nearest, workers, labels)
+    return sparse.csr_array(near.maximum(near.T))
+
+
+def laplacian(graph: Graph) -> Graph:
+    """D - W of a symmetric graph W (n, n), D the sums of its rows: f'(D - W)f = ½ Σ W_ij (f_i - f_j)²."""
+    return sparse.csr_array(sparse.diags_array(graph.sum(axis=1)) - graph)
