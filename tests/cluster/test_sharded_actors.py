@@ -56,7 +56,7 @@ def until(happens: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_actors_answer_as_one_index_does(both: Both) -> None:
+def test_actors_answer_as_one_index_does(both: Both, cluster: str) -> None:
     index, shards = both
     assert_answers_alike(index, shards, [*QUESTIONS, *CALIBRATED])
     assert shards.ids() == index.ids() and shards.facets() == index.facets()
@@ -67,6 +67,8 @@ def test_actors_answer_as_one_index_does(both: Both) -> None:
     for each in both:
         each.upsert(["late", "p9"], images=IMAGES[:2])
         each.delete(["p10"])
+    assert shards.add(["coded there"], images=IMAGES[2:3], cluster=cluster) == 1
+    index.add(["coded there"], images=IMAGES[2:3])
     assert "late" in shards and "late" not in view and "p10" in view
     assert_answers_alike(index, shards, QUESTIONS[:4])
     with pytest.raises(UnknownId, match="'nobody'; nothing was changed"):

@@ -11,8 +11,8 @@ from crossbyte.search.storage.store import Store
 __all__ = ["hold", "load_model"]
 
 
-def load_model(manifest: Manifest) -> CMCQ:
-    """Read the model, if it is the same in all shards; no documents are read.
+def load_model(manifest: Manifest, given: CMCQ | None = None) -> CMCQ:
+    """Read the model, if it is the same in all shards, and the one given; no documents are read.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def load_model(manifest: Manifest) -> CMCQ:
         store = Store.open(path, writable=False)
         try:
             manifest.check_model(name, model_of(store)[1])
-            model = model or loading.load_model(store, None)
+            model = model or loading.load_model(store, given)
         finally:
             store.close()
     assert model is not None  # there is a shard

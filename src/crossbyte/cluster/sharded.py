@@ -84,6 +84,7 @@ class ShardedIndex(ShardedFollower):
         path: Path,
         mode: str = "r",
         *,
+        model: CMCQ | None = None,
         cluster: str | None = None,
         n_jobs: int | None = None,
         timeout: float = _TIMEOUT,
@@ -95,6 +96,8 @@ class ShardedIndex(ShardedFollower):
         path : path-like
             The folder; with a cluster, one that all its machines see.
         mode : {"r", "rw"}
+        model : CMCQ, optional
+            The model that the index must have been made with.
         cluster : str, optional
             None holds all shards in this process. ``"local"`` starts Ray here, else the address of a cluster:
             every shard is held by an actor, which Ray places by its memory and restarts when it is lost.
@@ -109,17 +112,19 @@ class ShardedIndex(ShardedFollower):
         DamagedIndexFile
             A shard is missing or damaged, or the list of shards is.
         WrongModel
-            A shard was made with another model.
+            A shard, or all of them, was made with another model.
         ClusterError, MissingExtra
             There is no such cluster, or Ray is not installed.
         """
         check_choice(mode, "mode", ("r", "rw"))
         seconds = check_number(timeout, "timeout", 0.0, open_low=True)
         manifest = Manifest.read(path)
-        model = load_model(manifest).set_params(n_jobs=n_jobs)
-        holder = hold(manifest, mode, model, cluster, n_jobs, seconds)
+        own = load_model(manifest, model)
+        if model is None:
+            own.set_params(n_jobs=n_jobs)
+        holder = hold(manifest, mode, own, cluster, n_jobs, seconds)
         try:
-            return cls(manifest, mode, model, holder, n_jobs)
+            return cls(manifest, mode, own, holder, n_jobs)
         except BaseException:
             holder.close()
             raise
@@ -154,9 +159,16 @@ class ShardedIndex(ShardedFollower):
     # Writing
 
     def add(
-        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[Documents],
     ) -> int:
         """Add documents; parameters and numbers as those of :meth:`crossbyte.Index.add`.
+
+        Where actors hold the shards, ``cluster="local"`` codes on the cluster that they are on.
 
         Up to 16,384 documents go to the smallest shard, in one commit. More are spread so that all shards are
         of one size: then every shard's part is a commit of its own.
@@ -169,13 +181,18 @@ class ShardedIndex(ShardedFollower):
             A shard is lost; nothing was changed, unless it was lost while writing.
         StorageFull, StorageFailed, WriteRefused
         """
-        return self._add_all(ids, documents, callback or silent, replacing=False)
+        return self._add_all(ids, documents, callback or silent, replacing=False, cluster=cluster)
 
     def upsert(
-        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[Documents],
     ) -> int:
         """Add documents, in the place of those that have the same ids; a replacement stays in its shard."""
-        return self._add_all(ids, documents, callback or silent, replacing=True)
+        return self._add_all(ids, documents, callback or silent, replacing=True, cluster=cluster)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
@@ -215,18 +232,27 @@ class ShardedIndex(ShardedFollower):
             self._latest()
             self._write("compact", self._everywhere)
 
-    def _add_all(self, ids: Any, documents: Documents, callback: ProgressCallback, *, replacing: bool) -> int:
+    def _add_all(
+        self,
+        ids: Any,
+        documents: Documents,
+        callback: ProgressCallback,
+        *,
+        replacing: bool,
+        cluster: str | None,
+    ) -> int:
         batches = changes.batches_of(self.model, ids, documents)
-        return sum(self._add(batch, callback, replacing) for batch in batches)
+        with changes.coding_on(cluster, ids, self.model):
+            return sum(self._add(batch, callback, replacing, cluster) for batch in batches)
 
-    def _add(self, batch: Batch, callback: ProgressCallback, replacing: bool) -> int:
+    def _add(self, batch: Batch, callback: ProgressCallback, replacing: bool, cluster: str | None) -> int:
         with self._writing:
             moment = self._latest()
             homes = self._homes(moment, batch.ids)
             if not replacing and (homes != NOWHERE).any():
                 known = batch.ids[int(np.flatnonzero(homes != NOWHERE)[0])]
                 raise DuplicateId(f"{self.path}: id {known!r} is there already; use upsert() to replace it")
-            coded = batch.coded(batch.codes(self.model, callback))
+            coded = batch.coded(batch.codes(self.model, callback, cluster))
             first = max(summary.next_number for summary in self._summaries)
             places = _by_shard(routed(homes, [summary.n_documents for summary in self._summaries]))
             calls = {

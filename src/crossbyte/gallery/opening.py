@@ -6,6 +6,7 @@ import os
 
 from crossbyte.errors import InvalidInput
 from crossbyte.gallery.searchable import Searchable
+from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.index import Index
 
 __all__ = ["is_sharded", "open_index"]
@@ -23,7 +24,12 @@ def is_sharded(path: Path) -> bool:
 
 
 def open_index(
-    path: Path, mode: str = "r", *, cluster: str | None = None, n_jobs: int | None = None
+    path: Path,
+    mode: str = "r",
+    *,
+    model: CMCQ | None = None,
+    cluster: str | None = None,
+    n_jobs: int | None = None,
 ) -> Searchable:
     """Open an index, of one file or of many shards.
 
@@ -32,6 +38,8 @@ def open_index(
     path : path-like
         A file, or a folder of shards.
     mode : {"r", "rw"}
+    model : CMCQ, optional
+        The model that the index must have been made with.
     cluster : str, optional
         Of shards only: "local" starts Ray here, else the address of one that runs. None: all in this process.
     n_jobs : int or None
@@ -48,10 +56,12 @@ def open_index(
     if is_sharded(path):
         from crossbyte.cluster.sharded import ShardedIndex
 
-        return ShardedIndex.open(path, mode, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS)
+        return ShardedIndex.open(
+            path, mode, model=model, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS
+        )
     if cluster is not None and os.path.exists(path):
         raise InvalidInput(
             f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
             "cut it with crossbyte shard (crossbyte.split_index in Python), or leave the cluster out"
         )
-    return Index.open(path, mode, n_jobs=n_jobs)
+    return Index.open(path, mode, model=model, n_jobs=n_jobs)

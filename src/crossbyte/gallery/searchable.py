@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
@@ -29,6 +30,9 @@ class View(Protocol):
     def __len__(self) -> int: ...
 
     def __contains__(self, id: object) -> bool: ...
+
+    def ids(self) -> list[Id]:
+        """Give all ids."""
 
     def get(self, id: Id) -> Document | None:
         """Give a document, or None."""
@@ -94,17 +98,33 @@ class Searchable(View, Protocol):
         """Close all files; may be called again."""
 
     def add(
-        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[Documents],
     ) -> int:
         """Add documents."""
 
     def upsert(
-        self, ids: Any, *, callback: ProgressCallback | None = None, **documents: Unpack[Documents]
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[Documents],
     ) -> int:
         """Add documents, in the place of those that have the same ids."""
 
     def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
         """Delete documents."""
+
+    def compact(self) -> None:
+        """Forget deleted documents, and make the files small."""
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the index; nothing may be at ``path`` yet."""
 
 
 @runtime_checkable

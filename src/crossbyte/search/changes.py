@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +27,16 @@ from crossbyte.search.segment import Segment, column_part
 from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
-__all__ = ["add_all", "add_batch", "batches_of", "compact", "delete", "drop_cells", "update_payloads"]
+__all__ = [
+    "add_all",
+    "add_batch",
+    "batches_of",
+    "coding_on",
+    "compact",
+    "delete",
+    "drop_cells",
+    "update_payloads",
+]
 
 
 def add_all(
@@ -40,10 +50,15 @@ def add_all(
 ) -> int:
     """Add documents, or blocks of them one commit after the other; returns how many."""
     batches = batches_of(handle.model, ids, documents)
-    with kept_open(cluster if isinstance(ids, Iterator) else None, handle.model.n_jobs):
+    with coding_on(cluster, ids, handle.model):
         return sum(
             add_batch(handle, batch, callback, replacing=replacing, cluster=cluster) for batch in batches
         )
+
+
+def coding_on(cluster: str | None, ids: Any, model: CMCQ) -> AbstractContextManager[None]:
+    """Stay connected to a cluster where blocks come one after the other; one call connects by itself."""
+    return kept_open(cluster if isinstance(ids, Iterator) else None, model.n_jobs)
 
 
 def batches_of(model: CMCQ, ids: Any, documents: Documents) -> Iterator[Batch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +23,8 @@ from crossbyte.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
+    from crossbyte.gallery.searchable import Searchable
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.search.index import Index
 
 __all__ = ["add"]
 
@@ -112,18 +112,23 @@ def _add_features(path: Path, given: Given, model: Path | None, wanted: Wanted, 
 
 
 @contextmanager
-def _opened(path: Path, model: Path | None, documents: Dataset, jobs: int | None) -> Iterator[Index]:
+def _opened(path: Path, model: Path | None, documents: Dataset, jobs: int | None) -> Iterator[Searchable]:
     """Open the index, or make it; one that was made and got no documents for an error goes again."""
+    from crossbyte.gallery.opening import open_index
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.search.index import Index
 
     wanted = None if model is None else CMCQ.load(model)
     if path.exists():
-        with Index.open(path, "rw", model=wanted, n_jobs=jobs) as index:
+        with closing(open_index(path, "rw", model=wanted, n_jobs=jobs)) as index:
             yield index
         return
     if wanted is None:
         raise InvalidInput(f"{path}: there is no such index; give --model FILE to make it")
+    if path.suffix == ".cbs":
+        raise InvalidInput(
+            f"{path}: folders of shards are made by `crossbyte shard`; add to one, or to a file"
+        )
     _judge_widths(wanted, documents)
     with Index.create(path, wanted, n_jobs=jobs) as index:
         try:
@@ -156,7 +161,7 @@ def _of_side(documents: Dataset, side: options.Sides) -> Dataset:
     return replace(documents, **{"texts" if side is options.Sides.IMAGE else "images": None})
 
 
-def _wanted(index: Index, documents: Dataset, skip_existing: bool) -> list[int]:
+def _wanted(index: Searchable, documents: Dataset, skip_existing: bool) -> list[int]:
     """Rows that are to be added."""
     rows = range(len(documents))
     if not skip_existing:

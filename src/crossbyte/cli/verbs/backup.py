@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +24,11 @@ def backup(
     Example:
       crossbyte backup photos.cb photos-monday.cb
     """
-    from crossbyte.search.index import Index
+    from crossbyte.gallery.opening import open_index
 
-    with Index.open(path) as index:
+    with closing(open_index(path)) as index:
         index.backup(destination)
-    size = destination.stat().st_size
+    files = destination.iterdir() if destination.is_dir() else [destination]
+    size = sum(file.stat().st_size for file in files)
     document = {"index": path, "backup": destination, "bytes": size}
     emit(document, [f"{destination}: a copy of {path}, {readable_bytes(size)}"], as_json=as_json)

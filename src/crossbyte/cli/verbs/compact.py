@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from crossbyte.cli import options
 from crossbyte.cli.output import emit, readable_bytes
 
@@ -17,9 +19,9 @@ def compact(path: options.IndexPath, as_json: options.AsJson = False) -> None:
     Example:
       crossbyte compact photos.cb
     """
-    from crossbyte.search.index import Index
+    from crossbyte.gallery.opening import open_index
 
-    with Index.open(path, "rw") as index:
+    with closing(open_index(path, "rw")) as index:
         before = index.stats()["disk"]["bytes"]["file"]
         index.compact()
         after = index.stats()["disk"]["bytes"]["file"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +35,12 @@ def delete(
     Example:
       crossbyte delete photos.cb p17 p18
     """
-    from crossbyte.search.index import Index
+    from crossbyte.gallery.opening import open_index
 
     names = [*(ids or []), *(read_lines(ids_file) if ids_file is not None else [])]
     if not names:
         raise InvalidInput("expected ids of documents, got none; name them, or give --ids-file")
-    with Index.open(path, "rw") as index:
+    with closing(open_index(path, "rw")) as index:
         n_deleted = index.delete(resolve_ids(index, names), missing_ok=missing_ok)
         left = len(index)
     document = {"index": path, "deleted": n_deleted, "documents": left}

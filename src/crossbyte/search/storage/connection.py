@@ -72,7 +72,8 @@ def check_file(path: str) -> None:
         message = "there is no index here; check the path, or create one"
         raise FileNotFoundError(error.errno, message, path) from error
     if not stat.S_ISREG(status.st_mode):
-        foreign(path, "it is no regular file")
+        folder = stat.S_ISDIR(status.st_mode)
+        foreign(path, "it is a folder, as of many shards" if folder else "it is no regular file")
     refuse_empty(path, status.st_size)
     if not os.path.exists(path + JOURNAL):  # else first roll back, then judge
         _check_application(path)
