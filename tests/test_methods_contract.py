@@ -34,6 +34,7 @@ QUICK: dict[str, dict[str, Any]] = {
 # The paper's Table 1: relations, codes and coding of the systems that have a row of their own there.
 TABLE_1 = {
     "cmssh": ("inter-modality", "separate", "hash"),
+    "scm": ("inter-modality", "separate", "hash"),
     "mlbe": ("intra-modality inter-modality", "separate", "hash"),
     "cvh": ("intra-document inter-document", "separate", "hash"),
     "lssh": ("intra-document", "unified", "hash"),

@@ -23,6 +23,8 @@ _HOMES = {
     "cmssh": ("cmssh", "CMSSH"),
     "cvh": ("cvh", "CVH"),
     "mlbe": ("mlbe", "MLBE"),
+    "imh": ("imh", "IMH"),
+    "scm": ("scm", "SCM"),
     "qch": ("qch", "QCH"),
     "lssh": ("lssh", "LSSH"),
     "cmfh": ("cmfh", "CMFH"),

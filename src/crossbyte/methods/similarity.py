@@ -32,6 +32,7 @@ __all__ = [
     "related_directions",
     "signed_neighbours",
     "signed_pairs",
+    "whitened_relation",
     "with_ridge",
 ]
 
@@ -243,15 +244,21 @@ def related_directions(
     """Directions A and B with the largest a'Cxy b under a'Cxx a = b'Cyy b = 1, weighted by that relation.
 
     With Cxy = X'Y this is canonical correlation; with X'SY it relates each image to all texts like its own.
-    With Cholesky factors U'U = Cxx + r I and V'V = Cyy + r I they are the singular vectors of
-    U'^-1 Cxy V^-1, taken back.
+    They are the singular vectors of what :func:`whitened_relation` gives, taken back.
 
     Returns
     -------
     A : (d_I, k), B : (d_T, k) float64
         k is ``n_dims``, or the rank where that is lower.
     """
-    U, V = (linalg.cholesky(with_ridge(C, ridge)) for C in (Cxx, Cyy))
-    whitened = linalg.solve_triangular(U, linalg.solve_triangular(V, Cxy.T, trans="T").T, trans="T")
+    U, V, whitened = whitened_relation(Cxx, Cyy, Cxy, ridge)
     A, B, weights = leading_pairs(whitened, n_dims)
     return linalg.solve_triangular(U, A) * weights, linalg.solve_triangular(V, B) * weights
+
+
+def whitened_relation(
+    Cxx: Float64, Cyy: Float64, Cxy: Float64, ridge: float
+) -> tuple[Float64, Float64, Float64]:
+    """Cholesky factors U'U = Cxx + r I and V'V = Cyy + r I, and U'^-1 Cxy V^-1, (d_I, d_T)."""
+    U, V = (linalg.cholesky(with_ridge(C, ridge)) for C in (Cxx, Cyy))
+    return U, V, linalg.solve_triangular(U, linalg.solve_triangular(V, Cxy.T, trans="T").T, trans="T")
