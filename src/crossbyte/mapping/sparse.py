@@ -26,6 +26,7 @@ __all__ = [
     "SparseState",
     "SparseWeights",
     "Targets",
+    "basis_in_span",
     "dictionary_gram",
     "fold_in",
     "image_lasso",
@@ -99,7 +100,7 @@ def initial_state(
     """Start from random atoms, a basis inside the span of the texts, and sparse codes of B alone."""
     B = _unit_rows(rng.standard_normal((n_atoms, X.shape[1])))
     R = _unit_rows(rng.standard_normal((n_atoms, n_dims)))
-    U = _basis_in_span(Y, n_dims, rng, workers)
+    U = basis_in_span(Y, n_dims, rng, workers)
     return state_of(
         B, U, R, image_lasso(X, B, weights, workers), place(Y, minimum_norm_map(U), workers), workers
     )
@@ -309,7 +310,7 @@ def _beside(left: Any, right: Any) -> Float32:
     return np.hstack([left, right]).astype(np.float32)
 
 
-def _basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Executor) -> Float64:
+def basis_in_span(Y: Rows, n_dims: int, rng: np.random.Generator, workers: Executor) -> Float64:
     """Start U as a tight frame of the texts' strongest directions.
 
     With more dimensions than the texts have, directions outside their span mean nothing, and a frame
