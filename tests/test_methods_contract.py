@@ -25,6 +25,7 @@ N_FEW = 80
 
 # Smaller than by default where that only costs time.
 QUICK: dict[str, dict[str, Any]] = {
+    "mmnn": {"n_pairs": 2000},
     "lssh": {"n_atoms": 64},
     "cq": {"n_atoms": 64, "max_iter": 3},
     "cca-lsq": {"train_iters": 5},
@@ -35,10 +36,14 @@ QUICK: dict[str, dict[str, Any]] = {
 TABLE_1 = {
     "cmssh": ("inter-modality", "separate", "hash"),
     "scm": ("inter-modality", "separate", "hash"),
+    "crh": ("inter-modality", "separate", "hash"),
     "mlbe": ("intra-modality inter-modality", "separate", "hash"),
+    "mmnn": ("intra-modality inter-modality", "separate", "hash"),
+    "imh": ("intra-modality intra-document", "separate", "hash"),
     "cvh": ("intra-document inter-document", "separate", "hash"),
     "lssh": ("intra-document", "unified", "hash"),
     "cmfh": ("intra-document", "unified", "hash"),
+    "stmh": ("intra-document", "unified", "hash"),
     "qch": ("inter-modality", "separate", "hash"),
     "ccq": ("intra-document", "unified", "quantization"),
     "cmcq": ("intra-document", "separate", "quantization"),
