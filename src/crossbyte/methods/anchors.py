@@ -16,7 +16,7 @@ from crossbyte.executors.threads import Workers
 from crossbyte.methods.preparing import Centring
 from crossbyte.quantization.kmeans import kmeans
 
-__all__ = ["AnchorFeatures", "gaussian_kernel", "mean_squared_distance"]
+__all__ = ["AnchorFeatures", "gaussian_kernel", "mean_squared_distance", "squared_distances"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,18 @@ class AnchorFeatures:
 
 def gaussian_kernel(rows: Float64, anchors: Float64, width: float) -> Float64:
     """``exp(-|x - a|² / width)`` for (n, d) rows and (k, d) anchors: (n, k)."""
+    distances = squared_distances(rows, anchors)
+    distances /= -width
+    return np.exp(distances, out=distances)
+
+
+def squared_distances(rows: Float64, anchors: Float64) -> Float64:
+    """``|x - a|²`` for (n, d) rows and (k, d) anchors: (n, k); each row by itself alone."""
     distances = steady_product(rows, np.ascontiguousarray(anchors.T))
     distances *= -2.0
     distances += np.einsum("nd,nd->n", rows, rows)[:, None]
     distances += np.einsum("kd,kd->k", anchors, anchors)
-    np.maximum(distances, 0.0, out=distances)  # rounding
-    distances /= -width
-    return np.exp(distances, out=distances)
+    return np.maximum(distances, 0.0, out=distances)  # rounding
 
 
 def mean_squared_distance(rows: Float64) -> float:

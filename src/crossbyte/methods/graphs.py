@@ -14,6 +14,7 @@ from crossbyte.arrays import Float64
 from crossbyte.blocks import row_blocks
 from crossbyte.data.features import Rows
 from crossbyte.executors.threads import Workers
+from crossbyte.methods.anchors import squared_distances
 from crossbyte.methods.label_rows import shared_label
 
 __all__ = ["Graph", "laplacian", "neighbour_graph", "neighbours"]
@@ -21,12 +22,13 @@ __all__ = ["Graph", "laplacian", "neighbour_graph", "neighbours"]
 Graph = sparse.csr_array
 
 _ROWS_AT_ONCE = 512  # compared with all others: their distances stay small beside the rows
+_EQUAL = 1e-6  # of the median squared length; nearer to each other, two squared distances are equal
 
 
 def neighbours(
     rows: Rows, n_nearest: int, workers: Workers, labels: NDArray[np.bool_] | None = None
 ) -> Graph:
-    """Mark the nearest rows of each row by squared distance, never itself; equal ones in the order of rows.
+    """Mark the nearest rows of each row, never itself; equally near ones in the order of rows.
 
     Parameters
     ----------
@@ -44,10 +46,11 @@ def neighbours(
         1 in row i and column j where j is a neighbour of i; in general not symmetric.
     """
     points = rows.dense().astype(np.float64)
-    squares = np.einsum("nd,nd->n", points, points)
+    unit = _EQUAL * float(np.median(np.einsum("nd,nd->n", points, points))) or 1.0
 
     def nearest(block: slice) -> Graph:
-        distances = squares - 2.0 * points[block] @ points.T
+        # Counted in units, because equal distances differ by rounding, and sparse rows round otherwise.
+        distances = np.rint(squared_distances(points[block], points) / unit)
         distances[np.arange(len(distances)), np.arange(block.start, block.stop)] = np.inf
         if labels is not None:
             distances[~shared_label(labels[block], labels)] = np.inf
