@@ -50,8 +50,29 @@ class STMH(UnifiedHashing):
 
     Notes
     -----
-    Distances of a text to each of its topics make a topic the mean of its texts (not a part of a sum of
-    topics); we read the source so.
+    Of the source, as we know it, are the objective, its updates, the weights ½, ten rounds, and how queries
+    are coded. A text has a distance to each of its topics, so that a topic is the mean of its texts and not
+    a part of a sum.
+
+    Ours are the start, the scale and γ; figures are MAP@50 on a validation part of Wiki's training documents,
+    means of four seeds, at 16, 32 and 64 bits.
+
+    *Scale.* The loss of images grows with their length, that of texts with its square, the link with
+    neither: what the weights mean is in the units of the features. Both sides are centred and brought to
+    unit length, so that no unit matters and the published weights can stay.
+
+    *Shrinkage.* Images tell topics apart but weakly, so concepts nearly depend on each other (at 32 bits the
+    condition of B B' is 2e5), and an image's share of each is the solution of a system that γ alone steadies.
+    Images find texts with 0.209, 0.221, 0.198 for the published 1e-4, with 0.231, 0.239, 0.240 for 1, and
+    with 0.211, 0.226, 0.231 for 3 (chance 0.170); on Flickr8k at 32 bits with 0.520, 0.652 and 0.650.
+
+    *Start.* The text loss alone prefers topics that are copies of two (2-means, half of the topics each) to
+    wherever 400 rounds led from a random start; the link is what holds topics apart. With ½ for the texts no
+    bit leaves its start, with 5 one in nine does, with 20 one in five, and texts find images with 0.608,
+    0.629, 0.633, then with 0.597, 0.611, 0.624, then with 0.567, 0.596, 0.611. So the start decides. Topics
+    begin as unit vectors spread over the span of the texts, each the topic of 39 to 63% of the texts at 32
+    bits; with random texts or k-means centres it is 27 to 80%, and the figures are 0.553, 0.590, 0.609 and
+    0.527, 0.586, 0.616. Concepts begin as topics.
     """
 
     about: ClassVar[About] = About(
