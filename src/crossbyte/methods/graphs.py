@@ -46,7 +46,8 @@ def neighbours(
         1 in row i and column j where j is a neighbour of i; in general not symmetric.
     """
     points = rows.dense().astype(np.float64)
-    unit = _EQUAL * float(np.median(np.einsum("nd,nd->n", points, points))) or 1.0
+    squares = np.einsum("nd,nd->n", points, points)
+    unit = _EQUAL * float(np.median(squares) or squares.mean() or 1.0)  # a median bears a row far out
 
     def nearest(block: slice) -> Graph:
         # Counted in units, because equal distances differ by rounding, and sparse rows round otherwise.

@@ -40,10 +40,11 @@ class IMH(LinearHashing):
 
     All this is the published algorithm, in a form without differences of large numbers. Two settings of it
     are in use: λ = β = 10⁻³, 10 neighbours, μ = 10⁴ without the first eigenvector, and λ = β = 1, one
-    neighbour, μ = 10¹⁰ with it. Here rows are centred, so the first eigenvector is not the constant one that
-    is worth leaving out. Where μ is large, F and G are equal, and all columns beyond the rank of the narrower
-    side (on Wiki 9) are outside of what that side can express: its functions of them are noise. A small μ
-    lets each side keep of F what it can express, so by default it is small; all defaults were chosen on
+    neighbour, μ = 10¹⁰ with it. The first eigenvector there is about the constant one, of which no code can
+    be made. With rows centred, as here, the constant is an eigenvector too, though not the first, and left
+    out by F'1 = 0. Where μ is large, F and G are equal, and all columns beyond the rank of the narrower side
+    (on Wiki 9) are outside of what that side can express: its functions of them are noise. A small μ lets
+    each side keep of F what it can express, so by default it is small; all defaults were chosen on
     validation parts of the training documents of Wiki and Flickr8k.
 
     Ours: β in units of the mean variance; a subsample of the documents, from which F, G, V and W are learned;
@@ -59,8 +60,8 @@ class IMH(LinearHashing):
         Of the regressions, in units of the side's mean variance (β).
     pair_weight : float
         Weight of the difference between the halves of a document (μ).
-    n_skipped : int
-        First eigenvectors that are left out.
+    skip_constant : bool
+        Whether codes that are constant are left out.
     max_documents : int
         Documents to learn from; time grows with the third power of their number.
     """
@@ -83,7 +84,7 @@ class IMH(LinearHashing):
     smoothness: float = 0.01
     ridge: float = 0.1
     pair_weight: float = 0.01
-    n_skipped: int = 0
+    skip_constant: bool = True
     max_documents: int = 3000
 
     _n_learned_from: int = field(init=False, repr=False, default=0)
@@ -91,7 +92,7 @@ class IMH(LinearHashing):
     def __post_init__(self) -> None:
         """Refuse parameters that cannot be meant."""
         super().__post_init__()
-        for name, low in (("n_neighbours", 1), ("n_skipped", 0), ("max_documents", 2)):
+        for name, low in (("n_neighbours", 1), ("max_documents", 2)):
             check_integer(getattr(self, name), name, low)
         check_number(self.smoothness, "smoothness", 0.0)
         for name in ("ridge", "pair_weight"):
@@ -110,7 +111,7 @@ class IMH(LinearHashing):
         known = labels if labels is None or chosen is None else labels[chosen]
         self._n_learned_from = some[0].shape[0]
         forms = [self._form(rows, known, workers) for rows in some]
-        F, G = relaxed_codes(forms[0], forms[1], self.pair_weight, self.n_bits, self.n_skipped)
+        F, G = relaxed_codes(forms[0], forms[1], self.pair_weight, self.n_bits, self.skip_constant)
         return self._bits_of(images, some[0], F, workers), self._bits_of(texts, some[1], G, workers)
 
     def _form(self, rows: Rows, labels: NDArray[np.bool_] | None, workers: Workers) -> Float64:
@@ -131,9 +132,9 @@ def residual_form(X: Rows, ridge: float, workers: Workers) -> Float64:
 
 
 def relaxed_codes(
-    image_form: Float64, text_form: Float64, mu: float, n_bits: int, n_skipped: int = 0
+    image_form: Float64, text_form: Float64, mu: float, n_bits: int, skip_constant: bool
 ) -> tuple[Float64, Float64]:
-    """F and G with the least tr(F'B_X F) + tr(G'B_Y G) + μ‖F - G‖² under F'F = I.
+    """F and G with the least tr(F'B_X F) + tr(G'B_Y G) + μ‖F - G‖² under F'F = I, and F'1 = 0 if asked.
 
     Parameters
     ----------
@@ -141,18 +142,26 @@ def relaxed_codes(
         B_X and B_Y, symmetric and never negative.
     mu : float
         μ.
-    n_bits, n_skipped : int
-        Wanted columns, and how many that would be better are left out.
+    n_bits : int
+        Wanted columns.
+    skip_constant : bool
 
     Returns
     -------
     F, G : (n, c) float64
-        c is ``n_bits``, or what n leaves where that is fewer.
+        c is ``n_bits``, or what there is where that is fewer.
     """
     coupling = linalg.cho_factor(np.eye(len(text_form)) + text_form / mu)  # E⁻¹
     D = image_form + linalg.cho_solve(coupling, text_form)
-    n = len(D)
-    first, last = min(n_skipped, n - 1), min(n_skipped + n_bits, n) - 1
-    F = linalg.eigh((D + D.T) / 2, subset_by_index=[first, max(first, last)])[1]
+    D, n_codes = (D + D.T) / 2, len(D)
+    if skip_constant:
+        D, n_codes = constant_last(D), n_codes - 1
+    F = linalg.eigh(D, subset_by_index=[0, min(n_bits, n_codes) - 1])[1]
     F = F * signs_of(F.T)
     return F, linalg.cho_solve(coupling, F)
+
+
+def constant_last(D: Float64) -> Float64:
+    """HDH + s 11' with H = I - 11'/n and s so large that the constant eigenvector has the largest value."""
+    means = D.mean(axis=0)
+    return D - means - means[:, None] + means.mean() + (1.0 + np.trace(D)) / len(D)
