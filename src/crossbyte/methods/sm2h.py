@@ -21,7 +21,7 @@ from crossbyte.methods.protocol import INTER_MODALITY, INTRA_MODALITY, About, Si
 from crossbyte.methods.similarity import with_ridge
 from crossbyte.methods.sm2h_hypergraph import EdgeWeights, hypergraph
 from crossbyte.methods.sm2h_sets import atom_weights, jaccard_distances, large_coefficients
-from crossbyte.methods.sm2h_updates import Penalties, Sides, State, learn, sparse_codes, start
+from crossbyte.methods.sm2h_updates import Sides, State, learn, sparse_codes, start
 from crossbyte.validation import check_integer, check_number
 
 __all__ = ["SM2H", "whitened"]
@@ -50,7 +50,7 @@ class SM2H(SeparateHashing):
     Attributes
     ----------
     sparsity : float
-        Weight of the sum of absolute coefficients.
+        Weight of the sum of absolute coefficients, as a share of what would leave no code at all.
     shrinkage : float
         Weight of half the sum of squared coefficients; with it, atoms that are alike are chosen together.
     neighbour_weight, pair_weight, label_weight : float
@@ -83,10 +83,10 @@ class SM2H(SeparateHashing):
         "and updates, whitening, sizes of sets, positive coefficients alone, weights of the Jaccard distance",
     )
 
-    sparsity: float = 0.15
+    sparsity: float = 0.3
     shrinkage: float = 1.0
     neighbour_weight: float = 1.0
-    pair_weight: float = 10.0
+    pair_weight: float = 30.0
     label_weight: float = 3.0
     n_neighbours: int = 10
     set_size: int | None = None
@@ -97,6 +97,7 @@ class SM2H(SeparateHashing):
 
     _preparations: dict[Side, Preparation] = field(init=False, repr=False, default_factory=dict)
     _dictionaries: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
+    _sparsities: dict[Side, float] = field(init=False, repr=False, default_factory=dict)
     _atom_weights: Float32 | None = field(init=False, repr=False, default=None)
     _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -117,10 +118,6 @@ class SM2H(SeparateHashing):
     def details(self) -> Mapping[str, Any]:
         """Objective per document and round, how many were learned from, and atoms per code of either side."""
         return dict(self._details)
-
-    @property
-    def _penalties(self) -> Penalties:
-        return Penalties(self.sparsity, self.shrinkage)
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         taught = self.similarity == "labels"
@@ -150,11 +147,13 @@ class SM2H(SeparateHashing):
     ) -> tuple[State, list[float]]:
         weights = EdgeWeights(self.neighbour_weight, self.pair_weight, self.label_weight)
         graph = hypergraph(sides, self.n_neighbours, weights, workers, labels)
-        state = start(sides, self.n_bits, self._penalties, rng, workers)
-        return learn(state, sides, self._penalties, graph, self.max_iter)
+        state, penalties = start(sides, self.n_bits, self.sparsity, self.shrinkage, rng, workers)
+        self._sparsities = dict(zip(self._preparations, penalties.sparsities, strict=True))
+        return learn(state, sides, penalties, graph, self.max_iter)
 
     def _sets(self, side: Side, prepared: Any, workers: Workers) -> Float64:
-        codes = sparse_codes(prepared, self._dictionaries[side], self._penalties, workers)
+        dictionary, sparsity = self._dictionaries[side], self._sparsities[side]
+        codes = sparse_codes(prepared, dictionary, sparsity, self.shrinkage, workers)
         return large_coefficients(codes, self.set_size or max(_LEAST_ATOMS, self.n_bits // 8))
 
     def _signs(self, side: Side, rows: Raw) -> Float64:

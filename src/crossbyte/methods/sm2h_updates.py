@@ -2,19 +2,20 @@
 
 Both halves of N documents are coded with as many atoms, S = [A; B] below one another:
 
-    ½ ‖X - A D‖² + ½ ‖Y - B E‖² + λ |S|₁ + ½ ρ ‖S‖² + ½ tr(S'LS)        rows of D and E in the unit ball
+    ½ ‖X - A D‖² + ½ ‖Y - B E‖² + λ |A|₁ + λ' |B|₁ + ½ ρ ‖S‖² + ½ tr(S'LS)
 
+with rows of D and E in the unit ball and L the Laplacian of a hypergraph of all images and texts.
 A state is a value; neither update can raise the objective.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbyte.arrays import Float64
+from crossbyte.arrays import Float32, Float64
 from crossbyte.data.features import DenseRows, Rows
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.bounded import bounded_least_squares
@@ -42,14 +43,10 @@ Dictionaries = tuple[Float64, Float64]
 
 
 class Penalties(NamedTuple):
-    """λ and ρ."""
+    """λ of either side, and ρ."""
 
-    sparsity: float
+    sparsities: tuple[float, float]
     shrinkage: float
-
-    def scaled(self, factor: float) -> Penalties:
-        """Both, so many times."""
-        return Penalties(factor * self.sparsity, factor * self.shrinkage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,31 +57,41 @@ class State:
     dictionaries: Dictionaries  # (c, d_I) and (c, d_T), D and E
 
 
-def sparse_codes(rows: Rows, dictionary: Float64, penalties: Penalties, workers: Workers) -> Float64:
+def sparse_codes(
+    rows: Rows, dictionary: Float64, sparsity: float, shrinkage: float, workers: Workers
+) -> Float64:
     """Codes (n, c) of rows (n, d) by themselves alone: argmin ½ |x - s D|² + λ |s|₁ + ½ ρ |s|²."""
-    gram = dictionary_gram(dictionary) + np.float32(penalties.shrinkage) * np.eye(
-        len(dictionary), dtype=np.float32
-    )
-    weights = SparseWeights(sparsity=2.0 * penalties.sparsity)  # the kernel's callers halve it
+    gram = dictionary_gram(dictionary) + np.float32(shrinkage) * np.eye(len(dictionary), dtype=np.float32)
+    weights = SparseWeights(2.0 * sparsity)  # of an objective twice as large
     return np.asarray(image_lasso(rows, dictionary, weights, workers, gram).toarray(), dtype=np.float64)
 
 
 def start(
-    sides: Sides, n_atoms: int, penalties: Penalties, rng: np.random.Generator, workers: Workers
-) -> State:
+    sides: Sides, n_atoms: int, sparsity: float, shrinkage: float, rng: np.random.Generator, workers: Workers
+) -> tuple[State, Penalties]:
     """Start from k-means of documents, both halves beside each other, and one code for both halves.
 
-    Atoms beyond the number of documents have random directions.
+    Atoms beyond the number of documents have random directions. The sparsity is a share of the penalty that
+    would leave a row without any code, in the mean over the rows of a side with these atoms, so that codes of
+    both sides are about as sparse whatever the features are.
     """
     documents = np.hstack([side.dense() for side in sides]).astype(np.float32)
-    centres = np.zeros((n_atoms, documents.shape[1]))
-    found = kmeans(documents, min(n_atoms, len(documents)), rng, workers)
-    centres[: len(found)] = found
-    centres[len(found) :] = rng.standard_normal(centres[len(found) :].shape)
-    halves = np.split(centres, [sides[0].shape[1]], axis=1)
+    halves = np.split(_centres(documents, n_atoms, rng, workers), [sides[0].shape[1]], axis=1)
     D, E = (np.ascontiguousarray(unit_rows(half)) for half in halves)
-    shared = sparse_codes(DenseRows(documents), np.hstack([D, E]), penalties.scaled(2.0), workers)
-    return State(np.vstack([shared, shared]), (D, E))
+    lam = sparsity * _largest_product(sides[0], D), sparsity * _largest_product(sides[1], E)
+    shared = sparse_codes(DenseRows(documents), np.hstack([D, E]), sum(lam), 2.0 * shrinkage, workers)
+    return State(np.vstack([shared, shared]), (D, E)), Penalties(lam, shrinkage)
+
+
+def _centres(documents: Float32, n_atoms: int, rng: np.random.Generator, workers: Workers) -> Float64:
+    """Centres (c, d), at random where there are fewer documents."""
+    found = kmeans(documents, min(n_atoms, len(documents)), rng, workers)
+    return np.vstack([found, rng.standard_normal((n_atoms - len(found), documents.shape[1]))])
+
+
+def _largest_product(rows: Rows, dictionary: Float64) -> float:
+    """Mean over the rows of the largest product with an atom."""
+    return float(np.abs(rows.times(dictionary.T)).max(axis=1).mean())
 
 
 def learn(
@@ -146,11 +153,12 @@ def update_dictionaries(state: State, sides: Sides) -> State:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The objective in the codes alone: ½ <S, Q(S)> - <S, q> + λ |S|₁, Q linear, and a constant."""
+    """The objective in the codes alone: ½ <S, Q(S)> - <S, q> + |λ S|₁, Q linear, and a constant."""
 
     grams: tuple[Float64, Float64]  # (c, c), of the atoms
     products: Float64  # (2N, c), q
-    penalties: Penalties
+    sparsities: Float64  # (2N, 1), λ
+    shrinkage: float
     graph: Hypergraph
     steps: Float64  # (2N, 1), step lengths
 
@@ -160,24 +168,23 @@ class _Problem:
     ) -> _Problem:
         D, E = dictionaries
         grams = D @ D.T, E @ E.T
-        products = [side.times(W.T) for side, W in zip(sides, dictionaries, strict=True)]
-        largest = [
-            np.full(len(part), np.linalg.eigvalsh(G)[-1]) for part, G in zip(products, grams, strict=True)
-        ]
-        steps = 1.0 / (np.concatenate(largest) + penalties.shrinkage + graph.degrees)
-        return cls(grams, np.vstack(products).astype(np.float64), penalties, graph, steps[:, None])
+        products: Any = np.vstack([sides[0].times(D.T), sides[1].times(E.T)])  # as precise as the atoms
+        largest = np.repeat([np.linalg.eigvalsh(gram)[-1] for gram in grams], len(products) // 2)
+        steps = 1.0 / (largest + penalties.shrinkage + graph.degrees)
+        sparsities = np.repeat(penalties.sparsities, len(products) // 2)
+        return cls(grams, products, sparsities[:, None], penalties.shrinkage, graph, steps[:, None])
 
     def curved(self, S: Float64) -> Float64:
         """Q(S): the codes times the products of their atoms, plus ρ S + L S."""
         A, B = np.split(S, 2)
         own = np.vstack([A @ self.grams[0], B @ self.grams[1]])
-        return own + self.penalties.shrinkage * S + self.graph.laplacian_times(S)
+        return own + self.shrinkage * S + self.graph.laplacian_times(S)
 
     def value(self, S: Float64, curved: Float64) -> float:
-        smooth = 0.5 * np.vdot(S, curved) - np.vdot(S, self.products)
-        return float(smooth + self.penalties.sparsity * np.abs(S).sum())
+        """The objective but for its constant; ``curved`` is Q(S)."""
+        return float(np.vdot(S, 0.5 * curved - self.products) + np.sum(self.sparsities * np.abs(S)))
 
     def step(self, S: Float64, curved: Float64) -> Float64:
         """Gradient step and soft threshold."""
         moved = S - self.steps * (curved - self.products)
-        return np.sign(moved) * np.maximum(np.abs(moved) - self.penalties.sparsity * self.steps, 0.0)
+        return np.sign(moved) * np.maximum(np.abs(moved) - self.sparsities * self.steps, 0.0)
