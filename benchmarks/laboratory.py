@@ -4,7 +4,8 @@
     python -m benchmarks.laboratory            # everything below, some hours; a second call goes on
 
 Every step is one call of the program, ``crossbyte evaluate``; all runs and their one report stay in the
-cache folder of the benchmarks, and the means come into ``results/laboratory.json``.
+cache folder of the benchmarks, and the means come into ``results/laboratory.json``, beside those of steps
+that were run before, perhaps on another machine.
 """
 
 from __future__ import annotations
@@ -18,17 +19,24 @@ from pathlib import Path
 
 from benchmarks.coded import cache_folder
 from benchmarks.datasets import data_root
-from benchmarks.tables import Measurement, save
+from benchmarks.tables import Measurement, load, save
 from crossbyte.evaluation.report.writing import write_report
 from crossbyte.evaluation.results import Result, read_results
 
 BITS = "16,32,64,128"
 OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca,cmcq-kernel"
+NAMED = "scm,crh,mmnn,sm2h,imh,mvsh,stmh"
+SHORT = "--bits 32 --protocol A,B"
 UNSEEN = "cca,quantizers,cmcq,cmcq-cca"
 
 STEPS = {
     "wiki": f"wiki --methods table2,{OTHERS} --bits {BITS} --seeds 5",
     "wiki, labels": f"wiki --methods cmssh,cvh,mlbe,qch --similarity labels --bits {BITS} --seeds 3",
+    "wiki, table 1": f"wiki --methods {NAMED} --similarity pairs --bits 16,32,64 --seeds 5",
+    "wiki, table 1, labels": f"wiki --methods {NAMED} --similarity labels --bits 16,32,64 --seeds 5",
+    "flickr8k, table 1": f"flickr8k --methods {NAMED} --similarity pairs {SHORT} --seeds 3",
+    "flickr8k, table 1, labels": f"flickr8k --methods {NAMED} --similarity labels {SHORT} --seeds 3",
+    "flickr8k, table 1, beside": f"flickr8k --methods table2,seph,cmcq-cca {SHORT} --seeds 1",
     "wiki, ablations": f"wiki --methods cmcq --bits {BITS} --ablations --seeds 3",
     "flickr8k, new classes": "flickr8k --methods table3,cmcq-cca --bits 32,64,128 --protocol D --seeds 2",
     "flickr8k, unseen": f"flickr8k --methods {UNSEEN} --bits {BITS} --protocol B,C --seeds 2",
@@ -79,6 +87,10 @@ def measurements(results: Iterable[Result]) -> list[Measurement]:
     ]
 
 
+def _place(measurement: Measurement) -> tuple[str, str]:
+    return measurement.system, measurement.score
+
+
 def _seed(result: Result) -> int:
     return result.run.seed
 
@@ -90,7 +102,10 @@ def main() -> None:
     for step in parser.parse_args().steps or STEPS:
         evaluate(step)
     write_report(folder())
-    save("laboratory", measurements(read_results(folder())), {"commands": STEPS})
+    found = measurements(read_results(folder()))
+    new = set(map(_place, found))
+    kept = [each for each in load("laboratory") if _place(each) not in new]
+    save("laboratory", sorted([*kept, *found], key=_place), {"commands": STEPS})
 
 
 if __name__ == "__main__":

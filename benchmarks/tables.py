@@ -79,6 +79,14 @@ def save(name: str, measurements: Sequence[Measurement], settings: Mapping[str, 
     return path
 
 
+def load(name: str) -> list[Measurement]:
+    """Read what :func:`save` wrote; nothing if there is none."""
+    path = RESULTS / f"{name}.json"
+    entries = json.loads(path.read_text(encoding="utf-8"))["measurements"] if path.exists() else []
+    fields = ("system", "score", "values", "target", "chance")
+    return [Measurement(**{field: entry[field] for field in fields}) for entry in entries]
+
+
 def _record(measurements: Sequence[Measurement], settings: Mapping[str, Any]) -> dict[str, Any]:
     entries = [asdict(entry) | {"mean": entry.mean, "spread": entry.spread} for entry in measurements]
     return {"settings": dict(settings), "measurements": entries}

@@ -23,6 +23,7 @@ from crossbyte.evaluation.report.generalizing import seph_sections
 from crossbyte.evaluation.report.inlining import Inliner
 from crossbyte.evaluation.report.owndata import interval, own_sections
 from crossbyte.evaluation.report.phrases import seconds_text
+from crossbyte.evaluation.report.published import categories
 from crossbyte.evaluation.report.retrieving import recall_sections
 from crossbyte.evaluation.report.sensitivity import sensitivity_sections
 from crossbyte.evaluation.report.study import _ORDER, OURS, Scope, Study, read_study
@@ -289,6 +290,17 @@ def test_table_1_is_what_systems_declare() -> None:
         "CVH: the paper's Table 1 has intra-document, inter-document, separate, hash." in section.paragraphs
     )
     assert {about.key for about in declared()} == set(registry.all_keys())
+
+
+def test_table_1_of_all_sixteen_is_the_papers() -> None:
+    section = table1_section(declared())
+    assert len(section.paragraphs) == 1  # no declaration is other than the paper's
+    rows = [[cell.text for cell in row.cells[1:-1]] for row in section.tables[0].rows[:16]]
+    heads = section.tables[0].header[1:-1]
+    papers = [{*row.relations, row.codes, row.coding} for row in categories()]
+    assert [{head for head, mark in zip(heads, row, strict=True) if mark} for row in rows] == papers
+    assert [about.key for about in declared()[:16]] == [row.key for row in categories()]
+    assert not any(row.quiet for row in section.tables[0].rows[:16])
 
 
 def test_every_section_is_made_and_well_formed() -> None:

@@ -46,7 +46,7 @@ class About:
     similarities : tuple of str
         What it can be taught with, the default first: "pairs", "labels".
     in_paper : bool
-        Whether the paper compares with it.
+        Whether the paper's Table 1 has a row for it.
     reconstructed : str
         What is ours where the source leaves a gap; empty where it leaves none.
     bit_step : int

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crossbyte.evaluation.report.content import Cell, Row, Section, Table
-from crossbyte.evaluation.report.published import Categories, categories
+from crossbyte.evaluation.report.published import categories
+from crossbyte.methods import registry
 from crossbyte.methods.protocol import INTER_DOCUMENT, INTER_MODALITY, INTRA_DOCUMENT, INTRA_MODALITY, About
 
 __all__ = ["declared", "table1_section"]
@@ -18,11 +19,10 @@ _TICK = "△"
 
 
 def declared() -> list[About]:
-    """What every system declares of itself, the paper's first."""
-    from crossbyte.methods import registry
-
-    found = [registry.about(key) for key in registry.all_keys()]
-    return sorted(found, key=lambda about: not about.in_paper)
+    """What every system declares of itself: the rows of the paper's Table 1 in its order, then the others."""
+    papers = registry.GROUPS["table1"]
+    others = (key for key in registry.all_keys() if key not in papers)
+    return [registry.about(key) for key in (*papers, *others)]
 
 
 def table1_section(abouts: Iterable[About]) -> Section:
@@ -35,13 +35,11 @@ def table1_section(abouts: Iterable[About]) -> Section:
         *_deviations(abouts),
     ]
     built = Table("The systems compared here, by their own declarations", _HEADER, _rows(abouts))
-    others = [_papers_row(row) for row in categories() if not row.key]
-    absent = Table("Systems that the paper lists and does not compare; not built here", _HEADER[:-1], others)
     known = [Row((Cell(each.name), Cell(each.source), Cell(each.reconstructed))) for each in abouts]
     sources = Table(
         "Sources, and what is ours where they leave a gap", ("system", "source", "ours"), known, 3
     )
-    return Section("table1", "Table 1: the systems", words, [built], details=[sources, absent])
+    return Section("table1", "Table 1: the systems", words, [built], details=[sources])
 
 
 def _rows(abouts: Iterable[About]) -> list[Row]:
@@ -59,13 +57,9 @@ def _marks(relations: Iterable[str], codes: str, coding: str) -> list[Cell]:
     return [Cell(_TICK if each in found else "") for each in (*_RELATIONS, *_CODES, *_CODINGS)]
 
 
-def _papers_row(row: Categories) -> Row:
-    return Row((Cell(row.name), *_marks(row.relations, row.codes, row.coding)))
-
-
 def _deviations(abouts: Iterable[About]) -> list[str]:
     """Say where a declaration is not what the paper's Table 1 has for that system."""
-    papers = {row.key: row for row in categories() if row.key}
+    papers = {row.key: row for row in categories()}
     said = []
     for about in abouts:
         row = papers.get(about.key)

@@ -16,11 +16,12 @@ from crossbyte.evaluation.report.phrases import (
     with_spread,
 )
 from crossbyte.evaluation.report.study import Scope, Study, System
+from crossbyte.methods.registry import GROUPS
 
 __all__ = ["curve_sections"]
 
 _LENGTHS = (32, 64)
-_PAPERS = ("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "seph", "cmcq")
+_COMPARED = (*GROUPS["table2"], *GROUPS["table3"])
 _CURVES = {
     "precision_curve": ("Precision@T", "number of retrieved items T", "precision@T"),
     "pr_curve": ("Precision over recall", "recall", "precision"),
@@ -39,10 +40,10 @@ def _section(study: Study, name: str) -> list[Section]:
     if not figures:
         return []
     words = [f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance."]
-    if any(len(_halves(scope)) > 1 for scope in study.scopes("A")):
+    if any(len(_parts(scope)) > 1 for scope in study.scopes("A")):
         words = [
-            f"{words[0]} The systems that the paper compares come first, the further ones (beside CMCQ, "
-            "where it was run) after them."
+            f"{words[0]} The systems that the paper compares come first, then those that only its Table 1 "
+            "names, then the further ones (beside CMCQ, where it was run)."
         ]
     tables = _tables(study) if name == "precision_curve" else []
     return [Section(name.replace("_", "-"), heading, words, [], figures, tables)]
@@ -52,7 +53,7 @@ def _figure(scope: Scope, name: str) -> Figure:
     charts = [
         _chart(scope, name, bits, task, kind, systems)
         for bits in _shown_lengths(scope)
-        for kind, systems in _halves(scope)
+        for kind, systems in _parts(scope)
         for task in scope.tasks
     ]
     return Figure(setting(scope), [chart for chart in charts if any(line.name for line in chart.lines)])
@@ -62,20 +63,22 @@ def _shown_lengths(scope: Scope) -> list[int]:
     return [bits for bits in scope.bits if bits in _LENGTHS] or scope.bits[:2]
 
 
-def _halves(scope: Scope) -> list[tuple[str, list[System]]]:
-    """Part the systems in two: twenty lines in one chart cannot be told apart."""
-    papers = [each for each in scope.systems if each.method in _PAPERS]
-    others = [each for each in scope.systems if each not in papers and each.method != "random"]
+def _parts(scope: Scope) -> list[tuple[str, list[System]]]:
+    """Part the systems: thirty lines in one chart cannot be told apart."""
+    compared = [each for each in scope.systems if each.method in _COMPARED]
+    named = [each for each in scope.systems if each.method in GROUPS["table1"] and each not in compared]
+    others = [each for each in scope.systems if each not in (*compared, *named) and each.method != "random"]
+    beside = [each for each in compared if each.method == "cmcq"]
     if {each.method for each in others} <= {"cca"}:
-        return [("paper", [*papers, *others])]
-    beside = [each for each in papers if each.method == "cmcq"]
-    return [("paper", papers), ("further", [*others, *beside])]
+        compared, others = [*compared, *others], []
+    further = [(kind, [*some, *beside]) for kind, some in (("named", named), ("further", others)) if some]
+    return [("paper", compared), *further]
 
 
 def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Sequence[System]) -> LineChart:
     heading, x_title, y_title = _CURVES[name]
     lines = [line for system in systems if (line := _line(scope, name, bits, task, system)) is not None]
-    which = ", further systems" if kind == "further" else ""
+    which = {"paper": "", "named": ", systems of Table 1 alone", "further": ", further systems"}[kind]
     title = f"{data_name(scope.data)}, {n_bits(bits)}: {TASK_NAMES[task].lower()}{which}"
     key = key_of(name, scope.data, str(bits), task, kind)
     said = f"{heading} of {len(lines)} systems; figures at some depths are in the tables of this section."

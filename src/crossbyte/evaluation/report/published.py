@@ -12,7 +12,7 @@ __all__ = ["Categories", "categories", "data_sizes", "published", "quoted", "tab
 
 
 class Categories(NamedTuple):
-    """A row of the paper's Table 1; `key` is empty for a system that is not built here."""
+    """A row of the paper's Table 1."""
 
     name: str
     key: str

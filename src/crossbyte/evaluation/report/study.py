@@ -22,6 +22,7 @@ OURS = ("cmcq", "cmcq-cca", "cmcq-kernel", "cmcq-auto")
 
 _ORDER = (
     *("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "seph"),
+    *("scm", "crh", "mmnn", "sm2h", "imh", "mvsh", "stmh"),
     *("cq", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"),
     *OURS,
     *("cca", "random"),
