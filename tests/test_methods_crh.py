@@ -1,4 +1,4 @@
-"""CRH: the deviation and its convex parts, the bound and its slopes, and turns that never raise the objective."""
+"""CRH: the deviation, its convex parts, the bound and its slopes; no turn ever raises the objective."""
 
 from __future__ import annotations
 

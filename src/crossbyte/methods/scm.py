@@ -23,7 +23,7 @@ from crossbyte.validation import check_choice, check_number
 
 __all__ = ["SCM"]
 
-_PASSES = 30  # of the search for the leading pair: taking away bits leaves relations that are nearly equal
+_PASSES = 12  # of the search for the leading pair: taking away bits leaves relations that are nearly equal
 
 Moments = tuple[Float64, Float64, Float64]
 
