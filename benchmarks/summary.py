@@ -24,6 +24,8 @@ class Line(NamedTuple):
     scores: tuple[str, ...]
 
 
+SPEED_HEAD = "1M items, k=100, 1 thread, if nothing else is said"
+SIZE_HEAD = "10M items, M=8, k=10, 1 thread, if nothing else is said"
 BOTH = ("I→T", "T→I")
 RECALL = ("unseen recall@10 I→T", "unseen recall@10 T→I")
 LINES = (
@@ -92,12 +94,56 @@ SPEEDS = (
     Speed("adding texts, 2 cores", "adding", ("crossbyte, texts",), "rows per second", "{:,.0f} rows/s"),
 )
 
+MILLION, MILLISECONDS = ("1,000,000 pairs, sparse",), "{:.2f} ms"
+NEEDED = "share of items to be visited for 0.95 of the partners found"
+SIZES = (
+    Speed(
+        "a million pairs fitted from disk, 2 cores",
+        "from_disk",
+        MILLION,
+        "fit from disk, seconds",
+        "{:.0f} s",
+    ),
+    Speed("its memory at most", "from_disk", MILLION, "peak memory, GB", "{:.2f} GB"),
+    Speed("its time per pair over that of 182,577", "from_disk", MILLION, "times linear growth", "{:.2f} ×"),
+    Speed(
+        "4 shards: answers of 1,000 that equal one file's, bit for bit",
+        "sharded",
+        ("4 shards",),
+        "answers of 1000 equal bit for bit",
+        "{:,.0f}",
+    ),
+    Speed(
+        "4 shards: a query, over its slowest shard",
+        "sharded",
+        ("asking the shards",),
+        "milliseconds per query",
+        MILLISECONDS,
+    ),
+    Speed(
+        "exhaustive / cells: one query",
+        "cells",
+        ("exhaustive", "cells"),
+        "milliseconds per query",
+        MILLISECONDS,
+    ),
+    Speed("exhaustive / cells: recall@10", "cells", ("exhaustive", "cells"), "recall@10", "{:.4f}"),
+    Speed(
+        "items to be visited for 0.95 of the partners found: our cells / FAISS IVF",
+        "cells",
+        ("our cells, learned", "FAISS IVF cells, nearest centres"),
+        NEEDED,
+        "{:.3%}",
+    ),
+)
+
 
 def main() -> None:
     """Replace what stands between the marks."""
     replace(ROOT / "README.md", {"headlines": headlines.table(_entry)})
     own = photograph_tables.table()
-    replace(ROOT / "docs" / "measured.md", {"figures": table(), "photographs": own, "speeds": speeds()})
+    timed = {"speeds": rates(SPEED_HEAD, SPEEDS), "sizes": rates(SIZE_HEAD, SIZES)}
+    replace(ROOT / "docs" / "measured.md", {"figures": table(), "photographs": own} | timed)
     replace(ROOT / "docs" / "evaluation.md", laboratory_tables.tables())
 
 
@@ -111,10 +157,10 @@ def replace(page: Path, written: dict[str, str]) -> None:
     page.write_text(text)
 
 
-def speeds() -> str:
-    """The table of speeds in Markdown."""
-    rows = ["| 1M items, k=100, 1 thread, if nothing else is said | measured | command |", "|---|---|---|"]
-    for line in SPEEDS:
+def rates(head: str, lines: tuple[Speed, ...]) -> str:
+    """A table of speeds in Markdown."""
+    rows = [f"| {head} | measured | command |", "|---|---|---|"]
+    for line in lines:
         found = [_entry(line.benchmark, system, line.score)["mean"] for system in line.systems]
         figures = " / ".join(map(line.form.format, found))
         rows.append(f"| {line.text} | {figures} | `python -m benchmarks.{line.benchmark}` |")
