@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 import oracles
+from crossbyte.blocks import BLOCK_ROWS
 from crossbyte.data import preparation
 from crossbyte.data.features import CentredSparseRows
 from crossbyte.data.preparation import Preparation
@@ -220,6 +221,13 @@ def test_wide_sides_are_reduced_without_their_gram_matrix(
 def test_equal_rows_are_refused(kind: Any, value: float, n_components: int | None) -> None:
     with pytest.raises(InvalidInput, match="images: expected rows that differ"):
         _prepare(kind(np.full((20, 5), value)), n_components)
+
+
+def test_a_whole_block_of_empty_rows_may_come_first() -> None:
+    raw = sparse.random_array((BLOCK_ROWS + 500, 9), density=0.3, rng=np.random.default_rng(3)).tolil()
+    raw[:BLOCK_ROWS] = 0.0
+    learned, rows = _prepare(sparse.csr_matrix(raw), 3)
+    assert np.isfinite(rows).all() and np.isfinite(learned.mean).all()
 
 
 @pytest.mark.parametrize("n_components", [None, 5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -167,6 +168,15 @@ def test_a_passed_quota_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(StorageFull, match="quota"):
+        sparse_on_disk()
+
+
+def test_that_no_folder_has_space_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_is_usable() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_is_usable)
+    with pytest.raises(StorageFull, match="TMPDIR"):
         sparse_on_disk()
 
 

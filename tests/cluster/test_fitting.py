@@ -10,7 +10,7 @@ import pytest
 
 from cluster_samples import killing, pairs
 from crossbyte import CMCQ
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import ClusterError, InvalidInput
 from crossbyte.progress import Progress
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -33,6 +33,18 @@ def test_gives_the_bytes_of_threads(cluster: str, setting: str) -> None:
     there = make(setting, callback=steps.append).fit(images, texts, cluster=cluster)
     assert there.to_bytes() == make(setting).fit(images, texts).to_bytes()
     assert steps[-1].stage == "alternate"
+
+
+class Untouched:
+    """Blocks that nobody may read."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("rows were read before the cluster was found")
+
+
+def test_a_missing_cluster_is_said_before_rows_are_read() -> None:
+    with pytest.raises(ClusterError):  # nobody is there; or this process is connected elsewhere
+        make("cca").fit(Untouched(), Untouched(), cluster="127.0.0.1:9")
 
 
 def test_killed_workers_change_nothing(cluster: str) -> None:

@@ -273,5 +273,7 @@ def _dense_differ(block: Any, first: Any) -> bool:
 def _sparse_differ(block: Any, first: Any) -> bool:
     if (np.diff(block.indptr) != first.nnz).any():
         return True
+    if first.nnz == 0:  # all rows are empty
+        return False
     both = (block.indices, first.indices), (block.data, first.data)
     return any(bool((rows.reshape(-1, first.nnz) != row).any()) for rows, row in both)

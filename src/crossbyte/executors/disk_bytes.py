@@ -58,6 +58,17 @@ def _write_some(descriptor: int, buffer: memoryview, offset: int) -> int:
         return os.write(descriptor, buffer)
 
 
+def _usual_folder() -> str:
+    """The system's folder for temporary files; there is none where every disk that has one is full."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise StorageFull(
+            "scratch files: expected a folder for temporary files with space in it, got none: each is full or "
+            "cannot be written to; nothing was changed; make space, or set TMPDIR to a folder that has some"
+        ) from error
+
+
 class ScratchFile:
     """A file without a name; the system takes its bytes back when nobody refers to it, even after a crash.
 
@@ -68,7 +79,7 @@ class ScratchFile:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._folder = folder or tempfile.gettempdir()
+        self._folder = folder or _usual_folder()
         with self._explained():
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - lives as long as we
         self._descriptor = file.fileno()

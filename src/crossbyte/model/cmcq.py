@@ -13,6 +13,7 @@ from crossbyte.data.stored.accepting import accept
 from crossbyte.errors import FitInterrupted, InvalidInput
 from crossbyte.executors.choosing import make_executor, usual_memory
 from crossbyte.executors.protocol import Executor
+from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.executors.threads import Workers
 from crossbyte.model import auto, fitting
 from crossbyte.model.coding import Coding
@@ -224,13 +225,14 @@ class CMCQ(Coding):
         watch = Watch(self.callback or silent)
         rng = generator(self.random_state)
         try:
-            raw = check_pairs(accept(images, "images"), accept(texts, "texts"))
-            labels = check_groups(groups, raw[0].shape[0])
-            if cluster is None and max_memory is None and any(map(is_stored, raw)):
-                executor = make_executor(self.n_jobs, max_memory=usual_memory())
-            with executor as workers:
-                settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
-                learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
+            with kept_open(cluster, self.n_jobs):  # that there is none is said before all rows were read
+                raw = check_pairs(accept(images, "images"), accept(texts, "texts"))
+                labels = check_groups(groups, raw[0].shape[0])
+                if cluster is None and max_memory is None and any(map(is_stored, raw)):
+                    executor = make_executor(self.n_jobs, max_memory=usual_memory())
+                with executor as workers:
+                    settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
+                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
         validate_data(self, raw[0] if is_stored(raw[0]) else images, skip_check_array=True)
