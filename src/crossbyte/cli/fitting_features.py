@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossbyte.cli.fitting_files import Fitted, described
 from crossbyte.cli.inputs import Given, read_pairs
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.model.report.report import Report
     from crossbyte.progress import ProgressCallback
+    from crossbyte.search.index import Index
 
 __all__ = ["Wanted", "fit_features"]
 
 _BLOCK = 20_000  # documents that are coded and written at a time
+_CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,18 @@ class Wanted:
     how: dict[str, Any]
 
 
+class _Parts(NamedTuple):
+    """All pairs, and those to learn from: some of their rows, or all, where ``rows`` is None."""
+
+    pairs: Dataset
+    rows: NDArray[np.intp] | None
+    training: Dataset
+
+    @classmethod
+    def of(cls, pairs: Dataset, rows: NDArray[np.intp] | None) -> _Parts:
+        return cls(pairs, rows, pairs if rows is None else part_of(pairs, rows))
+
+
 def fit_features(
     given: Given, parameters: dict[str, Any], wanted: Wanted, output: Path | None, *, quiet: bool
 ) -> Fitted:
@@ -64,15 +78,15 @@ def fit_features(
     began = time.perf_counter()
     with shown("fit", quiet=quiet) as callback:
         sample = take_sample(wanted.sample, pairs, parameters, callback)
-        training = pairs if sample.rows is None else part_of(pairs, sample.rows)
-        _judge_groups(training, wanted)
-        model = _fitted(training, parameters | {"callback": callback}, wanted)
+        parts = _Parts.of(pairs, sample.rows)
+        _judge_groups(parts.training, wanted)
+        model = _fitted(parts.training, parameters | {"callback": callback}, wanted)
         identity = model.save(output)
         if wanted.index is not None:
-            _make_index(wanted.index, model, pairs, sample.rows, parameters["n_jobs"], callback)
+            _make_index(wanted.index, model, parts, wanted.how.get("cluster"), callback)
     report = model.report_ if wanted.widths is not None else None
-    document = {"model": output, "identity": identity, "index": wanted.index, "pairs": len(training)}
-    document |= {"sample": sample.to_dict()} | described(model, report)
+    document = {"model": output, "identity": identity, "index": wanted.index}
+    document |= {"pairs": len(parts.training), "sample": sample.to_dict()} | described(model, report)
     document["seconds"] = round(time.perf_counter() - began, 3)
     return Fitted(document, _text(document, sample, report), report)
 
@@ -151,30 +165,28 @@ def _saying_what_is_lost() -> Iterator[None]:
 
 
 def _make_index(
-    path: Path,
-    model: CMCQ,
-    pairs: Dataset,
-    rows: NDArray[np.intp] | None,
-    jobs: int | None,
-    callback: ProgressCallback,
+    path: Path, model: CMCQ, parts: _Parts, cluster: str | None, callback: ProgressCallback
 ) -> None:
     """Make an index of all documents; those that were not fitted on are coded as pairs."""
     from crossbyte.search.index import Index
 
-    training = pairs if rows is None else part_of(pairs, rows)
+    rows, training = parts.rows, parts.training
+    ids = training.ids if rows is None else _ids_of(training, rows)
     made = Index.from_training(
-        path, model, training.ids, training.payloads, groups=training.groups, n_jobs=jobs
+        path, model, ids, training.payloads, groups=training.groups, n_jobs=model.n_jobs
     )
     try:
         with made as index:
             if rows is not None:
-                _add_others(index, pairs, rows, callback)
+                _add_others(index, parts.pairs, rows, cluster, callback)
     except BaseException:
         path.unlink(missing_ok=True)  # part of the documents is no index of them
         raise
 
 
-def _add_others(index: Any, pairs: Dataset, rows: NDArray[np.intp], callback: ProgressCallback) -> None:
+def _add_others(
+    index: Index, pairs: Dataset, rows: NDArray[np.intp], cluster: str | None, callback: ProgressCallback
+) -> None:
     import numpy as np
 
     from crossbyte.progress import Progress
@@ -182,12 +194,24 @@ def _add_others(index: Any, pairs: Dataset, rows: NDArray[np.intp], callback: Pr
     inside = np.zeros(len(pairs), dtype=bool)
     inside[rows] = True
     others = np.flatnonzero(~inside)
-    for first in range(0, len(others), _BLOCK):
-        block = part_of(pairs, others[first : first + _BLOCK])
+    size = _BLOCK if cluster is None else _CLUSTER_BLOCK
+    for first in range(0, len(others), size):
+        chosen = others[first : first + size]
+        block = part_of(pairs, chosen)
         index.add(
-            block.ids, images=block.images, texts=block.texts, payloads=block.payloads, groups=block.groups
+            _ids_of(block, chosen),
+            images=block.images,
+            texts=block.texts,
+            payloads=block.payloads,
+            groups=block.groups,
+            cluster=cluster,
         )
         callback(Progress("code", "other documents", first + len(block), len(others)))
+
+
+def _ids_of(part: Dataset, rows: NDArray[np.intp]) -> list[Any]:
+    """The ids of some rows, if only their numbers."""
+    return rows.tolist() if part.ids is None else part.ids
 
 
 # Words

@@ -136,10 +136,11 @@ def _side(text: str | None, stored: bool = False) -> Any:
     if text is None:
         return None
     file = parse_file(text)
-    if stored and file.key is None and (os.path.isdir(file.path) or file.path.lower().endswith(".npy")):
+    single = file.key is None and file.path.lower().endswith(".npy")
+    if stored and (single or os.path.isdir(file.path)):
         from crossbyte.data.stored.opening import open_rows
 
-        return open_rows(file.path)
+        return open_rows(file.path, key=file.key)
     return read_features(file.path, key=file.key)
 
 

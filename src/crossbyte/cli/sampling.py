@@ -114,17 +114,23 @@ def _piloted(pairs: Dataset, parameters: dict[str, Any], callback: ProgressCallb
 
 
 def part_of(pairs: Dataset, rows: NDArray[np.intp]) -> Dataset:
-    """Some rows of a dataset, in memory; they have ids, if only their numbers."""
-    numbers = rows.tolist()
+    """Some rows of a dataset, ascending; features that are on disk stay there."""
 
     def picked(values: Any) -> Any:
-        return None if values is None else [values[row] for row in numbers]
+        return None if values is None else [values[row] for row in rows.tolist()]
 
     return replace(
         pairs,
-        images=None if pairs.images is None else pairs.images[rows],
-        texts=None if pairs.texts is None else pairs.texts[rows],
-        ids=numbers if pairs.ids is None else picked(pairs.ids),
+        images=_chosen(pairs.images, rows),
+        texts=_chosen(pairs.texts, rows),
+        ids=picked(pairs.ids),
         payloads=picked(pairs.payloads),
         groups=picked(pairs.groups),
     )
+
+
+def _chosen(features: Any, rows: NDArray[np.intp]) -> Any:
+    from crossbyte.data.stored.chosen import ChosenRows
+    from crossbyte.validation import is_stored
+
+    return ChosenRows(features, rows) if is_stored(features) else features[rows]

@@ -11,9 +11,6 @@ from crossbyte.errors import InvalidInput
 
 __all__ = ["KeyedFile", "parse_bytes", "parse_file", "parse_parameters", "parse_rows", "parse_size"]
 
-_UNITS = {"": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "b": 1}
-
 
 class KeyedFile(NamedTuple):
     """A file, and the array in it that is meant; None for the only one."""
@@ -31,13 +28,10 @@ def parse_file(text: str) -> KeyedFile:
 
 
 def parse_size(text: str | None, option: str) -> int | None:
-    """Read a number of bytes such as ``200MB`` or ``1.5 GiB``."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].lower() not in _UNITS:
-        raise InvalidInput(f"{option}: expected a size, got {text!r}; give one such as 200MB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    """Read a number of bytes such as ``200MB`` or ``1.5 GiB``, as the library does."""
+    from crossbyte.executors.choosing import parse_memory
+
+    return None if text is None else parse_memory(text, option)
 
 
 def parse_rows(text: str) -> slice:

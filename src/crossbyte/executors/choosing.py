@@ -65,7 +65,7 @@ def _on_cluster(cluster: Any, n_jobs: int | None) -> Executor:
     return RayWorkers(cluster, n_jobs)
 
 
-def parse_memory(amount: Any) -> int:
+def parse_memory(amount: Any, name: str = "max_memory") -> int:
     """Return bytes from a whole number of them, or from text: ``"1.5GB"`` (10^9), ``"512 MiB"`` (2^20)."""
     if isinstance(amount, int) and not isinstance(amount, bool) and amount > 0:
         return amount
@@ -73,7 +73,7 @@ def parse_memory(amount: Any) -> int:
     n_bytes = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
     if n_bytes < 1:
         raise InvalidInput(
-            f"max_memory: expected a number of bytes above 0, or text like '1.5GB', got {amount!r}"
+            f"{name}: expected a number of bytes above 0, or text like '1.5GB', got {amount!r}"
         )
     return n_bytes
 

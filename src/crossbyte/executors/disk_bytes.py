@@ -64,7 +64,7 @@ def _usual_folder() -> str:
         return tempfile.gettempdir()
     except FileNotFoundError as error:
         raise StorageFull(
-            "scratch files: expected a folder for temporary files with space in it, got none: each is full or "
+            "scratch: expected a folder for temporary files with space in it, got none: each is full, or "
             "cannot be written to; nothing was changed; make space, or set TMPDIR to a folder that has some"
         ) from error
 

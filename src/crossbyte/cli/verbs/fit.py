@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossbyte.cli import options
-from crossbyte.cli.cluster import ray_on_stderr
+from crossbyte.cli.cluster import connected
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.fitting_features import Wanted, fit_features
 from crossbyte.cli.fitting_files import fit_files
@@ -125,7 +125,7 @@ def fit(
         _refuse_for_pictures({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
         fitted = fit_files(given, raw, parameters, widths, index, output, thumbnails=thumbnails, quiet=quiet)
     else:
-        with ray_on_stderr(cluster):
+        with connected(cluster, jobs):
             fitted = fit_features(given, parameters, wanted, output, quiet=quiet)
     emit(fitted.document, fitted.lines, as_json=as_json)
     return _judged(fitted.report, min_recall)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crossbyte.data.stored.accepting import accept
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import MAX_BITS, check_parameters
@@ -109,7 +110,7 @@ def plan(
     NoPlan
         Nothing meets what was asked; the message says the nearest.
     """
-    images, texts = check_pairs(images, texts)
+    images, texts = check_pairs(accept(images, "images"), accept(texts, "texts"))
     _check_pilot_rows(images.shape[0])
     given = _parameters(model)
     points = _curve(given, curve, needed=min_recall is not None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sklearn.base import clone
 
+from crossbyte.data.stored.accepting import accept
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.search.planning import pilot
@@ -76,7 +77,7 @@ def pairs_to_fit(
     Parameters
     ----------
     images, texts
-        All pairs, as for :meth:`CMCQ.fit`; of stored ones, only a sample is read.
+        All pairs, as for :meth:`CMCQ.fit`; of those on disk, only a sample is in memory.
     groups : (N,) labels, optional
     model : CMCQ, optional
         Gives the parameters; None for the defaults.
@@ -86,12 +87,12 @@ def pairs_to_fit(
     Returns
     -------
     Enough
-        At once, and without a pilot, where there are at most ``ALWAYS_ALL`` pairs.
+        Without a pilot where there are at most ``ALWAYS_ALL`` pairs.
     """
+    images, texts = check_pairs(accept(images, "images"), accept(texts, "texts"))
     n_pairs = images.shape[0]
     if n_pairs <= ALWAYS_ALL:
         return Enough.all_of(n_pairs)
-    images, texts = check_pairs(images, texts)
     settings = pilot_settings(model or CMCQ(), n_jobs)
     report = callback or silent
     fits, fitted = timed_fits(settings, images, texts, groups, n_pairs, report)
