@@ -17,6 +17,7 @@ from crossbyte import Index
 from crossbyte.cli import app
 from crossbyte.cli.failures import ExitCode
 from crossbyte.cluster.sharded import ShardedIndex
+from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import ClusterError, IndexLocked, InvalidInput
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded, open_index
@@ -116,6 +117,28 @@ def test_shards_answer_as_one_file_does(both: list[Client], method: str, route: 
 
     compare(REQUESTS[method, route]().fine)
     compare(REQUESTS[method, route]().odd)
+
+
+def test_a_search_looks_into_as_many_cells_as_it_is_told(tmp_path: Path) -> None:
+    path, images, texts = sample(tmp_path), *features()
+    with Index.open(path, "rw") as index:
+        index.build_cells(images=images, texts=texts, n_cells=9, recall=0.3)
+        split_index(path, tmp_path / "scenes.cbs", N_SHARDS)
+        found = {probe: index.search(texts=texts[:1], k=100, probe=probe)[0] for probe in (None, 1, 4, "all")}
+    assert len(found[1]) < len(found[4]) < len(found["all"])
+    row, picture = texts[[0]].toarray()[0].tolist(), {"files": {"image": jpeg(scenes()[0].pixels)}}
+    with client(path) as one, client(tmp_path / "scenes.cbs") as many:
+        for server in (one, many):
+            for probe, expected in found.items():
+                asked = {"text_features": row, "k": 100, "probe": probe}
+                hits = server.post("/v1/search", json=asked).json()["hits"]
+                assert [hit["id"] for hit in hits] == expected.ids
+            spelled = server.get("/v1/search", params={"text": scenes()[0].captions[0], "k": 100, "probe": 1})
+            assert [hit["id"] for hit in spelled.json()["hits"]] == found[1].ids
+            by_picture = server.post("/v1/search/image?k=100&probe=1", **picture).json()
+            assert len(by_picture["hits"]) < len(found["all"])
+            wrong = server.post("/v1/search", json={"like": "scene-1", "probe": 1})
+            assert "looks at everything" in wrong.json()["error"]["message"]
 
 
 def test_stats_show_the_shards(both: list[Client]) -> None:
@@ -335,11 +358,7 @@ def test_damage_in_a_shard_is_found(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert "shard-0001.cb" in said and len(said.splitlines()) == 2
 
 
-def test_bad_combinations_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, many = str(sample(tmp_path)), str(sharded(tmp_path))
-    assert app.run(["serve", one, "--cluster", "local"]) == ExitCode.BAD_INPUT
+def test_the_verb_refuses_a_cluster_for_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["serve", str(sample(tmp_path)), "--cluster", "local"]) == ExitCode.BAD_INPUT
     what, to_do = capsys.readouterr().err.splitlines()
     assert "--cluster: expected a folder of shards" in what and "split_index" in to_do
-    for verb in (["compact", many], ["delete", many, "scene-1"], ["backup", many, "copy.cb"]):
-        assert app.run(verb) == ExitCode.BAD_FILE
-        assert len(capsys.readouterr().err.splitlines()) == 2

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from crossbyte.service.settings import LIMITS
@@ -17,6 +24,7 @@ __all__ = [
     "K",
     "Prior",
     "Probability",
+    "Probe",
     "Target",
     "Text",
     "Where",
@@ -62,6 +70,16 @@ def _an_id(value: Any) -> Any:
         return value
     message = f"expected a string of at most {_ID_BYTES} bytes, or an integer of 64 bits"
     raise PydanticCustomError("invalid_request", "{message}", {"message": message})
+
+
+def _a_probe(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Say in one sentence what is expected, as for an id."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        raise PydanticCustomError(
+            "invalid_request", 'expected a number of cells from 1, "all" or null'
+        ) from error
 
 
 Id = Annotated[
@@ -117,3 +135,4 @@ K = Annotated[
 ]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Prior = Annotated[float, Field(gt=0.0, le=1.0)]
+Probe = Annotated[Annotated[int, Field(ge=1)] | Literal["all"], WrapValidator(_a_probe)]

@@ -15,6 +15,7 @@ from crossbyte.service.fields import (
     K,
     Prior,
     Probability,
+    Probe,
     Target,
     Text,
     Where,
@@ -73,6 +74,14 @@ class Options(_Closed):
     match_threshold: Annotated[
         Probability, Field(description="no_match says that even the best hit is less probable than this.")
     ] = 0.5
+    probe: Annotated[
+        Probe | None,
+        BeforeValidator(given),
+        Field(
+            description="How many cells of an index with cells are searched, or all of it; null for as many "
+            "as were found to be enough."
+        ),
+    ] = None
     payloads: Annotated[bool, Field(description="Whether to read payloads.")] = True
 
 
