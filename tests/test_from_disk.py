@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from crossbyte import CMCQ, blocks
+from crossbyte.data.stored.chosen import ChosenRows
 from crossbyte.data.stored.opening import open_rows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import FitInterrupted, InvalidInput, NotFinite, StorageFull
@@ -92,6 +93,20 @@ def test_the_same_bytes_from_any_storage(name: str, small_blocks: None, tmp_path
     for number, (storage, store) in enumerate(STORAGES.items(), start=1):
         bound = (None, 1, "100kB")[number % 3]
         assert fitted(store, tmp_path / str(number), name, bound, 1 + number % 2) == expected, storage
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("count", [299, 150, 20])
+def test_the_same_bytes_of_some_rows_on_disk(
+    name: str, count: int, small_blocks: None, tmp_path: Path
+) -> None:
+    texts, options = MODELS[name]
+    rows = np.sort(np.random.default_rng(4).permutation(300)[:count])
+    expected = CMCQ(**SMALL, n_jobs=1, **options).fit(IMAGES[rows], texts[rows])
+    stored = [folder_of(tmp_path / name, v) for name, v in (("i", IMAGES), ("t", texts))]
+    some = [ChosenRows(open_rows(folder), rows) for folder in stored]
+    model = CMCQ(**SMALL, n_jobs=1, **options).fit(*some, max_memory=1)
+    assert model.to_bytes() == expected.to_bytes()
 
 
 @pytest.mark.parametrize("mapping", ["auto", "auto-space"])

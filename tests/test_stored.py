@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from scipy import sparse
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.stored.accepting import accept
 from crossbyte.data.stored.array_file import ArrayFile
+from crossbyte.data.stored.chosen import ChosenRows
 from crossbyte.data.stored.joined import JoinedFiles
 from crossbyte.data.stored.opening import open_rows
 from crossbyte.data.stored.spooling import SpooledRows
@@ -124,6 +126,82 @@ def test_one_array_of_several(tmp_path: Path) -> None:
         open_rows(tmp_path / "both.npz")
     with pytest.raises(DataFileError, match="expected no key"):
         open_rows(save_npy(tmp_path / "one.npy", ROWS), key="texts")
+
+
+# Some rows of a side
+
+
+DRAWN = {
+    "every row": np.arange(50),
+    "all but a few": np.delete(np.arange(50), [0, 13, 14, 37]),
+    "a part": np.arange(2, 50, 3),
+    "far ones": np.array([1, 3, 4, 30, 49]),
+    "one": np.array([41]),
+    "none": np.arange(0),
+}
+
+
+def kinds(folder: Path) -> Iterator[tuple[Any, Any]]:
+    """Stored sides of several kinds, and what they hold."""
+    yield open_rows(save_npy(folder / "rows.npy", ROWS)), ROWS
+    yield open_rows(save_npy(folder / "columns.npy", np.asfortranarray(ROWS))), ROWS
+    yield open_rows(shards(folder / "shards", ROWS, np.save, ".npy")), ROWS
+    yield accept(cut(ROWS), "images"), ROWS
+    yield accept(cut(SPARSE), "texts"), SPARSE
+
+
+@pytest.mark.parametrize("block_rows", [16, 4096])
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_chosen_rows_are_those_of_the_side(
+    drawn: str, block_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbyte.data.stored.chosen.BLOCK_ROWS", block_rows)
+    numbers = DRAWN[drawn]
+    for stored, values in kinds(tmp_path):
+        some, expected = ChosenRows(stored, numbers), values[numbers]
+        assert is_stored(some) and some.shape == expected.shape and len(some) == len(numbers)
+        assert some.is_sparse == stored.is_sparse and some.dtype == stored.dtype
+        assert sum(piece.n_rows for piece in some.pieces) == len(numbers)
+        within = np.arange(len(numbers))
+        for rows in (slice(None), slice(2, 4), slice(1, 90), slice(3, 3), within[::-2], within > 2):
+            assert equal(some[rows], expected[rows]), (type(stored), rows)
+
+
+def test_chosen_rows_are_read_when_they_are_asked_for_and_few_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbyte.data.stored.chosen.BLOCK_ROWS", 8)
+    stored, read = open_rows(save_npy(tmp_path / "rows.npy", ROWS)), []
+    plain = ArrayFile.__getitem__
+    monkeypatch.setattr(
+        ArrayFile, "__getitem__", lambda self, rows: (found := plain(self, rows), read.append(len(found)))[0]
+    )
+    some = ChosenRows(ChosenRows(stored, np.arange(0, 50, 2)), np.arange(3, 25))
+    assert not read
+    assert equal(some[:], ROWS[6:50:2]) and max(read) <= 8
+    read.clear()
+    far = ChosenRows(stored, np.array([0, 49]))
+    assert equal(far[:], ROWS[[0, 49]]) and sum(read) == 2
+
+
+def test_chosen_rows_know_what_they_came_in(tmp_path: Path) -> None:
+    stored = open_rows(shards(tmp_path / "images", ROWS, np.save, ".npy"))
+    some = ChosenRows(stored, np.array([3, 19, 20, 45]))
+    assert [tuple(piece) for piece in some.pieces] == [
+        ("part-1.npy", 2), ("part-2.npy", 1), ("part-10.npy", 0), ("part-11.npy", 1),
+    ]  # fmt: skip
+    assert equal(pickle.loads(pickle.dumps(some))[:], ROWS[[3, 19, 20, 45]])
+    assert check_features(some, "images", 6) is some
+    with pytest.raises(DataFileError, match="changed"):
+        save_npy(tmp_path / "images" / "part-1.npy", ROWS)
+        some[:]
+
+
+@pytest.mark.parametrize("numbers", [[3, 2], [3, 3], [-1, 2], [4, 50]])
+def test_rows_that_cannot_be_chosen(numbers: list[int], tmp_path: Path) -> None:
+    stored = open_rows(save_npy(tmp_path / "rows.npy", ROWS))
+    with pytest.raises(IndexError, match="ascending row numbers from 0 to 49"):
+        ChosenRows(stored, np.array(numbers))
 
 
 # What is refused
