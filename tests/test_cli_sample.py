@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+from scipy import sparse
 
 from crossbyte import CMCQ, Index
 from crossbyte.cli import app, sampling
 from crossbyte.data.files.reading import read_dataset
 from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.errors import DataFileError, InvalidInput
+from crossbyte.errors import ClusterError, DataFileError, InvalidInput
+from crossbyte.executors import ray_cluster
 from crossbyte.search.planning import costs, pilot, trying
 from crossbyte.search.planning import sampling as rule
 from crossbyte.search.planning.costs import Enough
@@ -169,11 +174,102 @@ def test_stored_pairs_give_the_model_of_pairs_in_memory(
     assert Path("model.cbm").read_bytes() == expected
 
 
-def test_a_sample_of_stored_pairs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(capsys, "shards", "--sample", "100")
-    first = Path("model.cbm").read_bytes()
-    fit(capsys, "--images", "images.npy", "--texts", "texts.npy", "--sample", "100")
-    assert Path("model.cbm").read_bytes() == first
+@pytest.mark.parametrize("count", [100, N - 1])
+@pytest.mark.parametrize("given", [("shards",), ("--images", "images.npy", "--texts", "texts.npy")])
+def test_a_sample_of_stored_pairs_gives_the_model_of_memory(
+    home: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], count: int
+) -> None:
+    rows = rule.draw_pairs(N, count)
+    pairs = read_dataset("grouped.npz")
+    expected = CMCQ(16, mapping="cca", max_iter=1, random_state=0).fit(pairs.images[rows], pairs.texts[rows])
+    fit(capsys, *given, "--sample", str(count), "--max-memory", "20kB")
+    assert Path("model.cbm").read_bytes() == expected.to_bytes()
+
+
+def test_a_sample_of_stored_pairs_stays_on_disk(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is it read into memory for a fit, nor once more for an index."""
+    asked: list[Any] = []
+    for name in ("fit", "calibrate"):
+        plain = getattr(CMCQ, name)
+        monkeypatch.setattr(CMCQ, name, watching(plain, asked))
+    arguments = ["fit", "shards", "-o", "model.cbm", "--sample", "300", "--index", "all.cb"]
+    quick = ["--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter=1", "--quiet"]
+    assert app.run([*arguments, *quick]) == 0
+    assert len(asked) == 4 and all(side.is_stored and len(side) == 300 for side in asked)
+    with Index.open("all.cb") as index:
+        assert sorted(index.ids()) == list(range(N))
+
+
+def watching(method: Any, asked: list[Any]) -> Any:
+    def watched(self: CMCQ, images: Any, texts: Any, **how: Any) -> CMCQ:
+        asked.extend([images, texts])
+        return method(self, images, texts, **how)
+
+    return watched
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_parts_of_sides_in_memory_are_in_memory(home: Path, form: str) -> None:
+    pairs, rows = read_dataset("grouped.npz"), np.array([2, 5, 9])
+    if form == "sparse":
+        pairs.texts = sparse.csr_matrix(pairs.texts)
+    part = sampling.part_of(pairs, rows)
+    assert isinstance(part.images, np.ndarray) and np.array_equal(part.images, pairs.images[rows])
+    assert sparse.issparse(part.texts) == (form == "sparse") and part.groups == [1, 2, 4]
+
+
+def test_two_columns_of_one_folder(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = read_dataset("grouped.npz")
+    Path("pq").mkdir()
+    for part, rows in enumerate((slice(0, 200), slice(200, N))):
+        sides = {"image_embedding": pairs.images[rows], "text_embedding": pairs.texts[rows]}
+        lists = {name: pyarrow.array(list(values)) for name, values in sides.items()}
+        pyarrow.parquet.write_table(pyarrow.table(lists), f"pq/part-{part}.parquet")
+    fit(capsys, "--images", "pq:image_embedding", "--texts", "pq:text_embedding")
+    expected = CMCQ(16, mapping="cca", max_iter=1, random_state=0).fit(pairs.images, pairs.texts)
+    assert Path("model.cbm").read_bytes() == expected.to_bytes()
+    said = fit(capsys, "--images", "pq:picture", "--texts", "pq:text_embedding", code=2)
+    assert "part-0.parquet: expected an array called 'picture'" in said and "text_embedding float32" in said
+    said = fit(capsys, "--images", "shards/img_emb:images", "--texts", "pq:text_embedding", code=2)
+    assert "expected no key" in said
+
+
+# On a cluster
+
+
+def test_a_missing_cluster_is_said_before_data_are_read(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: Any) -> Any:
+        raise ClusterError("cluster: expected a Ray cluster, got none")
+
+    monkeypatch.setattr(ray_cluster, "kept_open", nobody)
+    missing = ("--images", "missing.npy", "--texts", "missing.npy")
+    assert "got none" in fit(capsys, *missing, "--cluster", "10.0.0.1:6379", code=8)
+    assert not Path("model.cbm").exists()
+
+
+def test_the_rest_is_coded_on_the_cluster(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def here(verb: str, method: Any) -> Any:
+        def call(*arguments: Any, cluster: str | None = None, **options: Any) -> Any:
+            asked.append((verb, cluster))
+            return method(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(ray_cluster, "kept_open", lambda *asked_for: nullcontext())
+    monkeypatch.setattr(CMCQ, "fit", here("fit", CMCQ.fit))
+    monkeypatch.setattr(Index, "add", here("add", Index.add))
+    fit(capsys, "shards", "--sample", "100", "--index", "there.cb", "--cluster", "10.0.0.1:6379")
+    fit(capsys, "shards", "--sample", "100", "--index", "here.cb")
+    assert asked == [("fit", "10.0.0.1:6379"), ("add", "10.0.0.1:6379"), ("fit", None), ("add", None)]
+    assert Path("there.cb").read_bytes() == Path("here.cb").read_bytes()
 
 
 def test_memory_is_passed_on_to_the_fit(
@@ -189,7 +285,7 @@ def test_memory_is_passed_on_to_the_fit(
     fit(capsys, "shards", "--max-memory", "1.5GB")
     fit(capsys, "shards")
     assert given == [{"max_memory": 1_500_000_000}, {}]
-    assert "--max-memory: expected a size" in fit(capsys, "shards", "--max-memory", "much", code=2)
+    assert "--max-memory: expected a number of bytes" in fit(capsys, "shards", "--max-memory", "much", code=2)
 
 
 def test_little_memory_gives_the_same_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
