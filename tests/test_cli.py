@@ -371,16 +371,23 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("200MB", 200_000_000), ("1.5GiB", 1.5 * 2**30), ("10 kb", 10_000), ("7", 7), (None, None)],
+    [
+        ("200MB", 200_000_000),
+        ("1.5GiB", 1.5 * 2**30),
+        ("10 kb", 10_000),
+        ("1.5G", 1_500_000_000),
+        ("7", 7),
+        (None, None),
+    ],
 )
 def test_sizes_are_read(text: str | None, size: float | None) -> None:
     assert values.parse_size(text, "--max-memory") == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1e3", "5 parsecs", "1,5MB"])
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "0", "1e3", "5 parsecs", "1,5MB"])
 def test_wrong_sizes_are_refused(text: str) -> None:
-    with pytest.raises(errors.InvalidInput, match="--max-memory: expected a size"):
-        values.parse_size(text, "--max-memory")
+    with pytest.raises(errors.InvalidInput, match="--max-disk: expected a number of bytes above 0"):
+        values.parse_size(text, "--max-disk")
 
 
 def test_parameters_are_json_or_text() -> None:

@@ -185,3 +185,15 @@ def test_pairs_to_fit_says_what_the_plan_says(small):
     assert (few.pairs, few.tried) == (900, [])
     many = trying.pairs_to_fit(images, texts, model=model)
     assert many.tried and many.tried == plan(images, texts, items=10, model=model).enough.tried
+
+
+def test_pairs_are_taken_from_where_a_fit_takes_them(small, tmp_path):
+    images, texts, _ = make_pairs(1200, 12, 20, n_classes=20, random_state=0)
+    model = CMCQ(8, mapping="cca", max_iter=1, random_state=0)
+    np.save(tmp_path / "images.npy", images)
+    blocks = [texts[start : start + 500] for start in range(0, 1200, 500)]
+    expected = trying.pairs_to_fit(images, texts, model=model).tried
+    assert trying.pairs_to_fit(tmp_path / "images.npy", iter(blocks), model=model).tried == expected
+    assert plan(tmp_path / "images.npy", blocks, items=10, model=model).enough.tried == expected
+    few = trying.pairs_to_fit(images[:30].tolist(), texts[:30], model=model)
+    assert (few.pairs, few.tried) == (30, [])
