@@ -51,6 +51,22 @@ def test_fit_and_add(run: Shell, cluster: str, files: tuple[str, ...], tmp_path:
         assert (tmp_path / f"here.{kind}").read_bytes() == (tmp_path / f"there.{kind}").read_bytes()
 
 
+def test_a_sample_is_fitted_and_the_rest_coded(
+    run: Shell, cluster: str, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    wanted = "--mapping", "cca", "--bits", "16", "--no-calibrate", "--param", "max_iter=1", "--sample", "9000"
+    for name, more in (("here", ()), ("there", ("--cluster", cluster))):
+        run("fit", *files, "-o", tmp_path / f"{name}.cbm", "--index", tmp_path / f"{name}.cb", *wanted, *more)
+    for kind in ("cbm", "cb"):
+        assert (tmp_path / f"here.{kind}").read_bytes() == (tmp_path / f"there.{kind}").read_bytes()
+
+
+def test_a_missing_cluster_is_said_before_data_are_read(run: Shell, cluster: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.npy"
+    asked = "fit", "--images", missing, "--texts", missing, "-o", tmp_path / "model.cbm"
+    assert "127.0.0.1:9" in run(*asked, "--cluster", "127.0.0.1:9", code=8)
+
+
 def test_evaluate(run: Shell, cluster: str, tmp_path: Path) -> None:
     asked = "evaluate", "generated:300", "--methods", "random,cca,cca-pq", "--bits", "16,32", "--seeds", "1"
     run(*asked, "--no-report", "--out", tmp_path / "here")
