@@ -19,7 +19,6 @@ from crossbyte.data.files.reading import read_dataset
 from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import ClusterError, DataFileError, InvalidInput
-from crossbyte.executors import ray_cluster
 from crossbyte.search.planning import costs, pilot, trying
 from crossbyte.search.planning import sampling as rule
 from crossbyte.search.planning.costs import Enough
@@ -245,7 +244,7 @@ def test_a_missing_cluster_is_said_before_data_are_read(
     def nobody(*_: Any) -> Any:
         raise ClusterError("cluster: expected a Ray cluster, got none")
 
-    monkeypatch.setattr(ray_cluster, "kept_open", nobody)
+    monkeypatch.setattr("crossbyte.cli.verbs.fit.connected", nobody)
     missing = ("--images", "missing.npy", "--texts", "missing.npy")
     assert "got none" in fit(capsys, *missing, "--cluster", "10.0.0.1:6379", code=8)
     assert not Path("model.cbm").exists()
@@ -263,7 +262,7 @@ def test_the_rest_is_coded_on_the_cluster(
 
         return call
 
-    monkeypatch.setattr(ray_cluster, "kept_open", lambda *asked_for: nullcontext())
+    monkeypatch.setattr("crossbyte.cli.verbs.fit.connected", lambda *_: nullcontext())
     monkeypatch.setattr(CMCQ, "fit", here("fit", CMCQ.fit))
     monkeypatch.setattr(Index, "add", here("add", Index.add))
     fit(capsys, "shards", "--sample", "100", "--index", "there.cb", "--cluster", "10.0.0.1:6379")
