@@ -72,6 +72,18 @@ def test_a_backup_of_shards_is_one(home: Path, capsys: pytest.CaptureFixture[str
     assert "copy.cbs" in refused(capsys, "backup", "many.cbs", "copy.cbs")
 
 
+def test_cells_of_shards_are_told_and_dropped(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "cells", "many.cbs")["cells"] is None
+    said = refused(capsys, "cells", "many.cbs", "new.npz")
+    assert "build the cells in one file and cut it with `crossbyte shard`" in said
+    assert app.run(["cells", "one.cb", "new.npz", "--cells", "3", "--quiet"]) == 0
+    assert app.run(["shard", "one.cb", "-o", "celled.cbs", "--shards", "2", "--json"]) == 0
+    capsys.readouterr()
+    one, many = (told(capsys, "cells", path)["cells"] for path in ("one.cb", "celled.cbs"))
+    assert many == one and many["n_cells"] == {"image": 3, "text": 3}
+    assert told(capsys, "cells", "celled.cbs", "--drop")["cells"] is None
+
+
 def test_what_cannot_be_is_said_and_nothing_changes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "another model" in refused(capsys, "add", "many.cbs", "new.npz", "--model", "other.cbm")
     assert "no document has the id" in refused(capsys, "delete", "many.cbs", "7", "999")

@@ -24,6 +24,7 @@ from crossbyte.cluster.sharded import ShardedIndex
 from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import (
     ClosedIndex,
+    ClusterError,
     DamagedIndexFile,
     DuplicateId,
     FilterError,
@@ -41,6 +42,7 @@ from crossbyte.errors import (
 )
 from index_samples import COUNT, fill
 from index_twin import features, small_model
+from sharded_gallery import losing
 from sharded_samples import (
     CALIBRATED,
     IMAGES,
@@ -178,6 +180,61 @@ def test_cells_are_visited_as_in_one_index(tmp_path: Path) -> None:
                 for each in (index, shards):
                     with pytest.raises(InvalidInput, match="probe"):
                         each.search(**wrong)  # type: ignore[arg-type]
+
+
+def told_of_cells(index: Index | ShardedIndex) -> Any:
+    """What is known of cells, distances without their last digits: sums are taken in another order."""
+    known = index.cells
+    assert known is not None
+    document = known.to_dict()
+    for drift in document["drift"].values():
+        drift["distance"] = pytest.approx(drift["distance"], rel=1e-9) if drift["distance"] else None
+    return document
+
+
+def test_cells_fit_as_in_one_index(tmp_path: Path) -> None:
+    images, texts = features(400, seed=77)
+    with Index.create(tmp_path / "one.cb", small_model()) as index:
+        live_through(index)
+        index.build_cells(images=images, texts=texts, n_cells=9, recall=0.5)
+        index.add([f"before {row}" for row in range(11)], images=images[:11])
+        split_index(index.path, tmp_path / "many.cbs", 3)
+        with ShardedIndex.open(tmp_path / "many.cbs", "rw") as shards:
+            assert told_of_cells(shards) == told_of_cells(index)
+            for each in (index, shards):
+                each.add([f"after {row}" for row in range(50)], images=images[:50], texts=texts[:50])
+                each.delete(["after 0", "after 1", "before 2"])
+            assert told_of_cells(shards) == told_of_cells(index)
+            assert not told_of_cells(shards)["rebuild"]
+            for each in (index, shards):
+                each.compact()
+                each.add([f"grown {row}" for row in range(400)], texts=texts)
+            assert told_of_cells(shards) == told_of_cells(index)
+            assert told_of_cells(shards)["drift"]["text"]["rebuild"]  # there are four times as many
+
+
+def test_cells_of_shards_are_dropped_and_not_built(tmp_path: Path) -> None:
+    images, texts = features(120, seed=77)
+    with Index.create(tmp_path / "one.cb", small_model()) as index:
+        live_through(index)
+        split_index(index.path, tmp_path / "without.cbs", 2)
+        index.build_cells(images=images, texts=texts, n_cells=9, recall=0.5)
+        split_index(index.path, tmp_path / "many.cbs", 3)
+    with ShardedIndex.open(tmp_path / "without.cbs", "rw") as shards:
+        assert shards.cells is None
+        with pytest.raises(InvalidInput, match="in one file and cut it"):
+            shards.build_cells(images=images, texts=texts)
+        shards.drop_cells()
+    with ShardedIndex.open(tmp_path / "many.cbs") as reader, pytest.raises(ReadOnlyIndex):
+        reader.drop_cells()
+    with ShardedIndex.open(tmp_path / "many.cbs", "rw") as shards:
+        with losing(shards, 1), pytest.raises(ClusterError):
+            _ = shards.cells
+        view = shards.pinned()
+        shards.drop_cells()
+        assert shards.cells is None and view.cells is not None
+        with pytest.raises(InvalidInput, match="no cells"):
+            shards.search(texts=TEXTS, probe=1)
 
 
 # Documents

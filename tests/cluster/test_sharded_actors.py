@@ -16,7 +16,7 @@ from crossbyte import Index
 from crossbyte.cluster.sharded import ShardedIndex
 from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import ClusterError, DamagedIndexFile, IndexLocked, StaleReader, UnknownId
-from index_twin import small_model
+from index_twin import features, small_model
 from sharded_samples import (
     CALIBRATED,
     IMAGES,
@@ -78,6 +78,19 @@ def test_actors_answer_as_one_index_does(both: Both, cluster: str) -> None:
     with pytest.raises(StaleReader):
         view.search(texts=TEXTS)
     assert_answers_alike(index, shards, QUESTIONS[:4])
+
+
+def test_actors_tell_of_their_cells_and_drop_them(cluster: str, tmp_path: Path) -> None:
+    images, texts = features(120, seed=77)
+    with Index.create(tmp_path / "one.cb", small_model()) as index:
+        live_through(index)
+        index.build_cells(images=images, texts=texts, n_cells=9, recall=0.5)
+        split_index(index.path, tmp_path / "many.cbs", 2)
+        with ShardedIndex.open(tmp_path / "many.cbs", "rw", cluster=cluster) as shards:
+            assert index.cells is not None and shards.cells is not None
+            assert shards.cells.to_dict() == index.cells.to_dict()
+            shards.drop_cells()
+            assert shards.cells is None
 
 
 def test_a_lost_shard_is_said_until_it_is_back(both: Both) -> None:

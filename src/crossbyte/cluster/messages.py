@@ -11,7 +11,7 @@ from crossbyte.arrays import Float32
 from crossbyte.errors import ClusterError
 from crossbyte.search.ids import Id
 
-__all__ = ["CellSummary", "Found", "ShardLost", "Summary"]
+__all__ = ["CellSummary", "CellSums", "Found", "ShardLost", "Summary"]
 
 
 class ShardLost(ClusterError):
@@ -31,6 +31,23 @@ class CellSummary(NamedTuple):
 
     digest: str
     directions: dict[tuple[str, str], tuple[int, int]]
+
+
+class CellSums(NamedTuple):
+    """What a shard adds to what is known of the cells of a side.
+
+    Attributes
+    ----------
+    n_documents, n_added, added_distance
+        As in :class:`crossbyte.search.cells.state.Side`.
+    sizes : (cells,) int64
+        Documents, not counting deleted ones, in each cell.
+    """
+
+    n_documents: int
+    n_added: int
+    added_distance: float
+    sizes: NDArray[np.int64]
 
 
 class Summary(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import numpy as np
 
+from crossbyte.cluster.cells import cells_of_shards
 from crossbyte.cluster.facets import facets
 from crossbyte.cluster.holding import Holder
 from crossbyte.cluster.measuring import measure_shards
@@ -16,6 +17,7 @@ from crossbyte.cluster.moment import Moment
 from crossbyte.errors import InvalidInput, StaleReader
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.asking import Question, Request
+from crossbyte.search.cells.cells import Cells
 from crossbyte.search.cells.visiting import check_probe
 from crossbyte.search.explanations.explaining import explain
 from crossbyte.search.explanations.explanation import Explanation
@@ -68,6 +70,17 @@ class ShardedReader:
     def n_shards(self) -> int:
         """How many files there are."""
         return len(self._summaries)
+
+    @property
+    def cells(self) -> Cells | None:
+        """What is known of the cells, of all shards together; None unless all have the same.
+
+        Raises
+        ------
+        ClusterError
+            A shard is lost.
+        """
+        return self._answer(cells_of_shards)
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 import numpy as np
 
+from crossbyte.cluster.cells import no_building
 from crossbyte.cluster.following import ShardedFollower
 from crossbyte.cluster.holding import Holder
 from crossbyte.cluster.manifest import Manifest, new_folder
@@ -225,6 +226,21 @@ class ShardedIndex(ShardedFollower):
             }
             self._write("delete", calls)
         return int((homes != NOWHERE).sum())
+
+    def build_cells(self, **asked: Any) -> NoReturn:
+        """Refuse it: cells are built in one file, and those of one that is cut are kept by its shards.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        raise no_building(self.path)
+
+    def drop_cells(self) -> None:
+        """Search everything again; a shard's file keeps the bytes until it is compacted."""
+        with self._writing:
+            self._latest()
+            self._write("drop_cells", self._everywhere)
 
     def compact(self) -> None:
         """Forget deleted documents and old payloads in every shard, and make the files small."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.cluster.field_counts import Tally, ValueCount, tally, value_count, value_hashes
-from crossbyte.cluster.messages import CellSummary, Found, Summary
+from crossbyte.cluster.messages import CellSummary, CellSums, Found, Summary
 from crossbyte.errors import StaleReader
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import silent
@@ -20,6 +21,8 @@ from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Payloads
 from crossbyte.search.bits import count_bits
 from crossbyte.search.browsing import browse, documents_at
+from crossbyte.search.cells.cells import Cells, cells_of, side_sizes
+from crossbyte.search.cells.cells import _drift as drift_of
 from crossbyte.search.details import Details
 from crossbyte.search.generation import Generation
 from crossbyte.search.handle import Handle
@@ -104,6 +107,28 @@ class Shard:
         """Close the file; may be called again."""
         if self._opened is not None:
             self._opened.close()
+
+    # Cells
+
+    def cell_sums(self, generation: int) -> dict[str, CellSums]:
+        """What of the cells of each side adds up over shards."""
+        snapshot = self._details(generation).snapshot
+        sides = {} if snapshot.cells is None else snapshot.cells.sides
+        return {
+            name: CellSums(side.n_documents, side.n_added, side.added_distance, side_sizes(snapshot, name))
+            for name, side in sides.items()
+        }
+
+    def cells(self, generation: int, sums: Mapping[str, CellSums]) -> Cells:
+        """What is known of the cells, of which these are the sums over all shards."""
+        snapshot = self._details(generation).snapshot
+        known, state, drift = cells_of(snapshot), snapshot.cells, {}
+        assert known is not None and state is not None  # there are sums of them
+        for name, (n_documents, n_added, distance, sizes) in sums.items():
+            side = state.sides[name]
+            whole = side._replace(n_documents=n_documents, n_added=n_added, added_distance=distance)
+            drift[name] = drift_of(whole, sizes)
+        return replace(known, drift=drift)
 
     # Searching
 
@@ -241,6 +266,13 @@ class Shard:
         with self._moving:
             self._keep(keep)
             self._index.compact()
+        return self.summary()
+
+    def drop_cells(self, keep: Collection[int]) -> Summary:
+        """Search everything again."""
+        with self._moving:
+            self._keep(keep)
+            changes.drop_cells(self._handle)
         return self.summary()
 
     # Generations

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.cluster.cells import part_of
 from crossbyte.cluster.manifest import Manifest, model_of, new_folder
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.compaction import compact_segments
@@ -57,8 +59,10 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
         record, digest = model_of(handle.store)
         model = NewRecord("model", {}, {"model": handle.store.part(record, "model")})
         manifest = Manifest.new(folder, digest, n_shards)
-        for shard, within in zip(manifest.paths, _ranges(handle.details.snapshot, n_shards), strict=True):
-            _write_shard(shard, handle.details, model, within)
+        ranges = _ranges(handle.details.snapshot, n_shards)
+        for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
+            before = [model, *_cells(handle.details.snapshot, shard, n_shards)]
+            _write_shard(file, handle.details, before, within)
         manifest.write(folder)
 
 
@@ -88,11 +92,17 @@ def _ranges(snapshot: Snapshot, n_shards: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
-def _write_shard(path: str, details: Details, model: NewRecord, within: range) -> None:
+def _cells(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
+    """All cells, with a shard's part of what was counted."""
+    if snapshot.cells is None:
+        return []
+    sides = {name: part_of(side, shard, n_shards) for name, side in snapshot.cells.sides.items()}
+    return [replace(snapshot.cells.settled(), sides=sides).to_record()]
+
+
+def _write_shard(path: str, details: Details, before: list[NewRecord], within: range) -> None:
     n_codebooks = len(details.snapshot.quantizers["image"].words)
     segments = list(compact_segments(details, n_codebooks, within))
-    cells = details.snapshot.cells
-    before = [model] if cells is None else [model, cells.settled().to_record()]  # documents name their cells
     records = [*before, *(segment.to_record() for segment in segments)]
     payloads = _payloads(details, [segment.numbers for segment in segments])
     Store.create(path, records, payloads, details.snapshot.catalogue.next_number).close()

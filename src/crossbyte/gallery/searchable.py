@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crossbyte.progress import ProgressCallback
     from crossbyte.search.asking import Question
     from crossbyte.search.batch import Documents
+    from crossbyte.search.cells.cells import Cells
     from crossbyte.search.explanations.explanation import Explanation
     from crossbyte.search.facets import Facet
     from crossbyte.search.hits import Document, Hits
@@ -119,6 +120,25 @@ class Searchable(View, Protocol):
 
     def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
         """Delete documents."""
+
+    @property
+    def cells(self) -> Cells | None:
+        """What is known of the cells; None without any."""
+
+    def build_cells(
+        self,
+        *,
+        images: Any,
+        texts: Any,
+        n_cells: int | None = None,
+        recall: float = 0.95,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        """Put the documents of one file into cells."""
+
+    def drop_cells(self) -> None:
+        """Search everything again."""
 
     def compact(self) -> None:
         """Forget deleted documents, and make the files small."""

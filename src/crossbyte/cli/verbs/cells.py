@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,18 +43,22 @@ def cells(
 
     Which cells a query visits is learned from pairs of features, and how much is found is measured
     on some that were held out. Without pairs, says what is known of the cells: docs/cells.md.
+    Shards keep the cells of the file that they were cut from.
 
     Example:
       crossbyte cells photos.cb photos.npz --split test --recall 0.95
       crossbyte cells photos.cb --drop
     """
-    from crossbyte.search.index import Index
+    from crossbyte.cluster.cells import no_building
+    from crossbyte.gallery.opening import is_sharded, open_index
 
     given = Given(data, split, images, texts, payloads, None, groups)
     with_pairs = any(value is not None for value in (data, images, texts))
     if drop and with_pairs:
         raise InvalidInput("--drop: expected no pairs beside it; leave one of the two out")
-    with Index.open(path, "rw" if drop or with_pairs else "r", n_jobs=jobs) as index:
+    if with_pairs and is_sharded(path):
+        raise no_building(path)
+    with closing(open_index(path, "rw" if drop or with_pairs else "r", n_jobs=jobs)) as index:
         if drop:
             index.drop_cells()
         elif with_pairs:
