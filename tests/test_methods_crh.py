@@ -217,6 +217,32 @@ def test_a_bit_starts_from_related_directions_and_all_turns_together_lower_the_o
     assert objective(lowered) < objective([u, v])
 
 
+def test_after_a_bit_no_better_than_chance_all_pairs_weigh_the_same_again() -> None:
+    pairs = halves(4)[0].pairs
+    weights = np.array([0.5, 0.25, 0.125, 0.125])
+    for agreeing in ([-1.0, -1.0, 1.0, 1.0], [1.0, -1.0, -1.0, -1.0]):
+        np.testing.assert_array_equal(crh.next_weights(pairs, weights, np.array(agreeing)), np.full(4, 0.25))
+    better = np.array([1.0, 1.0, -1.0, -1.0])
+    lifted = crh.next_weights(pairs, weights, better)
+    assert lifted @ better == pytest.approx(0.0) and lifted.sum() == pytest.approx(1.0)
+    assert (lifted[2:] > weights[2:]).all() and (lifted[:2] < weights[:2]).all()
+
+
+def test_boosting_goes_on_from_equal_weights_after_a_bad_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, both = halves()
+    model, met = make("crh", 5), []
+
+    def lowered(self: Any, bit: Any, seen: Any, halves: Any, weights: Any, rng: Any) -> Any:
+        met.append(weights)
+        return [bit[0], -bit[1]] if len(met) == 3 else bit  # the third bit says the opposite
+
+    monkeypatch.setattr(crh.CRH, "_lowered", lowered)
+    model._boosted(seen, both, np.random.default_rng(0))
+    signs = np.sign(model.details["agreements"])
+    np.testing.assert_array_equal(signs[:4], [1, 1, -1, 1])
+    assert [each.std() > 1e-12 for each in met] == [False, True, True, False, True]
+
+
 @pytest.mark.parametrize("similarity", ["pairs", "labels"])
 def test_unseen_documents_of_the_same_class_are_found(similarity: str) -> None:
     images, texts, labels = documents(450)
@@ -238,6 +264,12 @@ def test_a_bit_agrees_with_the_pairs_and_the_seed_decides() -> None:
     agreements = [model.details["agreements"] for model in models]
     assert agreements[0] == agreements[1] != agreements[2]
     assert agreements[0][0] > 0.3 and len(agreements[0]) == 6
+
+
+def test_it_says_how_many_images_and_texts_occur_in_the_pairs() -> None:
+    data = documents()
+    for n_pairs, expected in ((400, (150, 150)), (2, (2, 2))):
+        assert make("crh", 2, parameters={"n_pairs": n_pairs}).fit(*data).details["n_rows"] == expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from crossbyte.methods.crh_turns import Half, Problem
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import signs_of_values
 from crossbyte.methods.protocol import INTER_MODALITY, About
-from crossbyte.methods.similarity import signed_pairs
+from crossbyte.methods.similarity import SignedPairs, signed_pairs
 from crossbyte.validation import check_integer, check_number
 
 __all__ = ["CRH"]
@@ -47,6 +47,11 @@ class CRH(LinearHashing):
     - γ = 10 where the paper has 1,000: both are as good on Wiki, the larger one is worse on Flickr8k. With
       either, values stay well below the margin, because sides that are but weakly related cannot be near
       each other and far from 0 at once: the hinge is then a push away from 0;
+    - that means are over the rows that occur in the pairs (``details["n_rows"]``), not over all images and
+      texts;
+    - that weights are equal again after a bit that agrees with the weighted pairs no better than chance:
+      AdaBoost's step would be negative, and give more weight to what the bit has right. On Wiki this is one
+      or two of 64 bits;
     - the start of each bit, the leading singular vectors of Σ ±w_n x_n y_n' (those of CMSSH) at unit
       variance; from random ones less is found;
     - the step 1 / (l t + 2 γ e), with e the largest eigenvalue of the side's mean xx': the first of Pegasos'
@@ -78,7 +83,8 @@ class CRH(LinearHashing):
         distance="hamming",
         similarities=("pairs", "labels"),
         reconstructed="made from notes, not from the paper: scale of the features, weight of the pairs, "
-        "start and lengths of steps are ours, and that no turn may raise the objective",
+        "means over the rows in pairs, start and lengths of steps are ours, that no turn may raise the "
+        "objective, and that boosting starts again after a bit no better than chance",
     )
 
     similarity_weight: float = 10.0
@@ -89,6 +95,7 @@ class CRH(LinearHashing):
     batch_size: int = 100
 
     _agreements: list[float] = field(init=False, repr=False, default_factory=list)
+    _n_rows: tuple[int, int] = field(init=False, repr=False, default=(0, 0))
 
     def __post_init__(self) -> None:
         """Refuse parameters that cannot be meant."""
@@ -101,8 +108,8 @@ class CRH(LinearHashing):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Weighted agreement of each bit's signs with those of the pairs."""
-        return {"agreements": self._agreements}
+        """Weighted agreement of each bit's signs with those of the pairs; images and texts in these."""
+        return {"agreements": self._agreements, "n_rows": self._n_rows}
 
     def _functions(
         self, images: Rows, texts: Rows, labels: NDArray[np.bool_] | None, workers: Workers
@@ -113,6 +120,7 @@ class CRH(LinearHashing):
             Half.of(DenseRows(seen.images), seen.pairs.left, workers),
             Half.of(seen.texts, seen.pairs.right, workers),
         )
+        self._n_rows = halves[0].rows.shape[0], halves[1].rows.shape[0]
         bits = self._boosted(seen, halves, rng)
         u, v = (
             LinearBits(np.column_stack(part) * half.scale, np.zeros(self.n_bits))
@@ -129,7 +137,7 @@ class CRH(LinearHashing):
             signs = [signs_of_values(half.at_pairs(w)) for half, w in zip(halves, bits[-1], strict=True)]
             agreeing = seen.pairs.signs * signs[0] * signs[1]
             self._agreements.append(float(weights @ agreeing))
-            weights = reweighted(weights, agreeing, adaboost_step(self._agreements[-1]))
+            weights = next_weights(seen.pairs, weights, agreeing)
         return bits
 
     def _lowered(
@@ -146,6 +154,14 @@ class CRH(LinearHashing):
             pairs = rng.choice(len(weights), size=size, p=weights)
             bit[this] = problem.turn(bit[this], rows, pairs)
         return bit
+
+
+def next_weights(pairs: SignedPairs, weights: Float64, agreeing: Float64) -> Float64:
+    """Weights (P,) after AdaBoost's step; equal ones after a bit that agrees no better than chance."""
+    agreement = float(weights @ agreeing)
+    if agreement <= 0.0:
+        return equal_weights(pairs)
+    return reweighted(weights, agreeing, adaboost_step(agreement))
 
 
 def start(seen: Seen, halves: Halves, weights: Float64) -> list[Float64]:
