@@ -138,6 +138,10 @@ class SeparateHashing(Hashing):
     def _signs(self, side: Side, rows: Raw) -> NDArray[np.floating[Any]]:
         """Values (n, n_bits) of which the signs are the bits, row by row."""
 
+    def _taught_labels(self, labels: Any, n_rows: int) -> NDArray[np.bool_] | None:
+        """Labels (n_rows, C) as booleans where they teach; None where pairs do, whatever was given."""
+        return check_labels(labels, n_rows, self.about.name) if self.similarity == "labels" else None
+
     def _check_fitted(self) -> None:
         if not self._widths:
             raise self._unfitted()
@@ -190,9 +194,7 @@ class LinearHashing(SeparateHashing):
         """Functions of the centred images (N, d_I) and texts (N, d_T); no labels where pairs teach."""
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
-        known = (
-            check_labels(labels, images.shape[0], self.about.name) if self.similarity == "labels" else None
-        )
+        known = self._taught_labels(labels, images.shape[0])
         with Workers(self.n_jobs) as workers:
             learned = (
                 Preparation.fit(images, None, "images", workers),

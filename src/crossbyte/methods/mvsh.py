@@ -16,7 +16,7 @@ from crossbyte.executors.threads import Workers
 from crossbyte.methods.anchors import AnchorFeatures, squared_distances
 from crossbyte.methods.hamming import SeparateHashing
 from crossbyte.methods.itq import signs_of_values
-from crossbyte.methods.label_rows import check_labels, unit_labels
+from crossbyte.methods.label_rows import unit_labels
 from crossbyte.methods.protocol import INTER_DOCUMENT, INTRA_DOCUMENT, About, Side
 from crossbyte.methods.regression import KernelBits
 from crossbyte.validation import check_integer, check_number
@@ -103,7 +103,7 @@ class MVSH(SeparateHashing):
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         n_rows = images.shape[0]
-        known = check_labels(labels, n_rows, self.about.name) if self.similarity == "labels" else None
+        known = self._taught_labels(labels, n_rows)
         rng = np.random.default_rng(self.random_state)
         chosen = sample_rows(n_rows, rng, self.max_documents)
         chosen = np.arange(n_rows) if chosen is None else chosen
