@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import DenseRows
+from crossbyte.data.features import CentredSparseRows, DenseRows
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.methods import imh
 from crossbyte.methods.graphs import laplacian, neighbour_graph
+from crossbyte.methods.products import ROWS_AT_ONCE
 from crossbyte.methods.registry import make
 from crossbyte.methods.regression import regression
 
@@ -79,6 +80,23 @@ def test_the_form_is_what_is_left_of_the_regression() -> None:
     assert np.trace(F.T @ A @ F) == pytest.approx(left)
     eigenvalues = np.linalg.eigvalsh(A)
     assert eigenvalues[0] > 0 and eigenvalues[-1] < 1 + 1e-9
+
+
+@pytest.mark.parametrize("shape", [(40, 12), (12, 40), (12, 12)])
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
+def test_the_form_is_the_same_for_long_and_for_wide_rows(shape: tuple[int, int], thin: bool) -> None:
+    values = np.random.default_rng(5).poisson(0.5, size=shape).astype(np.float32)
+    mean = values.mean(axis=0, dtype=np.float64)
+    X = values - mean
+    beta = RIDGE * np.sum(X**2) / shape[1]
+    expected = np.eye(shape[0]) - X @ np.linalg.solve(X.T @ X + beta * np.eye(shape[1]), X.T)
+    rows = (
+        CentredSparseRows(sparse.csr_matrix(values), mean, np.ones(len(X)))
+        if thin
+        else DenseRows(X.astype(np.float32))
+    )
+    with Workers(1) as workers:
+        np.testing.assert_allclose(imh.residual_form(rows, RIDGE, workers), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("skip_constant", [False, True])
@@ -164,6 +182,16 @@ def test_with_centred_rows_the_constant_is_an_eigenvector_that_says_nothing() ->
 # The system
 
 
+def test_a_fit_is_made_of_these_pieces_with_the_parameters_that_it_has() -> None:
+    problem = Problem(0.7)
+    parameters = {"n_neighbours": 4, "smoothness": LAM, "ridge": RIDGE, "pair_weight": 0.7}
+    method = make("imh", BITS, parameters=parameters)
+    with Workers(1) as workers:
+        found = method._functions(*problem.sides, None, workers)
+        for bits, rows, codes in zip(found, problem.sides, problem.solution(True), strict=True):
+            np.testing.assert_allclose(bits.weights, regression(rows, codes, RIDGE, workers))
+
+
 @pytest.mark.parametrize("similarity", ["pairs", "labels"])
 def test_every_bit_halves_the_training_documents(similarity: str) -> None:
     data = documents(200)
@@ -212,6 +240,21 @@ def test_more_bits_than_documents_end_in_bits_that_are_never_set() -> None:
     assert bits[:, :5].any(axis=0).all() and not bits[:, 5:].any()
 
 
+def test_wide_sparse_texts_are_never_written_out_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, dense = 0, CentredSparseRows.dense
+
+    def watched(rows: CentredSparseRows) -> Any:
+        nonlocal most
+        most = max(most, rows.shape[0])
+        return dense(rows)
+
+    monkeypatch.setattr(CentredSparseRows, "dense", watched)
+    rng = np.random.default_rng(6)
+    wide = sparse.random_array((700, 3000), density=0.002, rng=rng, format="csr")
+    make("imh", 8).fit(rng.standard_normal((700, 5)), wide)
+    assert 0 < most <= ROWS_AT_ONCE < 700
+
+
 def test_sparse_and_dense_texts_give_the_same() -> None:
     rng = np.random.default_rng(4)
     topics = np.arange(150) % 5
@@ -230,9 +273,10 @@ def test_sparse_and_dense_texts_give_the_same() -> None:
         ("smoothness", -1.0),
         ("ridge", 0.0),
         ("pair_weight", 0.0),
+        ("skip_constant", "no"),
         ("max_documents", 1),
     ],
 )
-def test_parameters_that_cannot_be_meant_are_refused(name: str, value: float) -> None:
+def test_parameters_that_cannot_be_meant_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=name):
         make("imh", 16, parameters={name: value})

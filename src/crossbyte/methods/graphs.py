@@ -14,14 +14,13 @@ from crossbyte.arrays import Float64
 from crossbyte.blocks import row_blocks
 from crossbyte.data.features import Rows
 from crossbyte.executors.threads import Workers
-from crossbyte.methods.anchors import squared_distances
 from crossbyte.methods.label_rows import shared_label
+from crossbyte.methods.products import ROWS_AT_ONCE, inner_products
 
 __all__ = ["Graph", "laplacian", "neighbour_graph", "neighbours"]
 
 Graph = sparse.csr_array
 
-_ROWS_AT_ONCE = 512  # compared with all others: their distances stay small beside the rows
 _EQUAL = 1e-6  # of the median squared length; nearer to each other, two squared distances are equal
 
 
@@ -45,20 +44,25 @@ def neighbours(
     (n, n) sparse float64
         1 in row i and column j where j is a neighbour of i; in general not symmetric.
     """
-    points = rows.dense().astype(np.float64)
-    squares = np.einsum("nd,nd->n", points, points)
+    blocks = list(row_blocks(rows.shape[0], ROWS_AT_ONCE))
+    squares = np.concatenate([_squares(rows[block]) for block in blocks])
     unit = _EQUAL * float(np.median(squares) or squares.mean() or 1.0)  # a median bears a row far out
 
     def nearest(block: slice) -> Graph:
         # Counted in units, because equal distances differ by rounding, and sparse rows round otherwise.
-        distances = np.rint(squared_distances(points[block], points) / unit)
+        distances = np.rint((squares[block, None] + squares - 2.0 * inner_products(rows, block)) / unit)
         distances[np.arange(len(distances)), np.arange(block.start, block.stop)] = np.inf
         if labels is not None:
             distances[~shared_label(labels[block], labels)] = np.inf
         return _marked(distances, n_nearest)
 
-    parts = workers.map(nearest, row_blocks(len(points), _ROWS_AT_ONCE))
-    return sparse.csr_array(sparse.vstack(list(parts), format="csr"))
+    return sparse.csr_array(sparse.vstack(list(workers.map(nearest, blocks)), format="csr"))
+
+
+def _squares(rows: Rows) -> Float64:
+    """Squared lengths (n,) of rows as they are written out: ``rows.squares()`` takes sparse ones as units."""
+    dense = rows.dense()
+    return np.einsum("nd,nd->n", dense, dense, dtype=np.float64)
 
 
 def _marked(distances: Float64, n_nearest: int) -> Graph:

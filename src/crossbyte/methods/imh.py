@@ -14,9 +14,11 @@ from crossbyte.arrays import Float64
 from crossbyte.blocks import sample_rows
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import signs_of
+from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.methods.graphs import laplacian, neighbour_graph
 from crossbyte.methods.hamming import LinearBits, LinearHashing
+from crossbyte.methods.products import row_products
 from crossbyte.methods.protocol import INTRA_DOCUMENT, INTRA_MODALITY, About
 from crossbyte.methods.regression import at_medians, regressed_bits, regression
 from crossbyte.validation import check_integer, check_number
@@ -95,6 +97,8 @@ class IMH(LinearHashing):
         for name, low in (("n_neighbours", 1), ("max_documents", 2)):
             check_integer(getattr(self, name), name, low)
         check_number(self.smoothness, "smoothness", 0.0)
+        if not isinstance(self.skip_constant, bool):
+            raise InvalidInput(f"skip_constant: expected True or False, got {self.skip_constant!r}")
         for name in ("ridge", "pair_weight"):
             check_number(getattr(self, name), name, 0.0, open_low=True)
 
@@ -126,8 +130,15 @@ class IMH(LinearHashing):
 
 
 def residual_form(X: Rows, ridge: float, workers: Workers) -> Float64:
-    """A = I - X(X'X + βI)⁻¹X', (n, n): the least ‖XV - F‖² + β‖V‖² over V is tr(F'AF)."""
-    identity = np.eye(X.shape[0])
+    """A = I - X(X'X + βI)⁻¹X' = β(XX' + βI)⁻¹, (n, n): the least ‖XV - F‖² + β‖V‖² over V is tr(F'AF).
+
+    Of the two forms, the one with the smaller matrix to be inverted is taken.
+    """
+    (n, d), identity = X.shape, np.eye(X.shape[0])
+    if n < d:
+        products = row_products(X, workers)
+        beta = ridge * np.trace(products) / d
+        return beta * np.linalg.inv(products + beta * identity)
     return identity - np.asarray(X.times(regression(X, identity, ridge, workers)))
 
 

@@ -12,6 +12,7 @@ from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import place
 from crossbyte.methods.anchors import AnchorFeatures
 from crossbyte.methods.hamming import LinearBits
+from crossbyte.methods.products import row_products
 from crossbyte.methods.similarity import with_ridge
 
 __all__ = ["KernelBits", "at_medians", "regressed_bits", "regression"]
@@ -25,8 +26,8 @@ def regression(rows: Rows, values: Float64, ridge: float, workers: Workers) -> F
     """
     n, d = rows.shape
     if n < d:
-        wide = rows.dense().astype(np.float64)
-        return wide.T @ np.linalg.solve(with_ridge(wide @ wide.T, ridge * n / d), values)
+        products = with_ridge(row_products(rows, workers), ridge * n / d)
+        return rows.cross(np.linalg.solve(products, values)).T
 
     def sums(block: slice) -> tuple[Float64, Float64]:
         return rows[block].gram(), rows[block].cross(values[block])
