@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from crossbyte.data.features import DenseRows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.methods import mmnn, siamese
+from crossbyte.methods.graphs import neighbour_graph
+from crossbyte.methods.hamming import hamming_distances
 from crossbyte.methods.mmnn import MMNN, scaled_inputs
 from crossbyte.methods.protocol import Side
 from crossbyte.methods.siamese import Descent, Lesson, Network, Relation, forward, gradients, loss, train
@@ -49,8 +52,8 @@ def a_lesson(n_pairs: int = 40, margin: float = 2.5, decay: float = 0.1) -> Less
     return Lesson(sides, relations, margin, decay)
 
 
-def documents(n: int = 600, **options: Any) -> tuple[Any, Any, Any]:
-    drawn = make_pairs(n, 24, 60, n_classes=4, n_topics=12, noise=0.1, words_per_text=40, **options)
+def documents(n: int = 600) -> tuple[Any, Any, Any]:
+    drawn = make_pairs(n, 24, 60, n_classes=4, n_topics=12, noise=0.1, words_per_text=40, random_state=0)
     return drawn.images, drawn.texts, np.eye(4, dtype=np.uint8)[drawn.labels]
 
 
@@ -216,21 +219,34 @@ def test_unseen_partners_are_found() -> None:
 
 def test_neighbours_are_looked_for_in_a_part_of_the_documents() -> None:
     images, texts, labels = documents(200)
-    for similarity, expected in (("pairs", 60), ("labels", 200)):
+    for similarity, expected in (("pairs", 60), ("labels", 0)):
         method = MMNN(n_bits=8, similarity=similarity, max_documents=60, **QUICK)
-        assert method.fit(images, texts, labels).details["n_learned_from"] == expected
-    assert MMNN(n_bits=8, **QUICK).fit(images, texts).details["n_learned_from"] == 200
+        assert method.fit(images, texts, labels).details["n_neighbours_among"] == expected
+    assert MMNN(n_bits=8, **QUICK).fit(images, texts).details["n_neighbours_among"] == 200
 
 
-def test_pairs_within_a_side_count_as_much_as_they_should() -> None:
+def test_only_neighbours_are_of_a_part_and_pairs_across_are_of_all() -> None:
+    sides = two_sides(40)
+    with Workers(1) as workers:
+        across, *own = MMNN(n_pairs=200, max_documents=10)._relations(sides, None, rng(), workers)
+    assert set(across.pairs.left) == set(across.pairs.right) == set(range(40))
+    assert all(len({*of.pairs.left, *of.pairs.right}) <= 10 for of in own)
+
+
+@pytest.mark.parametrize("side", ["image", "text"])
+def test_the_more_pairs_within_a_side_weigh_the_nearer_are_its_neighbours(side: Side) -> None:
     images, texts, _ = documents(200)
-    codes = [
-        MMNN(n_bits=16, image_weight=weight, text_weight=0.0, **QUICK)
-        .fit(images, texts)
-        .training_items("image")
-        for weight in (0.0, 0.5)
-    ]
-    assert (codes[0] != codes[1]).any()
+    raw = images if side == "image" else texts
+    shares = []
+    with Workers(1) as workers:
+        inputs = DenseRows(scaled_inputs(raw, side, 128, 0.1, workers).values(raw).astype(np.float32))
+        near = neighbour_graph(inputs, 10, workers).toarray() > 0
+    for weight in (0.0, 0.3, 3.0):
+        weights = {"image_weight": 0.0, "text_weight": 0.0, f"{side}_weight": weight}
+        codes = MMNN(n_bits=32, **weights, **QUICK).fit(images, texts).training_items(side)
+        distances = hamming_distances(codes, codes)
+        shares.append(distances[near].mean() / distances.mean())
+    assert shares[0] > shares[1] > shares[2]
 
 
 def test_relations_join_rows_of_the_sides_that_they_name() -> None:

@@ -16,7 +16,6 @@ from crossbyte.data.preparation import Preparation
 from crossbyte.executors.threads import Workers
 from crossbyte.methods.graphs import neighbour_graph
 from crossbyte.methods.hamming import LinearBits, SeparateHashing
-from crossbyte.methods.label_rows import check_labels
 from crossbyte.methods.protocol import INTER_MODALITY, INTRA_MODALITY, About, Side
 from crossbyte.methods.siamese import Descent, Lesson, Network, Relation, start, train
 from crossbyte.methods.similarity import SignedPairs, signed_neighbours, signed_pairs
@@ -49,7 +48,8 @@ class MMNN(SeparateHashing):
     - the margin follows the number of bits; weights decay, without which the networks learn the training
       images by heart; steps have momentum and become shorter; the epoch with the least loss counts.
 
-    Nothing else balances the bits: offsets are learned, and cutting at medians instead was worse.
+    Nothing else balances the bits: offsets are learned, and cutting at medians instead was worse. Defaults
+    were chosen on a validation part of the training documents of Wiki, by its labels (protocol V).
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class MMNN(SeparateHashing):
     n_neighbours : int
         Neighbours of a row, where pairs teach; at most a quarter of the rows.
     max_documents : int
-        Neighbours are looked for in a random part of at most so many documents; the number is in
-        ``details["n_learned_from"]``.
+        Where pairs teach, neighbours are looked for in a random part of at most so many documents; the
+        number is in ``details["n_neighbours_among"]``. Pairs across the sides are of all documents.
     n_components : int
         Principal directions per side, at most.
     ridge : float
@@ -107,7 +107,7 @@ class MMNN(SeparateHashing):
 
     _layers: dict[Side, tuple[LinearBits, LinearBits]] = field(init=False, repr=False, default_factory=dict)
     _losses: list[float] = field(init=False, repr=False, default_factory=list)
-    _n_learned_from: int = field(init=False, repr=False, default=0)
+    _n_neighbours_among: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         """Refuse parameters that cannot be meant."""
@@ -122,14 +122,12 @@ class MMNN(SeparateHashing):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Loss at the start and after each epoch, and among how many documents pairs were looked for."""
-        return {"losses": self._losses, "n_learned_from": self._n_learned_from}
+        """Loss at the start and after each epoch; among how many documents neighbours were looked for."""
+        return {"losses": self._losses, "n_neighbours_among": self._n_neighbours_among}
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         rng = np.random.default_rng(self.random_state)
-        known = (
-            check_labels(labels, images.shape[0], self.about.name) if self.similarity == "labels" else None
-        )
+        known = self._taught_labels(labels, images.shape[0])
         with Workers(self.n_jobs) as workers:
             inputs = [
                 scaled_inputs(rows, name, self.n_components, self.ridge, workers)
@@ -158,7 +156,7 @@ class MMNN(SeparateHashing):
         n = len(sides[0])
         chosen = sample_rows(n, rng, self.max_documents) if labels is None else None
         chosen = np.arange(n) if chosen is None else chosen
-        self._n_learned_from = len(chosen)
+        self._n_neighbours_among = len(chosen) if labels is None else 0
 
         def within(rows: Float64) -> SignedPairs:
             if labels is not None:

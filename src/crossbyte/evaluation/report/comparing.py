@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from crossbyte.evaluation.report.content import Cell, Row, Section, Table
 from crossbyte.evaluation.report.phrases import (
     PROTOCOLS,
@@ -24,6 +26,7 @@ __all__ = ["figure_cell", "map_section", "map_sections", "plain_rows", "subsampl
 
 _METRICS = {"map@50": "MAP@50", "map@100": "MAP@100"}
 _QUOTED = {"cmfh": "(CMFH)", "ccq": "(CCQ)"}
+_PARTLY = {"n_learned_from": "learned from", "n_neighbours_among": "looked for neighbours among"}
 
 
 def map_sections(study: Study) -> list[Section]:
@@ -68,13 +71,14 @@ def _size_notes(scope: Scope, sizes: tuple[int, int]) -> list[str]:
 
 
 def subsample_notes(scope: Scope) -> list[str]:
-    """Say which systems learned from fewer documents than there were."""
+    """Say which systems learned from fewer documents than there were, or looked at fewer in part."""
     said = {}
-    for result in scope.results:
-        used, there = number(result.details.get("n_learned_from")), number(result.data.get("n_train"))
+    for result, (detail, did) in product(scope.results, _PARTLY.items()):
+        used, there = number(result.details.get(detail)), number(result.data.get("n_train"))
         if used and there and used < there:
-            said[str(result.about.get("name") or result.run.method)] = count(used)
-    return [f"{name} learned from {used} documents only." for name, used in said.items()]
+            name = str(result.about.get("name") or result.run.method)
+            said[name, detail] = f"{name} {did} {count(used)} documents only."
+    return list(said.values())
 
 
 def map_table(scope: Scope, task: str, metric: str) -> Table:
