@@ -287,6 +287,36 @@ def test_partners_lie_near_only_because_the_halves_are_coupled() -> None:
     assert recalls[1] > recalls[0] and recalls[1] > 0.4
 
 
+@pytest.mark.parametrize(
+    ("similarity", "name"),
+    [("pairs", "neighbour_weight"), ("labels", "neighbour_weight"), ("labels", "label_weight")],
+)
+def test_the_more_hyperedges_weigh_the_nearer_is_what_they_join(similarity: str, name: str) -> None:
+    shares = []
+    for weight in (0.0, 1.0, 30.0):
+        method, data = fit(similarity, **{name: weight})
+        own = data.labels[:300]
+        joined = own[:, None] == own  # neighbours are mostly of one class, too
+        found = method.distances("text", method.training_items("image"), method.training_items("text"))
+        shares.append(found[joined].mean() / found.mean())
+    assert shares[0] > shares[1] > shares[2]
+
+
+def test_distances_are_weighted_as_was_learned_from_the_sets_of_both_halves() -> None:
+    method, _ = fit(n_bits=12)
+    assert isinstance(method, sm2h.SM2H)
+    codes = [method.training_items(side) for side in ("image", "text")]
+    sets = [np.unpackbits(part, axis=1, count=12).astype(bool) for part in codes]
+    weights = sm2h_sets.atom_weights(*(part.astype(float) for part in sets))
+    assert len(set(weights)) > 3
+    for given in (weights, np.arange(12, dtype=np.float32)):
+        found = method.distances("text", codes[0][:20], codes[1][:30])
+        np.testing.assert_array_equal(found, sm2h_sets.jaccard_distances(codes[0][:20], codes[1][:30], given))
+        expected = [[naive_jaccard(query, item, given) for item in sets[1][:30]] for query in sets[0][:20]]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        method._atom_weights = np.arange(12, dtype=np.float32)
+
+
 def test_many_documents_are_learned_from_in_part_and_all_are_coded_like_new_ones() -> None:
     method, data = fit(max_documents=120)
     assert method.details["n_learned_from"] == 120
@@ -306,7 +336,14 @@ def test_labels_of_some_documents_are_enough() -> None:
 
 def test_it_says_what_is_ours_and_refuses_what_cannot_be_meant() -> None:
     assert about("sm2h").reconstructed and about("sm2h").distance == "jaccard"
-    wrong = [("sparsity", 0.0), ("shrinkage", -1.0), ("pair_weight", -1.0), ("n_neighbours", 0)]
+    wrong = [
+        ("sparsity", 0.0),
+        ("sparsity", 1.0),
+        ("sparsity", 2),
+        ("shrinkage", -1.0),
+        ("pair_weight", -1.0),
+        ("n_neighbours", 0),
+    ]
     for name, value in [*wrong, ("set_size", 0), ("n_components", 0), ("ridge", 0.0), ("max_documents", 1)]:
         with pytest.raises(InvalidInput, match=name):
             make("sm2h", 8, parameters={name: value})
