@@ -319,6 +319,11 @@ def test_training_documents_keep_their_topics_and_queries_follow_the_rules(n_bit
     assert (learned == text).mean() > 0.9
 
 
+def test_the_updates_have_the_weights_that_the_system_has() -> None:
+    method = STMH(image_weight=2.0, text_weight=3.0, link_weight=4.0, shrinkage=5.0)
+    assert method._weights == Weights(image=2.0, text=3.0, link=4.0, shrinkage=5.0)
+
+
 def test_an_image_is_mapped_as_the_source_says(workers: Workers) -> None:
     X, Y = unit(10, 5, 0), unit(10, 4, 1)
     state, (r1, _, _, gamma) = any_state(X, Y, 3, workers), WEIGHTS[2]

@@ -71,8 +71,8 @@ class SCM(LinearHashing):
         coding="hash",
         distance="hamming",
         similarities=("labels", "pairs"),
-        reconstructed="nothing where labels teach, but that directions fewer than bits are repeated; where "
-        "pairs teach, each document is a class of its own",
+        reconstructed="the unit of the ridge, and that directions fewer than bits are repeated; where pairs "
+        "teach, also that each document is a class of its own",
     )
 
     variant: Literal["sequential", "orthogonal"] = "sequential"
