@@ -52,6 +52,69 @@ TABLE_1 = {
     "ccq": ("intra-document", "unified", "quantization"),
     "cmcq": ("intra-document", "separate", "quantization"),
 }
+# Another value for every parameter of the systems that only the paper's Table 1 names.
+CHANGED: dict[str, dict[str, Any]] = {
+    "scm": {"variant": "orthogonal", "ridge": 3.0},
+    "crh": {
+        "similarity_weight": 1000.0,
+        "shrinkage": 3.0,
+        "n_pairs": 400,
+        "n_rounds": 1,
+        "n_steps": 5,
+        "batch_size": 10,
+    },
+    "mmnn": {
+        "n_hidden": 16,
+        "image_weight": 2.0,
+        "text_weight": 2.0,
+        "margin": 2.0,
+        "decay": 0.3,
+        "n_pairs": 500,
+        "n_neighbours": 3,
+        "max_documents": 40,
+        "n_components": 3,
+        "ridge": 3.0,
+        "learning_rate": 0.05,
+        "n_epochs": 2,
+    },
+    "sm2h": {
+        "sparsity": 0.7,
+        "shrinkage": 10.0,
+        "neighbour_weight": 30.0,
+        "pair_weight": 1.0,
+        "label_weight": 30.0,
+        "n_neighbours": 3,
+        "set_size": 2,
+        "n_components": 3,
+        "ridge": 3.0,
+        "max_iter": 2,
+        "max_documents": 40,
+    },
+    "imh": {
+        "n_neighbours": 3,
+        "smoothness": 3.0,
+        "ridge": 3.0,
+        "pair_weight": 100.0,
+        "skip_constant": False,
+        "max_documents": 40,
+    },
+    "mvsh": {
+        "alpha": -1.0,
+        "label_share": 0.9,
+        "width": 0.2,
+        "n_anchors": 10,
+        "ridge": 1.0,
+        "max_documents": 40,
+    },
+    "stmh": {
+        "image_weight": 5.0,
+        "text_weight": 5.0,
+        "link_weight": 5.0,
+        "shrinkage": 0.01,
+        "max_iter": 1,
+        "tolerance": 1e6,
+    },
+}
 TASKS: list[tuple[Side, Side]] = [("image", "text"), ("text", "image")]
 """Side of the query, searched side."""
 
@@ -253,6 +316,23 @@ def test_a_text_without_a_known_word_is_no_accident(key: str, similarity: str) -
 def test_the_same_seed_gives_the_same_distances_with_any_threads(key: str, similarity: str) -> None:
     once, again = (fit_few(key, similarity, n_jobs=n_jobs) for n_jobs in (1, 2))
     assert once is not again and same(few_distances(once), few_distances(again))
+
+
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key in CHANGED for name in CHANGED[key]])
+def test_every_parameter_changed_changes_some_distance(key: str, name: str) -> None:
+    data, parameters = few_pairs(), QUICK.get(key, {}) | {name: CHANGED[key][name]}
+
+    def differs(similarity: str) -> bool:
+        changed = make(key, N_BITS, seed=3, similarity=similarity, parameters=parameters)
+        changed.fit(data.images, data.texts, one_hot(data))
+        return not same(few_distances(changed), few_distances(fit_few(key, similarity)))
+
+    assert any(differs(similarity) for similarity in about(key).similarities)
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_no_parameter_is_forgotten(key: str) -> None:
+    assert set(CHANGED[key]) == set(make(key, N_BITS).parameters) - {"similarity"}
 
 
 @each_taught
