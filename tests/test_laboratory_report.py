@@ -94,6 +94,19 @@ def test_table_2_has_mean_spread_published_figure_and_difference() -> None:
     assert row(table.tables[2], "CMFH")[2].below == ""  # MAP@100 is not in the paper
 
 
+def test_it_is_said_what_a_system_took_of_a_part_of_the_documents_only() -> None:
+    results = [
+        scored("mlbe", 0.2),
+        scored("mmnn", 0.2, details={"n_neighbours_among": 1_500}),
+        scored("mmnn", 0.3, similarity="labels", details={"n_neighbours_among": 0}),
+        scored("imh", 0.2, details={"n_learned_from": 2_173}),
+    ]
+    said = words([map_section(scope_of(*results))])
+    assert "MLBE learned from 500 documents only." in said
+    assert "MMNN looked for neighbours among 1,500 documents only." in said
+    assert said.count("documents only.") == 2
+
+
 def test_quoted_rows_stand_without_a_run_of_that_system() -> None:
     table = map_section(scope_of(scored("cmcq", 0.25))).tables[1]
     assert row(table, "(CCQ)")[2].text == "(0.6394)"
@@ -247,6 +260,20 @@ def test_precision_tables_have_chance_and_no_empty_rows() -> None:
     assert [each.cells[0].text for each in table.rows] == ["CMFH", "chance"]
     assert all(0 < float(cell.text) < 1 for cell in row(table, "chance")[1:])
     assert "beside CMCQ" not in words([section])
+
+
+def test_lines_taught_with_labels_are_told_from_those_taught_with_pairs() -> None:
+    results = [result("imh", similarity=similarity) for similarity in ("pairs", "labels")]
+    chart = curve_sections(Study(results))[0].figures[0].charts[0]
+    assert isinstance(chart, LineChart)
+    assert [(line.name, line.style, line.hollow) for line in chart.lines[:2]] == [
+        ("IMH", "imh", False),
+        ("IMH [labels]", "imh", True),
+    ]
+    first, second = (
+        draw(chart._replace(lines=[chart.lines[0]._replace(hollow=way)])) for way in (False, True)
+    )
+    assert first.png != second.png and "fill: #ffffff" in second.svg and "fill: #ffffff" not in first.svg
 
 
 def test_times_have_two_digits() -> None:

@@ -52,12 +52,15 @@ class Line(NamedTuple):
     style : str
         Key of a system or of a role, see ``drawing``.
     across, up : list of float
+    hollow : bool
+        Thinner and with hollow marks: the same system, taught with labels.
     """
 
     name: str
     style: str
     across: list[float]
     up: list[float]
+    hollow: bool = False
 
 
 class LineChart(NamedTuple):

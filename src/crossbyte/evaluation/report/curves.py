@@ -39,7 +39,10 @@ def _section(study: Study, name: str) -> list[Section]:
     figures = [figure for scope in study.scopes("A") if (figure := _figure(scope, name)).charts]
     if not figures:
         return []
-    words = [f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance."]
+    words = [
+        f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance; thin, with hollow "
+        "marks: taught with labels."
+    ]
     if any(len(_parts(scope)) > 1 for scope in study.scopes("A")):
         words = [
             f"{words[0]} The systems that the paper compares come first, then those that only its Table 1 "
@@ -88,7 +91,9 @@ def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Se
 
 def _line(scope: Scope, name: str, bits: int, task: str, system: System) -> Line | None:
     found = scope.curve(system, bits, task, name)
-    return None if found is None else Line(row_name(scope, system), system.method, *found)
+    if found is None:
+        return None
+    return Line(row_name(scope, system), system.method, *found, hollow=system.similarity == "labels")
 
 
 def _chance(scope: Scope, lines: Sequence[Line], task: str) -> list[Line]:

@@ -41,6 +41,7 @@ _HEIGHT = 2.35
 _LEGEND_LINE = 0.18
 _PER_INCH = 160  # dots of the PNG
 _LEAST_RANGE = 0.05  # of the upright axis of lines
+_THINNER = 0.6  # of lines with hollow marks
 
 
 class _Style(NamedTuple):
@@ -231,17 +232,19 @@ def _calm(axes: Axes) -> None:
 
 def _drawn(axes: Axes, line: Line, place: int) -> Any:
     style = _STYLES.get(line.style, _OTHER)
+    ink = INKS[style.ink][0]
     # Marks at most eight to a line, each line starting at another point, so that they do not pile up.
     step = max(1, len(line.across) // 8)
     return axes.plot(
         line.across,
         line.up,
-        color=INKS[style.ink][0],
+        color=ink,
         marker=style.mark or None,
         markevery=(place % step, step),
         markersize=5,
+        markerfacecolor=INKS["back"][0] if line.hollow else ink,
         linestyle=style.dashes,
-        linewidth=style.width,
+        linewidth=style.width * (_THINNER if line.hollow else 1.0),
         zorder=3 if line.style == "cmcq" else 2,
     )[0]
 
