@@ -63,6 +63,27 @@ GRIDS: Mapping[str, Grid] = {
     "qch": {"correlation_weight": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": _SMALL_RIDGES},
     "mlbe": {"negatives": (0.5, 1.0, 2.0)},
     "seph": {"binary_weight": (0.001, 0.01, 0.1), "penalty": (0.001, 0.01, 0.1)},
+    "scm": {"variant": ("sequential", "orthogonal"), "ridge": _SMALL_RIDGES},
+    "crh": {"similarity_weight": (1.0, 10.0, 100.0, 1000.0), "shrinkage": (0.001, 0.01, 0.1)},
+    "mmnn": {
+        "decay": (0.003, 0.01, 0.03, 0.1),
+        "margin": (0.5, 1.0, 1.5),
+        "image_weight": (0.0, 0.3, 1.0),
+        "text_weight": (0.0, 0.3, 1.0),
+    },
+    "sm2h": {
+        "pair_weight": (3.0, 10.0, 30.0, 100.0),
+        "neighbour_weight": (0.3, 1.0, 3.0),
+        "sparsity": (0.1, 0.3, 0.5),
+        "shrinkage": (0.3, 1.0, 3.0),
+    },
+    "imh": {
+        "pair_weight": (0.001, 0.01, 0.1, 1.0),
+        "ridge": (0.01, 0.1, 1.0),
+        "smoothness": (0.001, 0.01, 0.1),
+    },
+    "mvsh": {"alpha": (-1.0, 1.0, 3.0), "width": (0.3, 1.0, 3.0), "ridge": (1e-4, 1e-3, 1e-2)},
+    "stmh": {"shrinkage": (1e-4, 0.1, 1.0, 3.0), "link_weight": (0.1, 0.5, 2.0)},
     **dict.fromkeys(("cca", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"), _CANONICAL),
 }
 """What is tried, by system and parameter, in the order in which parameters are searched."""
