@@ -78,7 +78,7 @@ GRIDS: Mapping[str, Grid] = {
         "shrinkage": (0.3, 1.0, 3.0),
     },
     "imh": {
-        "pair_weight": (0.001, 0.01, 0.1, 1.0),
+        "pair_weight": (0.001, 0.01, 0.1, 1.0, 10.0),
         "ridge": (0.01, 0.1, 1.0),
         "smoothness": (0.001, 0.01, 0.1),
     },
