@@ -106,7 +106,10 @@ def scan_seconds(items: float, seconds_per_item: float, machine: Machine, shape:
 
 
 def cells_in(items: float) -> float:
-    """Cells that a shard has unless told otherwise: four times the root of its items, in two bytes."""
+    """Cells of an index unless told otherwise, which all its shards have: four times the root of its items.
+
+    At most as many as two bytes can number.
+    """
     return min(65_536.0, 4 * items**0.5)
 
 

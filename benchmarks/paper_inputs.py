@@ -205,10 +205,10 @@ def _fit(bits: int) -> Figure:
 
 
 def _share(bits: int) -> Figure:
-    """The share of items that a query visits, the worse of the directions; by the larger benchmark."""
-    own = _kept("share of items visited, with cells", OWN, CELLS.format(bits), VISITED, unit="%")
+    """The share of images that a text visits: by the larger benchmark, whose code length stands for all."""
+    name = "share of items visited, with cells"
     if not (RESULTS / "cells.json").exists():
-        return own
-    systems = [one["system"] for one in _results("cells")["measurements"] if one["score"] == VISITED]
-    found = [_kept(own.name, "cells", system, VISITED, unit="%") for system in systems]
-    return max(found, default=own)
+        return _kept(name, OWN, CELLS.format(bits), VISITED, unit="%")
+    settings = _results("cells")["settings"]
+    measured = f"measured with {settings['bits'] // 8} bytes at {settings['items']:,} items"
+    return _kept(f"{name} ({measured})", "cells", "cells", VISITED, unit="%")

@@ -22,6 +22,7 @@ QUERY_DIMENSIONS, ENVELOPE, HIT_BYTES = (
     21,
 )  # a point; what a call adds; distance, number, coding, id
 SUM_BYTES = 512 * 512 * 8  # the largest sum of a fit: the Gram matrix of its atoms
+MAX_DOCUMENTS = 2**32  # of a file: docs/index.md
 HEDGED = 0.95  # quantile of a shard's latency after which a replica is asked
 
 
@@ -73,8 +74,9 @@ class Case:
         scanned = paper.scan_seconds(items, self.each.single.value, self.assumed.machine, self.shape)
         return self._choosing + scanned
 
-    def latency(self, slowest: float = 1.0) -> float:
-        """Seconds of one query, whose slowest shard takes so many times the median."""
+    def latency(self, share: float = 0.5) -> float:
+        """Seconds that this share of all queries do not exceed, each of which waits for its slowest shard."""
+        slowest = maximum_quantile(from_quantiles(self.figures.scans), self.shards, share)
         sent = paper.fan_out_bytes(self.shards, K, 4 * QUERY_DIMENSIONS + ENVELOPE, HIT_BYTES)
         return paper.network_seconds(sent, self.assumed.machine) + slowest * self.scan + self._asking
 
@@ -98,9 +100,13 @@ class Case:
 
     @property
     def _choosing(self) -> float:
-        """Core seconds to choose the cells of a shard."""
-        cells = paper.cells_in(self.pairs / self.shards) if self.cells else 0.0
-        return cells * self.figures.choosing.value
+        """Core seconds to choose cells: every shard has all of them, and compares a query with each."""
+        return paper.cells_in(self.pairs) * self.figures.choosing.value if self.cells else 0.0
+
+    @property
+    def can_have_cells(self) -> bool:
+        """Whether one file holds all pairs: cells are built in it, before it is cut into shards."""
+        return self.pairs < MAX_DOCUMENTS
 
     @property
     def machines_for_queries(self) -> int:
@@ -234,27 +240,23 @@ def searching_table(cases: list[Case]) -> str:
     rows = []
     for exhaustive in cases:
         for case in filter(None, (exhaustive, _with_cells(exhaustive))):
-            slowest = maximum_quantile(from_quantiles(case.figures.scans), case.shards, 0.99)
-            how = f"cells, {case.shape.share:.2%}" if case.cells else "exhaustive"
-            times = [_milliseconds(case.latency()), _milliseconds(case.latency(slowest))]
+            times = [_milliseconds(case.latency()), _milliseconds(case.latency(0.99))]
             asked = [_number(case.assumed.replicas * case.copy_rate), f"{case.machines_for_queries:,}"]
-            rows.append([_pairs(case.pairs), str(case.n_bytes), how, f"{case.shards:,}", *times, *asked])
+            rows.append(
+                [_pairs(case.pairs), str(case.n_bytes), _how(case), f"{case.shards:,}", *times, *asked]
+            )
     return _markdown(headings, rows)
+
+
+def _how(case: Case) -> str:
+    if not case.cells:
+        return "exhaustive"
+    return f"cells, {case.shape.share:.2%}" + ("" if case.can_have_cells else ", if they could be built")
 
 
 def building_table(cases: list[Case]) -> str:
     """Times to fit, to code, to write and to open, on the machines that hold everything."""
-    headings = [
-        "pairs",
-        "bytes a side",
-        "machines",
-        "fit, sample",
-        "fit, all",
-        "code",
-        "cells",
-        "write",
-        "open",
-    ]
+    headings = ["pairs", "bytes a side", "machines", "fit, sample", "fit, all", "code", "write", "open"]
     rows = []
     for case in cases:
         machine, each = case.assumed.machine, case.each
@@ -264,11 +266,24 @@ def building_table(cases: list[Case]) -> str:
             paper.spread_seconds(sample, each.fit.value, machine, 1, rate),
             paper.spread_seconds(case.pairs, each.fit.value, machine, machines, rate),
             paper.spread_seconds(case.pairs, each.code.value, machine, machines, rate),
-            paper.spread_seconds(case.pairs, each.build_cells.value, machine, machines, rate),
             case.pairs / case.shards * each.write.value,  # a file has one writer
             case.pairs / case.shards * each.open.value,
         ]
         rows.append([_pairs(case.pairs), str(case.n_bytes), str(machines), *map(_long, spread)])
+    return _markdown(headings, rows)
+
+
+def cells_table(cases: list[Case]) -> str:
+    """Cells of one file that has all pairs, built on one machine."""
+    headings = ["pairs", "bytes a side", "cells of a side", "in memory", "build"]
+    rows = []
+    for plain in cases:
+        case, rate = changed(plain, cells=True), plain.figures.efficiency.value
+        built = paper.spread_seconds(case.pairs, case.each.build_cells.value, case.assumed.machine, 1, rate)
+        figures = [_number(paper.cells_in(case.pairs)), _memory(case), _long(built)]
+        if not case.can_have_cells:
+            figures = ["not possible: more than a file holds", "–", "–"]
+        rows.append([_pairs(case.pairs), str(case.n_bytes), *figures])
     return _markdown(headings, rows)
 
 
@@ -316,6 +331,7 @@ def tables(figures: Figures, assumed: Assumed) -> dict[str, str]:
         "holding": holding_table(cases),
         "searching": searching_table(cases),
         "building": building_table(cases),
+        "cells": cells_table(cases),
         "network": network_table(cases),
         "tail": tail_table(figures),
     }
