@@ -19,7 +19,8 @@
     │       └── UnknownField             a filter names a field that no document has
     ├── NotFitted (sklearn NotFittedError)   the model has not learned anything yet
     ├── MissingExtra (ImportError)       an optional library is not installed; the message says which
-    ├── ClusterError (RuntimeError)      a cluster is not there, or was lost
+    ├── ClusterError (RuntimeError)      a cluster is not there, cannot be used, or was lost
+    │   └── TaskDied                     the process of a task died again and again; the cluster is there
     ├── NumericalError (ArithmeticError) our own result is not finite: a fault to report
     ├── FitInterrupted (KeyboardInterrupt)   Ctrl-C during fit; the model is as it was before
     ├── ModelFileError (OSError)         a model file cannot be used
@@ -84,6 +85,7 @@ __all__ = [
     "StaleReader",
     "StorageFailed",
     "StorageFull",
+    "TaskDied",
     "TruncatedModelFile",
     "UnknownField",
     "UnknownId",
@@ -158,7 +160,11 @@ class MissingExtra(CrossbyteError, ImportError):
 
 
 class ClusterError(CrossbyteError, RuntimeError):
-    """A cluster is not there, or was lost; the message says what to start or try again."""
+    """A cluster is not there, cannot be used, or was lost; the message says what to do."""
+
+
+class TaskDied(ClusterError):
+    """The process of a task died, and again in every retry; the cluster itself is there."""
 
 
 class NumericalError(CrossbyteError, ArithmeticError):

@@ -15,7 +15,7 @@ import pytest
 from cluster_samples import wait_until
 from crossbyte import Index
 from crossbyte.errors import ClusterError
-from crossbyte.executors import ray_cluster
+from crossbyte.executors import ray_connection
 
 TESTS = Path(__file__).resolve().parent.parent
 SECONDS = 120.0  # after which a process that should have ended hangs
@@ -75,7 +75,7 @@ def deaf() -> Iterator[str]:
 
 
 def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "_SECONDS_TO_CONNECT", 5.0)
+    monkeypatch.setattr(ray_connection, "_SECONDS_TO_CONNECT", 5.0)
     for address, why in (
         ("127.0.0.1:9", "Connection refused"),
         ("nobody.invalid:6379", "nobody.invalid:6379: "),
@@ -85,9 +85,23 @@ def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPa
         with pytest.raises(
             ClusterError, match=f"^cluster: expected a Ray cluster at {address}, got none"
         ) as caught:
-            ray_cluster._try_out(address)
+            ray_connection._try_out(address)
         assert why in str(caught.value)
         assert "`ray start --head`" in str(caught.value)
+
+
+def test_a_wrong_token_is_told(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "not the one that Ray made for the cluster")
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")  # it asks again 20 times, a second each
+    with pytest.raises(
+        ClusterError, match=f"^cluster: the Ray cluster at {address} did not let us in"
+    ) as caught:
+        ray_connection._try_out(address)
+    assert "Authentication token is missing or incorrect); set RAY_AUTH_MODE=token" in str(caught.value)
 
 
 def test_the_command_line_ends_with_its_own_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,26 @@ import pytest
 from scipy import sparse
 
 from crossbyte import kernels
-from crossbyte.errors import ClusterError, InvalidInput
+from crossbyte.errors import ClusterError, InvalidInput, TaskDied
+from crossbyte.executors import ray_errors, ray_tasks
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.ray_arrays import RayArray, RaySparse
+from crossbyte.executors.ray_connection import ours
 from crossbyte.executors.ray_tasks import RayWorkers
 from crossbyte.executors.threads import Workers
 
 N_ROWS = 40_000  # three shares, the last one of two blocks and a half
+
+WITHOUT_CROSSBYTE = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "crossbyte":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
 
 
 @pytest.fixture
@@ -119,6 +133,27 @@ def test_an_error_of_a_task_comes_as_itself(cluster: str, tmp_path: Path) -> Non
     assert (tmp_path / "calls").read_text() == "xxx"  # none is tried again
 
 
+def test_no_task_waits_for_a_longer_one(cluster: str, tmp_path: Path) -> None:
+    others_are_done = tmp_path / "others"
+
+    def double(number: int) -> int:
+        end = time.monotonic() + 60
+        while number == 0 and not others_are_done.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        return 2 * number
+
+    seen = []
+    with RayWorkers(cluster, 2) as workers:  # four at a time: all others must be begun while the first works
+        for number, get in workers.as_they_end(double, range(9)):
+            seen.append(number)
+            assert get() == 2 * number
+            if len(seen) == 8:
+                others_are_done.touch()
+        assert list(workers.as_they_end(double, [])) == []
+    assert seen[-1] == 0
+    assert sorted(seen) == list(range(9))
+
+
 def test_a_function_keeps_to_its_block(cluster: str, dense: np.ndarray) -> None:
     with RayWorkers(cluster) as workers:
         X = workers.hold(dense)
@@ -156,6 +191,46 @@ def test_a_killed_worker_costs_its_task_only(cluster: str, dense: np.ndarray, tm
         doubled = workers.rows(once, N_ROWS, (3,), np.float32)
         np.testing.assert_array_equal(doubled[:], dense * 2)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_task_that_always_dies_is_not_a_lost_cluster(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_errors, "RETRIES", 1)
+    with RayWorkers(cluster, 2) as workers:
+        with pytest.raises(TaskDied, match="^the process of a task died 2 times, perhaps for want of memory"):
+            workers.total(lambda b: os.kill(os.getpid(), 9), 10)
+        assert workers.total(lambda b: 1, 10) == 1
+
+
+def test_a_worker_without_crossbyte_is_told(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_CROSSBYTE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(ray_tasks, "_PASSED_ON", ("PYTHONPATH",))
+    with RayWorkers(cluster) as workers, pytest.raises(ClusterError) as caught:
+        list(workers.map(abs, [1]))
+    assert str(caught.value) == (
+        "cluster: a worker could not load what it was sent (ModuleNotFoundError: No module named "
+        "'crossbyte'); install the same crossbyte, and what it needs, on every machine"
+    )
+
+
+def test_a_ray_without_cpus_is_refused(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    users = ours._users
+    with monkeypatch.context() as patched:
+        patched.setattr(ray, "cluster_resources", lambda: {"memory": 1e9})
+        for n_jobs in (None, 2):
+            with pytest.raises(ClusterError, match="^cluster: expected a Ray with a CPU for tasks, got one"):
+                RayWorkers(cluster, n_jobs).__enter__()
+    assert ours._users == users
+
+
+def test_more_tasks_than_there_is_room_for_wait(cluster: str) -> None:
+    with RayWorkers(cluster, 5) as workers:
+        assert workers.n_jobs == 5
+        assert list(workers.map(abs, range(-7, 0))) == [7, 6, 5, 4, 3, 2, 1]
 
 
 def test_uses_the_ray_that_is_there_and_leaves_it(cluster: str) -> None:

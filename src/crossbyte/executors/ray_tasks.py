@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -17,6 +20,7 @@ import crossbyte
 from crossbyte import kernels
 from crossbyte.blocks import row_blocks
 from crossbyte.errors import ClusterError
+from crossbyte.executors import ray_errors
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.ray_arrays import RayArray, RaySparse, cut, leaving_rows_out, needed, shares_at_hand
 from crossbyte.executors.ray_cluster import LOCAL, Cluster, ray_module, translated
@@ -27,7 +31,6 @@ __all__ = ["RayWorkers"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_RETRIES = 20  # of a task whose worker or machine is lost; errors of ours are not tried again
 _PASSED_ON = ("CROSSBYTE_NO_NATIVE",)
 
 
@@ -68,14 +71,17 @@ class RayWorkers:
         ``"local"`` starts Ray here (or takes the one that this process is connected to), and ends it at the
         end; else the address of a cluster.
     n_jobs : int or None
-        Tasks at a time; None or -1 for all that there is room for. The results do not depend on it.
+        Tasks at a time; None or -1 for all that there is room for; more than that for a cluster that grows
+        when tasks wait. The results do not depend on it.
 
     Raises
     ------
     MissingExtra
         Ray is not installed.
     ClusterError
-        On entering: there is no such cluster. In a call: it was lost.
+        On entering: there is no such cluster, or it has no CPU. In a call: it was lost.
+    TaskDied
+        In a call: the process of a task died, and again in every retry.
     """
 
     def __init__(self, cluster: str, n_jobs: int | None = None) -> None:
@@ -84,27 +90,26 @@ class RayWorkers:
         self._cluster = Cluster(cluster, cores if cluster == LOCAL else None)
         self._here = Workers(cores if cluster == LOCAL else None)
         self._asked, self.n_jobs = asked, cores
+        self._entered = ExitStack()
         self._task: Any = None
         self._options: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        self._cluster.__enter__()
-        self._here.__enter__()
-        room = self._cluster.n_cpus
-        self.n_jobs = room if self._asked is None else min(room, self._asked)
+        with ExitStack() as entered:
+            room = entered.enter_context(self._cluster).n_cpus
+            entered.enter_context(self._here)
+            self._task, self._options = ray_module().remote(_run), _options()
+            self._entered = entered.pop_all()
+        self.n_jobs = self._asked or room
         # Some wait where nobody counts, so that no worker waits for us.
         self._most = 2 * room if self.n_jobs == room else self.n_jobs
-        self._task, self._options = ray_module().remote(_run), _options()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._here.__exit__(kind, error, trace)
-        finally:
-            self._task = None
-            self._cluster.__exit__()
+        self._task = None
+        self._entered.__exit__(kind, error, trace)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Inside a task there is one thread: functions bring along whoever called them."""
@@ -128,6 +133,20 @@ class RayWorkers:
         """Yield ``function(item)`` in the order of the items; a task each, a few at a time."""
         for reference in self._submitted(function, items, None):
             yield self._cluster.get(reference)
+
+    def as_they_end(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[tuple[Item, Callable[[], Result]]]:
+        """Yield every item when its task has ended, with what returns the result, or raises the error.
+
+        No task waits for a longer one that was begun before it; a few are under way at a time.
+        """
+        begin, items = self._beginner(function), iter(items)
+        under_way = {begin(item): item for item in islice(items, self._most)}
+        while under_way:
+            reference = self._cluster.first_of(list(under_way))
+            yield under_way.pop(reference), partial(self._cluster.get, reference)
+            under_way |= {begin(item): item for item in islice(items, 1)}
 
     def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
         """Sum ``function(block)``: over the blocks of each share, then over the shares, in order."""
@@ -177,18 +196,25 @@ class RayWorkers:
         self, function: Callable[[Any], Any], items: Iterable[Any], n_rows: int | None, n_results: int = 1
     ) -> Iterator[Any]:
         """Yield what refers to the result of each item, in order, with a bounded number of them under way."""
-        with leaving_rows_out() as rows:
-            sent = self._cluster.put((Setup.here(), function))
-        task = self._task.options(**self._options, num_returns=n_results)
+        begin = self._beginner(function, n_rows, n_results)
         waiting: deque[Any] = deque()
         # What is abandoned is not cancelled: ray.cancel ends this very process at times (Ray 2.60, "Tried to
         # complete task that was not pending"). Ray ends our tasks when we leave; elsewhere these few end by
         # themselves.
         for item in items:
-            waiting.append(self._submit(task, sent, item, rows, n_rows))
+            waiting.append(begin(item))
             if len(waiting) >= self._most:
                 yield waiting.popleft()
         yield from waiting
+
+    def _beginner(
+        self, function: Callable[[Any], Any], n_rows: int | None = None, n_results: int = 1
+    ) -> Callable[[Any], Any]:
+        """Send a function once for all its tasks; return what begins the task of an item."""
+        with leaving_rows_out() as rows:
+            sent = self._cluster.put((Setup.here(), function))
+        task = self._task.options(**self._options, num_returns=n_results)
+        return lambda item: self._submit(task, sent, item, rows, n_rows)
 
     def _submit(self, task: Any, sent: Any, item: Any, rows: list[Any], n_rows: int | None) -> Any:
         numbers = needed(rows, item, n_rows)
@@ -208,7 +234,7 @@ def _run(
 
 
 def _options() -> dict[str, Any]:
-    options: dict[str, Any] = {"num_cpus": 1, "max_retries": _RETRIES, "name": "crossbyte"}
+    options: dict[str, Any] = {"num_cpus": 1, "max_retries": ray_errors.RETRIES, "name": "crossbyte"}
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return options | ({"runtime_env": {"env_vars": passed}} if passed else {})
 
