@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,16 @@ from scipy import sparse
 
 from cluster_samples import killing, pairs
 from crossbyte.cli import app
+from crossbyte.data.collections.collection import Collection
+from crossbyte.data.collections.reading import read_collection
+from crossbyte.evaluation import running
+from crossbyte.evaluation.digests import collection_digest
+from crossbyte.evaluation.planning import Asked, plan_runs
+from crossbyte.evaluation.recorded import recorded_for
 from crossbyte.evaluation.results import Result, read_result
+from crossbyte.evaluation.running import do_runs
+from crossbyte.evaluation.runs import Run
+from crossbyte.executors import ray_errors
 
 Shell = Callable[..., Any]
 
@@ -80,22 +91,45 @@ def test_evaluate(run: Shell, cluster: str, tmp_path: Path) -> None:
         assert here.run == there.run and scores(here) == scores(there)
 
 
-def test_a_run_that_fails_is_told(cluster: str, tmp_path: Path) -> None:
-    from dataclasses import replace
+@pytest.fixture(scope="module")
+def collection() -> Collection:
+    return read_collection("generated:300")
 
-    from crossbyte.data.collections.reading import read_collection
-    from crossbyte.evaluation.digests import collection_digest
-    from crossbyte.evaluation.planning import Asked, plan_runs
-    from crossbyte.evaluation.recorded import recorded_for
-    from crossbyte.evaluation.running import do_runs
 
-    collection = read_collection("generated:300")
+@pytest.fixture(scope="module")
+def runs(collection: Collection) -> tuple[Run, ...]:
+    """One of random codes, and one of a quantizer."""
     digest = collection_digest(collection)
     asked = Asked(methods=("random", "cca-pq"), bits=(16,), seeds=(0,), protocols=("A",), similarity=None)
-    runs = plan_runs(asked, collection, digest, recorded_for(collection.name, digest)).runs
+    return tuple(plan_runs(asked, collection, digest, recorded_for(collection.name, digest)).runs)
+
+
+def test_a_run_that_fails_is_told(
+    cluster: str, collection: Collection, runs: tuple[Run, ...], tmp_path: Path
+) -> None:
     bad = [replace(each, parameters={"nonsense": 1}) if each.method == "cca-pq" else each for each in runs]
     outcome = do_runs(bad, collection, tmp_path, cluster=cluster, n_processes=-1)
     assert [each.run.method for each in outcome.failed] == ["cca-pq"]
+    assert [each.run.method for each in outcome.results] == ["random"]
+
+
+def test_a_run_whose_process_dies_stops_no_other(
+    cluster: str,
+    collection: Collection,
+    runs: tuple[Run, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Deadly(running.Bench):
+        def results(self, job: running.Job) -> Iterator[Result]:
+            if job[0].method == "cca-pq":
+                os.kill(os.getpid(), 9)
+            return super().results(job)
+
+    monkeypatch.setattr(ray_errors, "RETRIES", 0)
+    monkeypatch.setattr(running, "Bench", Deadly)
+    outcome = do_runs(runs, collection, tmp_path, cluster=cluster, n_processes=-1)
+    assert [(each.run.method, each.failure.kind) for each in outcome.failed] == [("cca-pq", "TaskDied")]
     assert [each.run.method for each in outcome.results] == ["random"]
 
 

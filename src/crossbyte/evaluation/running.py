@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from typing import NamedTuple
 
 from crossbyte.data.collections.collection import Collection
-from crossbyte.errors import FitInterrupted, InvalidInput
+from crossbyte.errors import FitInterrupted, InvalidInput, TaskDied
 from crossbyte.evaluation.loading import Source
 from crossbyte.evaluation.measuring import fitted, measured
 from crossbyte.evaluation.processes import Failure, each_here, each_in_processes
@@ -18,6 +18,7 @@ from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
 from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
 from crossbyte.evaluation.runs import Run
 from crossbyte.executors.choosing import make_executor
+from crossbyte.executors.ray_tasks import RayWorkers
 from crossbyte.model.report.phrases import plural
 from crossbyte.progress import Progress, ProgressCallback, silent
 
@@ -270,8 +271,19 @@ def _done_there(
             return Failure.of(error)
 
     with make_executor(n_tasks, cluster=cluster) as workers:
-        for job, found in zip(jobs, workers.map(results, jobs), strict=True):
-            failure = found if isinstance(found, Failure) else None
-            for result in [] if isinstance(found, Failure) else found:
-                write_result(directory, result)
-            yield job, failure
+        assert isinstance(workers, RayWorkers)
+        for job, get in workers.as_they_end(results, jobs):
+            yield job, _written(get, directory)
+
+
+def _written(get: Callable[[], list[Result] | Failure], directory: Path) -> Failure | None:
+    """Write what a task found, or say what went wrong with it."""
+    try:
+        found = get()
+    except TaskDied as error:  # alone: the cluster is still there for the others
+        return Failure.of(error)
+    if isinstance(found, Failure):
+        return found
+    for result in found:
+        write_result(directory, result)
+    return None
