@@ -131,7 +131,7 @@ SIZES = (
     Speed(
         "items to be visited for 0.95 of the partners found: our cells / FAISS IVF",
         "cells",
-        ("our cells, learned", "FAISS IVF cells, nearest centres"),
+        ("our cells", "FAISS IVF"),
         NEEDED,
         "{:.3%}",
     ),

@@ -14,10 +14,12 @@ from crossbyte.cli import app
 from crossbyte.errors import DamagedIndexFile, InvalidInput, ReadOnlyIndex
 from crossbyte.executors.threads import Workers
 from crossbyte.search import changes
+from crossbyte.search.cells import metric
+from crossbyte.search.cells.building import _SideBuild
 from crossbyte.search.cells.centres import Centres, train_centres
 from crossbyte.search.cells.chooser import Chooser
 from crossbyte.search.cells.curve import Trial, measure_curve, wanted_cells
-from crossbyte.search.cells.learning import Lessons, learned_chooser, means_chooser
+from crossbyte.search.cells.learning import Lessons, expected_chooser, learned_chooser, means_chooser
 from crossbyte.search.storage.store import NewRecord
 from index_samples import fill, parts, sample
 from index_twin import Twin, compare_searches, features, small_model
@@ -31,15 +33,19 @@ def build(index: Index, **options: Any) -> None:
     index.build_cells(images=images, texts=texts, **{"n_cells": N_CELLS} | options)
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[Index]:
+@pytest.fixture(params=["plain", "paired"])
+def index(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Documents of every kind in cells, each of them three times under other ids, so that all are ties."""
+    taught = request.param == "paired"
+    monkeypatch.setattr(metric, "_PAIRS_PER_DIMENSION", 1)
+    monkeypatch.setattr(_SideBuild, "_visited", lambda self, metric: float((metric is not None) != taught))
     made, _ = sample(tmp_path / "a.cb")
     with made:
         for copy in "xy":
             for part in parts():
                 made.add(**part | {"ids": [f"{copy}{part['ids'][0]}-{i}" for i in range(len(part["ids"]))]})
         build(made)
+        assert made.cells is not None and set(made.cells.metric.values()) == {request.param}
         yield made
 
 
@@ -299,6 +305,30 @@ def changes_of(record: NewRecord, index: Index) -> Any:
     return Change([record], (), index._handle.current().snapshot.catalogue.next_number)
 
 
+def test_another_recall_is_read_off_the_curve(index: Index) -> None:
+    cells = index.cells
+    assert cells is not None
+    for direction, curve in cells.curve.items():
+        assert cells.enough(direction, cells.recall) <= cells.nprobe[direction]
+        assert cells.enough(direction, 1e-9) == curve.cells[0] and cells.enough(direction, 1.0) <= N_CELLS
+        for recall in (0.3, 0.6, 0.9):
+            assert curve.at(cells.enough(direction, recall))[1] >= recall
+    for wrong in (("text-to-sound", 0.5), ("text-to-image", 0.0), ("text-to-image", 1.5)):
+        with pytest.raises(InvalidInput):
+            cells.enough(*wrong)
+
+
+def test_a_side_of_few_documents_has_as_many_cells_as_it_can(tmp_path: Path) -> None:
+    images, texts = features(60, seed=3)
+    with Index.create(tmp_path / "a.cb", small_model()) as index:
+        index.add(range(60), images=images)
+        index.add(["a", "b", "c"], texts=texts[:3])
+        build(index, n_cells=20)
+        assert index.cells is not None and index.cells.n_cells == {"image": 20, "text": 3}
+        with pytest.raises(InvalidInput, match="n_cells"):
+            build(index, n_cells=61)
+
+
 # Bad input
 
 
@@ -399,7 +429,8 @@ def test_what_pairs_teach_beats_the_centres_where_the_sides_lie_apart() -> None:
     trial = Trial(queries[4000:], nearest[4000:], cells[4000:])
     plain = wanted_cells(Chooser.at(centres.points), trial, sizes, 0.95)
     means = wanted_cells(means_chooser(centres.points, lessons), trial, sizes, 0.95)
-    learned = wanted_cells(learned_chooser(centres.points, lessons), trial, sizes, 0.95)
+    starts = [centres.chooser(is_own=False), expected_chooser(centres.points, lessons)]
+    learned = wanted_cells(learned_chooser(starts, lessons), trial, sizes, 0.95)
     assert means[1] < plain[1] / 2 and learned[1] < plain[1] / 2
     curve, count = measure_curve(Chooser.at(centres.points), trial, sizes, 0.95)
     assert curve.partners is not None and count == plain[0] and curve.at(count)[1] >= 0.95

@@ -21,8 +21,7 @@ from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Payloads
 from crossbyte.search.bits import count_bits
 from crossbyte.search.browsing import browse, documents_at
-from crossbyte.search.cells.cells import Cells, cells_of, side_sizes
-from crossbyte.search.cells.cells import _drift as drift_of
+from crossbyte.search.cells.cells import Cells, cells_of, drift_of, side_sizes
 from crossbyte.search.details import Details
 from crossbyte.search.generation import Generation
 from crossbyte.search.handle import Handle

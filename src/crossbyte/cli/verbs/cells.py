@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["cells"]
 
+_DISTANCES = {"plain": "plain", "paired": "learned"}
+
 
 def cells(
     path: options.IndexPath,
@@ -86,7 +88,10 @@ def _said(known: Cells) -> list[str | Table]:
         )
         rows.append((name.replace("-", " "), *share))
     heading = ("search", "choice", "cells>", "documents>", "kept>", "of")
-    counts = [f"{side}: {plural(count, 'cell')}" for side, count in known.n_cells.items()]
+    counts = [
+        f"{side}: {plural(count, 'cell')} by {_DISTANCES[known.metric[side]]} distances"
+        for side, count in known.n_cells.items()
+    ]
     return [", ".join(counts), Table(heading, rows), *map(_drifted, known.drift.items())]
 
 

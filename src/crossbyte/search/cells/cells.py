@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from crossbyte.search.bits import unpack_bits
 from crossbyte.search.cells.curve import Curve
 from crossbyte.search.cells.state import Side, direction_name
+from crossbyte.validation import check_choice, check_number
 
 if TYPE_CHECKING:
     from crossbyte.search.snapshot import Snapshot
 
-__all__ = ["Cells", "Drift", "cells_of", "imbalance_of", "side_sizes"]
+__all__ = ["Cells", "Drift", "cells_of", "drift_of", "imbalance_of", "side_sizes"]
 
 FARTHER = 1.25  # times the distance at build, of documents added since: they come from elsewhere
 CROWDED = 1.5  # times the imbalance at build
@@ -67,6 +68,9 @@ class Cells:
     curve : dict of direction to Curve
         What is found for how many cells visited.
     drift : dict of side to Drift
+    metric : dict of side to str
+        What documents of one cell have in common: they are near each other in the common space ("plain"), or
+        in what queries of the other kind tell of them ("paired"), whichever did better on held-out pairs.
     """
 
     n_cells: dict[str, int]
@@ -75,11 +79,30 @@ class Cells:
     choice: dict[str, str]
     curve: dict[str, Curve]
     drift: dict[str, Drift]
+    metric: dict[str, str]
 
     @property
     def rebuild(self) -> bool:
         """Whether the cells of some side no longer fit its documents."""
         return any(drift.rebuild for drift in self.drift.values())
+
+    def enough(self, direction: str, recall: float) -> int:
+        """How many cells a search must visit for another recall than that of the build, by its curve.
+
+        Parameters
+        ----------
+        direction : str
+            Such as "text-to-image".
+        recall : float
+            The wanted share of what the exhaustive search finds.
+
+        Raises
+        ------
+        InvalidInput
+            For a direction that there is not, or a share that is none.
+        """
+        check_choice(direction, "direction", tuple(self.curve))
+        return self.curve[direction].enough(check_number(recall, "recall", 0.0, 1.0, open_low=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as JSON."""
@@ -88,6 +111,7 @@ class Cells:
             "recall": self.recall,
             "nprobe": self.nprobe,
             "choice": self.choice,
+            "metric": self.metric,
             "curve": {name: curve.to_dict() for name, curve in self.curve.items()},
             "drift": {side: drift._asdict() for side, drift in self.drift.items()},
             "rebuild": self.rebuild,
@@ -106,7 +130,8 @@ def cells_of(snapshot: Snapshot) -> Cells | None:
         {name: direction.n_probe for name, direction in named.items()},
         {name: direction.choice for name, direction in named.items()},
         {name: direction.curve for name, direction in named.items()},
-        {name: _drift(side, side_sizes(snapshot, name)) for name, side in state.sides.items()},
+        {name: drift_of(side, side_sizes(snapshot, name)) for name, side in state.sides.items()},
+        {name: "plain" if side.centres.metric is None else "paired" for name, side in state.sides.items()},
     )
 
 
@@ -128,7 +153,8 @@ def imbalance_of(sizes: NDArray[np.int64]) -> float:
     return float(len(sizes) * np.square(sizes / total).sum()) if total else 1.0
 
 
-def _drift(side: Side, sizes: NDArray[np.int64]) -> Drift:
+def drift_of(side: Side, sizes: NDArray[np.int64]) -> Drift:
+    """How documents fit the cells of a side, given how many live ones each cell has."""
     distance = None
     if side.n_added:
         # Where all documents of a cell are alike, any distance would be many times theirs.

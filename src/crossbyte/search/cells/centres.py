@@ -20,12 +20,14 @@ from crossbyte.blocks import row_blocks
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.threads import Workers
 from crossbyte.quantization.kmeans import kmeans, nearest
+from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.metric import Metric
 
 __all__ = ["MAX_CELLS", "Centres", "Decoded", "train_centres"]
 
 MAX_CELLS = 65_536  # a cell is two bytes
-POINTS_PER_CELL = 48  # that the centres are learned from
-_ROUNDS = 8
+POINTS_PER_CELL = 128  # that the centres are learned from
+_ROUNDS = 10
 _GROUP_ROUNDS = 4
 _GROUPED = 2048  # centres: fewer are compared with all points
 _NEAREST_GROUPS = 8
@@ -37,18 +39,32 @@ Decoded = Callable[[NDArray[np.intp]], Float32]
 
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """Centres (n, D) float32, and how a point finds one."""
+    """Centres, and how a document finds one.
+
+    Attributes
+    ----------
+    points : (n, D) float32
+    metric : Metric or None
+        Where documents lie beside them; None: where they lie in the common space.
+    """
 
     points: Float32
+    metric: Metric | None = None
 
     def __len__(self) -> int:
         return len(self.points)
 
+    def chooser(self, *, is_own: bool) -> Chooser:
+        """How queries, of the documents' own kind or of the other, choose those that are nearest."""
+        if self.metric is None:
+            return Chooser.at(self.points)
+        return self.metric.compared(self.points) if is_own else self.metric.asked(self.points)
+
     def cells_of(self, points: Float32, workers: Executor) -> tuple[NDArray[np.uint16], Float32]:
-        """Cells (n,) of points (n, D), and the squared distances to their centres."""
+        """Cells (n,) of points (n, D) of the common space, and the squared distances to their centres."""
 
         def find(rows: slice) -> tuple[NDArray[np.uint16], Float32]:
-            return self._find(points[rows])
+            return self._find(points[rows] if self.metric is None else self.metric.place(points[rows]))
 
         parts = list(workers.map(find, row_blocks(len(points), _ROWS_AT_ONCE)))
         cells = np.concatenate([np.empty(0, np.uint16), *(part[0] for part in parts)])
@@ -99,16 +115,18 @@ class Centres:
         return means.astype(np.float32), np.split(order, ends[:-1])
 
 
-def train_centres(decoded: Decoded, n_rows: int, n_cells: int, workers: Executor) -> Centres:
+def train_centres(
+    decoded: Decoded, n_rows: int, n_cells: int, workers: Executor, metric: Metric | None = None
+) -> Centres:
     """Learn centres from a sample of the points of so many rows; the same from the same rows."""
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n_rows)[: POINTS_PER_CELL * n_cells])
-    points = decoded(sample)
+    points = decoded(sample) if metric is None else metric.place(decoded(sample))
     centres = Centres(points[np.sort(rng.permutation(len(points))[:n_cells])])
     for _ in range(_ROUNDS):
         cells, errors = centres.cells_of(points, workers)
         centres = Centres(_means(points, cells, errors, n_cells).astype(np.float32))
-    return centres
+    return Centres(centres.points, metric)
 
 
 def _means(points: Float32, cells: NDArray[np.uint16], errors: Float32, n_cells: int) -> Float64:

@@ -69,6 +69,12 @@ class Curve(NamedTuple):
         items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
         return items, kept
 
+    def enough(self, recall: float) -> int:
+        """How many cells keep this share, on the careful side: the next number that was measured."""
+        return next(
+            (n for n, kept in zip(self.cells, self.kept, strict=True) if kept >= recall), self.cells[-1]
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Give it as JSON."""
         return self._asdict()

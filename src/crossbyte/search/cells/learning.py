@@ -8,6 +8,7 @@ documents" on the query.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float32
 from crossbyte.search.cells.chooser import Chooser
 
-__all__ = ["Lessons", "learned_chooser", "means_chooser"]
+__all__ = ["Lessons", "expected_chooser", "learned_chooser", "means_chooser"]
 
 _EPOCHS, _BATCH, _RATE = 4, 256, 0.01
 _SLOW, _FAST, _SMALL = 0.9, 0.99, 1e-8  # of Adam
@@ -55,6 +56,11 @@ def means_chooser(centres: Float32, lessons: Lessons) -> Chooser:
     return Chooser.at(means.astype(np.float32))
 
 
+def expected_chooser(centres: Float32, lessons: Lessons) -> Chooser:
+    """Look for a cell where a linear map of its centre expects the queries."""
+    return Chooser.at(_expected(centres, lessons))
+
+
 def _expected(centres: Float32, lessons: Lessons) -> Float32:
     """Where a linear map of the centres expects the queries of each cell (n_cells, D)."""
     wide = np.column_stack([centres, np.ones(len(centres), np.float32)]).astype(np.float64)
@@ -62,14 +68,15 @@ def _expected(centres: Float32, lessons: Lessons) -> Float32:
     return np.asarray(wide @ matrix, dtype=np.float32)
 
 
-def learned_chooser(centres: Float32, lessons: Lessons) -> Chooser:
-    """Learn a matrix W and numbers b: logits of the cells are x'W c + b.
+def learned_chooser(starts: Sequence[Chooser], lessons: Lessons) -> Chooser:
+    """Learn a matrix W and numbers b: logits of the cells are x'W p + b.
 
-    Begins at the centres c, or at where queries are expected, whichever makes what is taught more likely.
+    Begins with the choice, of those given, that makes what is taught most likely; p are its points.
     """
-    starts = [(base, *_best_scale(base, lessons)) for base in (centres, _expected(centres, lessons))]
-    base, scale, _ = max(starts, key=lambda start: start[2])
-    table, b = 2 * scale * base, -scale * (base * base).sum(axis=1)
+    found = [(start, *_best_scale(start, lessons)) for start in starts]
+    start, scale, _ = max(found, key=lambda each: each[2])
+    base = start.points
+    table, b = 2 * scale * base, -scale * _distances_of_nothing(start)
     W = np.eye(base.shape[1], dtype=np.float32)
     steps = [_Adam(W), _Adam(b)]
     rng, n = np.random.default_rng(0), len(lessons.points)
@@ -103,10 +110,15 @@ def _softmax(logits: Float32) -> Float32:
     return chances
 
 
-def _best_scale(base: Float32, lessons: Lessons) -> tuple[np.float32, float]:
+def _distances_of_nothing(chooser: Chooser) -> Float32:
+    """What a query at 0 would choose cells by (n_cells,)."""
+    return np.asarray((chooser.points * chooser.points).sum(axis=1) + chooser.offsets)
+
+
+def _best_scale(start: Chooser, lessons: Lessons) -> tuple[np.float32, float]:
     """How sharply a distance tells cells apart: the most likely of a few, and how likely it is."""
     points, nearest = lessons.points[:_SCALED], lessons.nearest[:_SCALED]
-    nearness = 2 * points @ base.T - (base * base).sum(axis=1)
+    nearness = 2 * points @ start.points.T - _distances_of_nothing(start)
     unit = 1.0 / max(float(nearness.std()), 1e-12)
 
     def likelihood(scale: np.float32) -> float:

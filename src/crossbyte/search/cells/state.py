@@ -14,6 +14,7 @@ from crossbyte.arrays import Float32
 from crossbyte.search.cells.centres import MAX_CELLS, Centres
 from crossbyte.search.cells.chooser import Chooser
 from crossbyte.search.cells.curve import Curve
+from crossbyte.search.cells.metric import Metric
 from crossbyte.search.storage.store import NewRecord, Record, Store
 
 __all__ = ["KIND", "CellState", "Direction", "Numbered", "Side", "check_cells", "direction_name", "no_cells"]
@@ -98,6 +99,7 @@ class CellState:
         digest = hashlib.blake2b(digest_size=8, person=b"crossbyte cells")
         for name, side in sorted(sides.items()):
             digest.update(name.encode() + np.ascontiguousarray(side.centres.points, "<f4").tobytes())
+            digest.update(b"" if side.centres.metric is None else side.centres.metric.to_array().tobytes())
         return cls(digest.hexdigest(), recall, sides, directions, numbered)
 
     def settled(self) -> CellState:
@@ -137,6 +139,8 @@ class CellState:
         }
         for name, side in self.sides.items():
             parts[f"centres.{name}"] = np.ascontiguousarray(side.centres.points, "<f4")
+            if side.centres.metric is not None:
+                parts[f"metric.{name}"] = side.centres.metric.to_array()
         for direct, direction in self.directions.items():
             if direction.choice != _CENTRES:
                 chooser = direction.chooser
@@ -192,21 +196,25 @@ def _load_side(store: Store, record: Record, name: str) -> Side:
     n_cells = int(values["cells"])
     if name not in ("image", "text") or not 1 <= n_cells <= MAX_CELLS:
         raise ValueError("cells of no side")
-    centres = _floats(store, record, f"centres.{name}", n_cells)
+    points = _floats(store, record, f"centres.{name}", n_cells)
+    metric = None
+    if f"metric.{name}" in record.parts:
+        metric = Metric.from_array(_floats(store, record, f"metric.{name}", 2 * points.shape[1] + 1))
     count, distance = values["added"]
     known = int(values["documents"]), float(values["distance"]), float(values["imbalance"])
-    return Side(Centres(centres), *known, int(count), float(distance))
+    return Side(Centres(points, metric), *known, int(count), float(distance))
 
 
 def _load_direction(store: Store, record: Record, name: str, sides: Mapping[str, Side]) -> Direction:
     values = record.document["directions"][name]
-    centres = sides[_direction_of(name)[1]].centres.points
+    kind, target = _direction_of(name)
+    centres = sides[target].centres
     if values["choice"] == _CENTRES:
-        chooser = Chooser.at(centres)
+        chooser = centres.chooser(is_own=kind == target)
     else:
         table = _floats(store, record, f"choice.{name}", len(centres))
         chooser = Chooser(np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1]))
-    if chooser.points.shape != centres.shape:
+    if chooser.points.shape != centres.points.shape:
         raise ValueError("a choice among other cells")
     n_probe = int(values["probe"])
     if not 1 <= n_probe <= len(centres):
