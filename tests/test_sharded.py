@@ -160,6 +160,21 @@ def test_merging_is_sorting(n_shards: int, n_queries: int, k: int, random: Any) 
             assert pool.shards[ranking.rows].tolist() == ranking.codings.tolist()
 
 
+def test_many_queries_are_asked_in_parts(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, shards = both
+    _, texts = features(2500, seed=5)
+    asked: list[int] = []
+    ask = shards._holder.ask
+
+    def watched(method: str, calls: Any, **options: Any) -> dict[int, Any]:
+        asked.extend(len(query.points) for _, query, *_ in calls.values())
+        return ask(method, calls, **options)
+
+    monkeypatch.setattr(shards._holder, "ask", watched)
+    assert_same(index.search(texts=texts, k=3), shards.search(texts=texts, k=3))
+    assert sum(asked) == shards.n_shards * len(texts) and max(asked) <= 1024
+
+
 def test_cells_are_visited_as_in_one_index(tmp_path: Path) -> None:
     images, texts = features(120, seed=77)
     with Index.create(tmp_path / "one.cb", small_model(calibrated=True)) as index:

@@ -22,6 +22,8 @@ from crossbyte.search.segment import CODINGS
 
 __all__ = ["Moment"]
 
+_QUERIES_AT_ONCE = 1024  # in one question: as many as a shard itself scans for at once
+
 
 class Moment:
     """The generations of all shards that belong together, and who answers for them.
@@ -166,9 +168,13 @@ class Moment:
     def _ranked(
         self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
     ) -> list[Ranking]:
-        answers = self.ask("rank", query, where, distinct, grouped)
-        self.partial = self.partial or len(answers) < len(self.summaries)
-        return self._pool.merge(answers, k)
+        rankings: list[Ranking] = []
+        for start in range(0, len(query.points), _QUERIES_AT_ONCE):
+            some = query._replace(points=query.points[start : start + _QUERIES_AT_ONCE])
+            answers = self.ask("rank", some, where, distinct, grouped)
+            self.partial = self.partial or len(answers) < len(self.summaries)
+            rankings += self._pool.merge(answers, k)
+        return rankings
 
     def standing(self, query: Query, number: int) -> Standing:
         """Where a document stands among all."""
