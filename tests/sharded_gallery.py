@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossbyte.cluster.holding import Holder
+from crossbyte.cluster.messages import ShardLost
 from crossbyte.cluster.splitting import split_index
 from service_samples import sample
 
@@ -30,7 +31,8 @@ class Losing:
     """A holder some of whose shards do not answer."""
 
     def __init__(self, holder: Holder, lost: set[int]) -> None:
-        self.names, self.lost, self._holder = holder.names, lost, holder
+        self.names, self._holder = holder.names, holder
+        self.lost = {shard: ShardLost("it was taken away") for shard in lost}
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False

@@ -67,6 +67,25 @@ def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -
     assert "crossbyte_partial_answers_total 0.0" not in metrics and "crossbyte_lost_shards 0.0" in metrics
 
 
+def test_a_silent_shard_holds_up_one_answer_only(served: Client) -> None:
+    expected, holder = hits(served), served.service.gallery.index._holder
+    stopped = holder.ask("process", {1: ()})[1]
+    holder._hearing.timeout, seconds = 2.0, holder._hearing.timeout
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        assert hits(served)[0]
+        start = time.monotonic()
+        for _ in range(3):
+            partial, found = hits(served)
+            assert partial and found and all(hit in expected[1] for hit in found)
+        assert served.get("/readyz").json() == {"status": "degraded"}
+        assert time.monotonic() - start < 2.0
+    finally:
+        holder._hearing.timeout = seconds
+        os.kill(stopped, signal.SIGCONT)
+    until(lambda: hits(served) == expected)
+
+
 def test_documents_are_written_into_actors(served: Client) -> None:
     body = {"documents": [{"id": "new", "text": "a purple hexagon"}]}
     assert served.post("/v1/documents", json=body, headers=AUTHORISED).json()["added"] == 1

@@ -116,11 +116,11 @@ def silenced(shards: ShardedIndex, shard: int) -> Iterator[None]:
     holder: Any = shards._holder
     process = holder.ask("process", {shard: ()})[shard]
     os.kill(process, signal.SIGSTOP)
-    seconds, holder._timeout = holder._timeout, 0.5
+    seconds, holder._hearing.timeout = holder._hearing.timeout, 0.5
     try:
         yield
     finally:
-        holder._timeout = seconds
+        holder._hearing.timeout = seconds
         os.kill(process, signal.SIGCONT)
 
 
@@ -150,6 +150,7 @@ def test_nothing_is_written_or_left_out_while_a_shard_is_lost(both: Both) -> Non
         assert len(shards) == len(before) and shards.get(hits.ids[0]) is not None
         stats = shards.stats()
         assert stats["partial"] and [each["lost"] for each in stats["shards"]] == [True, False]
+    until(lambda: not shards.search(texts=TEXTS)[0].partial)
     assert shards.ids() == before and shards.lost == ()
     assert_answers_alike(index, shards)
     for each in both:

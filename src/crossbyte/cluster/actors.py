@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import time
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from crossbyte.cluster.hearing import Hearing
 from crossbyte.cluster.manifest import Manifest
+from crossbyte.cluster.messages import ShardLost, ShardUnopened
+from crossbyte.cluster.placing import check_memory, memory_of, no_room
 from crossbyte.cluster.shards import Shard
 from crossbyte.cluster.wire import pack_found, pack_query, unpack_found, unpack_query
-from crossbyte.errors import ClusterError, CrossbyteError
+from crossbyte.errors import ClusterError
 from crossbyte.executors.ray_cluster import Cluster, ray_module, translated
 
 __all__ = ["ActorShards"]
 
-_SECONDS_BETWEEN_LOOKS = 5.0  # at the cluster, while an answer does not come
 _AT_ONCE = 8  # questions that an actor answers at the same time: a long one holds up nobody
+_WATCH = "watch"  # a thread of its own for whoever asks whether it is there
+_SECONDS_TO_START = 60.0  # in which at least one more actor must have found a place and started
 _SECONDS_TO_CLOSE = 10.0
 _NUMBER = 8  # bytes of a generation
 
 
 class _ActorShard(Shard):
-    """A shard that Ray may start again: what fails at the start is tried, and said, at the next question."""
+    """A shard that Ray may start again: it opens its file by itself, and meanwhile says that it does."""
 
-    def __init__(self, path: str, mode: str, n_jobs: int) -> None:
-        super().__init__(path, mode, None, n_jobs)
-        with suppress(CrossbyteError, OSError):
+    def __init__(self, manifest: Manifest, place: int, mode: str, n_jobs: int) -> None:
+        super().__init__(manifest, place, mode, None, n_jobs)
+        threading.Thread(target=self._open_early, daemon=True).start()
+
+    def open(self) -> None:
+        """Open the file, unless it is open.
+
+        Raises
+        ------
+        ShardUnopened
+        """
+        try:
+            super().open()
+        except Exception as error:
+            raise ShardUnopened(error) from None
+
+    def _open_early(self) -> None:
+        with suppress(ShardUnopened):  # the next question tries again, and says it
             self.open()
+
+    def is_open(self) -> bool:
+        """Say at once whether questions are answered."""
+        return self._opened is not None
 
     def rank_packed(self, data: bytes) -> bytes:
         """Answer :meth:`rank` from bytes, with bytes."""
@@ -39,7 +61,8 @@ class _ActorShard(Shard):
 class ActorShards:
     """One actor for every shard.
 
-    Calls are not tried again by Ray: that a shard is lost is seen at once, and said.
+    Calls are not tried again by Ray: that a shard is lost is seen at once, and said. A lost one is not asked
+    until it has answered in the background: nobody waits for it twice.
 
     Parameters
     ----------
@@ -51,58 +74,85 @@ class ActorShards:
     n_jobs : int or None
         Threads of each actor; None for one.
     timeout : float
-        Seconds after which an actor that has not answered counts as lost.
+        Seconds after which an actor that does not even say that it is there counts as lost.
 
     Raises
     ------
     ClusterError, MissingExtra
+    The errors of :meth:`crossbyte.Index.open`.
     """
 
     def __init__(
         self, manifest: Manifest, mode: str, address: str, n_jobs: int | None, timeout: float
     ) -> None:
         self.names: Sequence[str] = manifest.shards
-        self.lost: set[int] = set()
-        self._timeout, self._ray = timeout, ray_module()
+        self._ray = ray_module()
         self._actors: list[Any] = []
+        self._closed = False
         self._cluster = Cluster(address).__enter__()
+        self._hearing = Hearing(self._ray, self._cluster, timeout, manifest.shards)
         try:
-            self._check_memory(manifest)
-            self._actors = [self._start(path, mode, n_jobs or 1) for path in manifest.paths]
+            with translated(self._cluster):
+                self._start(manifest, mode, n_jobs or 1)
+                self._open(manifest)
         except BaseException:
-            self._cluster.__exit__()
+            self.close()
             raise
 
-    def _check_memory(self, manifest: Manifest) -> None:
-        """Refuse what Ray would wait for without end."""
-        needed = sum(os.path.getsize(path) for path in manifest.paths)
-        there = self._ray.cluster_resources().get("memory", 0)
-        if needed > there:
-            raise ClusterError(
-                f"{manifest.folder}: its shards need {needed} bytes of memory, the cluster has {there:.0f}; "
-                "add machines, or open it in this process with cluster=None"
-            )
+    @property
+    def lost(self) -> Mapping[int, ShardLost]:
+        """Shards that did not answer when they were last asked, and why."""
+        return self._hearing.lost
 
-    def _start(self, path: str, mode: str, n_jobs: int) -> Any:
-        actor = self._ray.remote(_ActorShard).options(
+    def _start(self, manifest: Manifest, mode: str, n_jobs: int) -> None:
+        """Start all actors, and wait until each has found a place."""
+        needed = [memory_of(path) for path in manifest.paths]
+        check_memory(self._ray, manifest, needed)
+        for place, memory in enumerate(needed):
+            actor = self._remote(memory).remote(manifest, place, mode, n_jobs)
+            self._actors.append(actor)
+        waiting = {self._ping(place): place for place in range(len(needed))}
+        while waiting:
+            started, _ = self._ray.wait(list(waiting), timeout=_SECONDS_TO_START)
+            if not started:
+                self._cluster.check_alive()
+                for place in waiting.values():
+                    self._ray.kill(self._actors[place])
+                raise no_room(self._ray, manifest, list(waiting.values()), needed)
+            for reference in started:
+                del waiting[reference]
+
+    def _remote(self, memory: int) -> Any:
+        return self._ray.remote(concurrency_groups={_WATCH: 1})(_ActorShard).options(
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=_AT_ONCE,
             num_cpus=0,  # it waits for questions most of the time; what it takes is memory
-            memory=os.path.getsize(path),
+            memory=memory,
             enable_task_events=False,  # for a dashboard that is not there; half a millisecond per search
             scheduling_strategy="SPREAD",
         )
-        return actor.remote(path, mode, n_jobs)
+
+    def _open(self, manifest: Manifest) -> None:
+        """Have all files opened; what is wrong with one is said as itself."""
+        calls = self._call("open", dict.fromkeys(range(len(self._actors)), ()))
+        _, lost = self._hearing.gather(calls, self._ping, patient=True)
+        for shard, why in lost.items():
+            if isinstance(why, ShardUnopened):
+                raise why.cause
+            raise ClusterError(f"{manifest.paths[shard]}: the shard could not be opened: {why}")
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
     ) -> dict[int, Any]:
         """Call a method of some shards, all at the same time; without those that are lost."""
+        if not self._ray.is_initialized():  # Ray would quietly start another one
+            raise self._cluster.lost("this process is no longer connected to it")
         with translated(self._cluster):
-            references = self._call(method, calls)
-            answers = self._gather(references, patient)
-        self.lost = (self.lost | references.keys()) - answers.keys()
+            away = self._hearing.away(calls, lambda shard: self._actors[shard].summary.remote())
+            references = self._call(method, {each: calls[each] for each in sorted(calls.keys() - away)})
+            answers, lost = self._hearing.gather(references, self._ping, patient)
+        self._hearing.note(references, lost)
         if method == "rank":
             return {shard: unpack_found(data) for shard, data in answers.items()}
         return answers
@@ -111,17 +161,21 @@ class ActorShards:
         """Close all files and end the actors; may be called again."""
         actors, self._actors = self._actors, []
         if actors and self._ray.is_initialized():
-            closing = [actor.close.remote() for actor in actors]
-            self._ray.wait(closing, num_returns=len(closing), timeout=_SECONDS_TO_CLOSE)
+            closing = [actor.close.remote() for shard, actor in enumerate(actors) if shard not in self.lost]
+            if closing:
+                self._ray.wait(closing, num_returns=len(closing), timeout=_SECONDS_TO_CLOSE)
             for actor in actors:
                 self._ray.kill(actor)
-        if actors:
+        if not self._closed:
+            self._closed = True
             self._cluster.__exit__()
 
+    def _ping(self, shard: int) -> Any:
+        """Ask whether an actor is there, and its file open; answered beside whatever else it does."""
+        return self._actors[shard].is_open.options(concurrency_group=_WATCH).remote()
+
     def _call(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        if not self._ray.is_initialized():  # Ray would quietly start another one
-            raise self._cluster.lost("this process is no longer connected to it")
-        if method == "rank":  # the same question to all, but for the generation
+        if method == "rank" and calls:  # the same question to all, but for the generation
             method, data = "rank_packed", pack_query(*next(iter(calls.values()))[1:])
             calls = {
                 shard: (generation.to_bytes(_NUMBER, "little") + data,)
@@ -129,39 +183,5 @@ class ActorShards:
             }
         return {
             shard: getattr(self._actors[shard], method).remote(*arguments)
-            for shard, arguments in sorted(calls.items())
+            for shard, arguments in calls.items()
         }
-
-    def _gather(self, references: Mapping[int, Any], patient: bool) -> dict[int, Any]:
-        """Get all answers at once, which is quickest; one by one if that fails."""
-        first = min(_SECONDS_BETWEEN_LOOKS, self._timeout)
-        try:
-            return dict(zip(references, self._ray.get(list(references.values()), timeout=first), strict=True))
-        except self._ray.exceptions.RayError:
-            self._wait(list(references.values()), None if patient else self._timeout - first)
-        return self._each(references)
-
-    def _wait(self, references: list[Any], seconds: float | None) -> None:
-        """Wait until all have answered or failed, or the time is over."""
-        end = float("inf") if seconds is None else time.monotonic() + seconds
-        while references:
-            some = max(0.0, min(_SECONDS_BETWEEN_LOOKS, end - time.monotonic()))
-            _, references = self._ray.wait(references, num_returns=len(references), timeout=some)
-            if time.monotonic() >= end:
-                return
-            if references:
-                self._cluster.check_alive()
-
-    def _each(self, references: Mapping[int, Any]) -> dict[int, Any]:
-        """What has come; an error of a shard is raised when all of them have been heard."""
-        kinds, answers, failed = self._ray.exceptions, {}, []
-        for shard, reference in references.items():
-            try:
-                answers[shard] = self._ray.get(reference, timeout=0)
-            except (kinds.RayActorError, kinds.GetTimeoutError):
-                pass
-            except kinds.RayTaskError as error:
-                failed.append(error)
-        if failed:
-            raise failed[0]
-        return answers

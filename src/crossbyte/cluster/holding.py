@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 from crossbyte.cluster.manifest import Manifest
+from crossbyte.cluster.messages import ShardLost
 from crossbyte.cluster.shards import Shard
 from crossbyte.model.cmcq import CMCQ
 
@@ -20,12 +21,13 @@ class Holder(Protocol):
     ----------
     names : sequence of str
         Of the shards, as the manifest has them.
-    lost : set of int
-        Shards that did not answer when they were last asked.
     """
 
     names: Sequence[str]
-    lost: set[int]
+
+    @property
+    def lost(self) -> Mapping[int, ShardLost]:
+        """Shards that did not answer when they were last asked, and why."""
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
@@ -65,11 +67,11 @@ class LocalShards:
 
     def __init__(self, manifest: Manifest, mode: str, model: CMCQ, n_jobs: int | None) -> None:
         self.names: Sequence[str] = manifest.shards
-        self.lost: set[int] = set()
+        self.lost: Mapping[int, ShardLost] = {}
         self._shards: list[Shard] = []
         with ExitStack() as opened:
-            for path in manifest.paths:
-                shard = Shard(path, mode, model, n_jobs)
+            for place in range(len(manifest.shards)):
+                shard = Shard(manifest, place, mode, model, n_jobs)
                 shard.open()
                 opened.callback(shard.close)
                 self._shards.append(shard)

@@ -11,11 +11,28 @@ from crossbyte.arrays import Float32
 from crossbyte.errors import ClusterError
 from crossbyte.search.ids import Id
 
-__all__ = ["CellSummary", "CellSums", "Found", "ShardLost", "Summary"]
+__all__ = ["CellSummary", "CellSums", "Found", "ShardLost", "ShardUnopened", "Summary"]
 
 
 class ShardLost(ClusterError):
     """A shard that was needed does not answer."""
+
+
+class ShardUnopened(ShardLost):
+    """A shard is there, but its file could not be opened.
+
+    Attributes
+    ----------
+    cause : Exception
+        Why.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"{type(self.cause).__name__}: {self.cause}"
 
 
 class CellSummary(NamedTuple):

@@ -90,8 +90,10 @@ class Moment:
         calls = {shard: (each.generation, *arguments) for shard, each in enumerate(self.summaries)}
         answers = self.holder.ask(method, calls)
         if not answers:
+            reasons = self._reasons(self.holder.names)
             raise ShardLost(
-                f"{self.path}: none of its {len(calls)} shards answers; try again in a while, or open it anew"
+                f"{self.path}: none of its {len(calls)} shards answers{reasons}; try again in a while, or "
+                "open it anew"
             )
         return answers
 
@@ -115,8 +117,14 @@ class Moment:
         """The error that these shards are missing."""
         return ShardLost(
             f"{self.path}: {', '.join(names)} of {len(self.summaries)} shards cannot be reached, and this "
-            "needs all of them; try again when Ray has restarted what was lost"
+            f"needs all of them{self._reasons(names)}; try again when Ray has restarted what was lost"
         )
+
+    def _reasons(self, names: Sequence[str]) -> str:
+        """Why shards are lost, where that is known."""
+        lost = {self.holder.names[shard]: why for shard, why in self.holder.lost.items()}
+        known = [f"{name}: {lost[name]}" for name in names if name in lost]
+        return f" ({'; '.join(known)})" if known else ""
 
     # Searching
 

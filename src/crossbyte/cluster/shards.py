@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.cluster.field_counts import Tally, ValueCount, tally, value_count, value_hashes
+from crossbyte.cluster.manifest import Manifest, model_of
 from crossbyte.cluster.messages import CellSummary, CellSums, Found, Summary
 from crossbyte.errors import StaleReader
 from crossbyte.model.cmcq import CMCQ
@@ -45,7 +46,10 @@ class Shard:
 
     Parameters
     ----------
-    path : str
+    manifest : Manifest
+        Of the sharded index.
+    place : int
+        Of the shard among all.
     mode : {"r", "rw"}
     model : CMCQ, optional
         The model inside the file, where it is in memory already.
@@ -53,8 +57,15 @@ class Shard:
         Threads.
     """
 
-    def __init__(self, path: str, mode: str, model: CMCQ | None = None, n_jobs: int | None = None) -> None:
-        self._given = path, mode, model, n_jobs
+    def __init__(
+        self,
+        manifest: Manifest,
+        place: int,
+        mode: str,
+        model: CMCQ | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self._manifest, self._place, self._given = manifest, place, (mode, model, n_jobs)
         self._opened: Index | None = None
         self._kept: dict[int, Handle] = {}
         self._opening, self._moving = threading.Lock(), threading.Lock()
@@ -64,12 +75,23 @@ class Shard:
 
         Raises
         ------
+        WrongModel
+            The file is of another model than the manifest names: somebody has put it there since.
         The errors of :meth:`crossbyte.Index.open`.
         """
         with self._opening:
             if self._opened is None:
-                path, mode, model, n_jobs = self._given
-                self._opened = Index.open(path, mode, model=model, n_jobs=n_jobs)
+                self._opened = self._open_file()
+
+    def _open_file(self) -> Index:
+        mode, model, n_jobs = self._given
+        index = Index.open(self._manifest.paths[self._place], mode, model=model, n_jobs=n_jobs)
+        try:
+            self._manifest.check_model(self._manifest.shards[self._place], model_of(index._handle.store)[1])
+        except BaseException:
+            index.close()
+            raise
+        return index
 
     @property
     def _index(self) -> Index:
