@@ -105,7 +105,7 @@ class ShardedIndex(ShardedFollower):
         n_jobs : int or None
             Threads of a search. None for all cores in this process, and for one in each actor.
         timeout : float
-            Seconds after which an actor that has not answered a search counts as lost.
+            Seconds after which an actor that does not even say that it is there counts as lost.
 
         Raises
         ------
