@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
+from crossbyte.executors.protocol import Executor
 from crossbyte.executors.threads import Workers
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.search.cells.cells import imbalance_of
@@ -94,13 +95,39 @@ def _built(
     steps, step = 3 * len(counts), 0
     for target, count in counts.items():
         build = _SideBuild(site, halves, target, recall)
-        sides[target], own = build.side(count)
-        numbered |= own
+        sides[target], laid = build.side(count)
+        numbered |= laid.numbered
         callback(Progress("cells", f"{target} centres", step := step + 1, steps))
         for kind in ("image", "text"):
-            directions[kind, target] = build.direction(kind, sides[target].centres, own)
+            directions[kind, target] = build.direction(kind, laid)
             callback(Progress("cells", f"{kind} to {target}", step := step + 1, steps))
     return CellState.of(recall, sides, directions, numbered)
+
+
+class _Laid(NamedTuple):
+    """The documents of a side in cells: the centres, the cell of every row, and live documents by cell."""
+
+    centres: Centres
+    numbered: Numbered
+    sizes: NDArray[np.int64]
+
+    def trial(self, asked: Asked, workers: Executor) -> Trial:
+        """What queries are to find in which cells."""
+        own = self.partners(asked, workers)
+        return Trial(asked.points, self.nearest(asked), np.where(asked.found, own, -1))
+
+    def partners(self, asked: Asked, workers: Executor) -> NDArray[np.int64]:
+        """Cells (n,) of the other halves of the queries."""
+        return self.centres.cells_of(asked.partners, workers)[0].astype(np.int64)
+
+    def nearest(self, asked: Asked) -> NDArray[np.int64]:
+        """Cells (n, found) of what the queries find."""
+        whole = Ranking.join(asked.rankings)
+        cells = np.empty(len(whole.rows), dtype=np.int64)
+        for (coding, _), own in self.numbered.items():
+            mine = whole.codings == CODINGS.index(coding)
+            cells[mine] = own[whole.rows[mine]]
+        return cells.reshape(len(asked.rankings), -1)
 
 
 class _SideBuild:
@@ -117,7 +144,7 @@ class _SideBuild:
 
     # Cells
 
-    def side(self, n_cells: int) -> tuple[Side, Numbered]:
+    def side(self, n_cells: int) -> tuple[Side, _Laid]:
         """Learn centres, and put all rows into cells."""
         documents, metric = self._documents, self._chosen_metric()
         centres = train_centres(documents.decoded, len(documents), n_cells, self._site.workers, metric)
@@ -127,9 +154,8 @@ class _SideBuild:
             numbered[shelf.coding, self._target] = cells
             sizes += np.bincount(cells[rows], minlength=n_cells)
             by_cell += np.bincount(cells[rows], weights=distances[rows], minlength=n_cells)
-        self._sizes = sizes
-        distance = _distance_of_others(sizes, by_cell)
-        return Side(centres, len(documents), distance, imbalance_of(sizes)), numbered
+        side = Side(centres, len(documents), _distance_of_others(sizes, by_cell), imbalance_of(sizes))
+        return side, _Laid(centres, numbered, sizes)
 
     def _chosen_metric(self) -> Metric | None:
         """What pairs teach about distances, if cells made by it serve a sample of the documents better."""
@@ -152,34 +178,28 @@ class _SideBuild:
 
     # The choice
 
-    def direction(self, kind: str, centres: Centres, numbered: Numbered) -> Direction:
+    def direction(self, kind: str, laid: _Laid) -> Direction:
         """Choose by one part of the held-out pairs, measure with the other."""
-        best, best_chooser = "centres", centres.chooser(is_own=kind == self._target)
+        best, best_chooser = "centres", laid.centres.chooser(is_own=kind == self._target)
         if kind != self._target:
-            chosen = self._trial("choose", kind, centres, numbered)
-            choosers = dict(self._choosers(kind, centres, numbered))
+            chosen = laid.trial(self._asked["choose", kind], self._site.workers)
+            choosers = dict(self._choosers(kind, laid))
             visited = {
-                name: wanted_cells(each, chosen, self._sizes, self._recall)[1]
+                name: wanted_cells(each, chosen, laid.sizes, self._recall)[1]
                 for name, each in choosers.items()
             }
             best = min(visited, key=lambda name: visited[name])
             best_chooser = choosers[best]
-        measured = self._trial("measure", kind, centres, numbered)
-        curve, count = measure_curve(best_chooser, measured, self._sizes, self._recall)
+        measured = laid.trial(self._asked["measure", kind], self._site.workers)
+        curve, count = measure_curve(best_chooser, measured, laid.sizes, self._recall)
         return Direction(best, best_chooser, count, curve)
 
-    def _choosers(self, kind: str, centres: Centres, numbered: Numbered) -> Iterator[tuple[str, Chooser]]:
-        plain, asked = centres.chooser(is_own=False), self._asked["learn", kind]
-        own = centres.cells_of(asked.partners, self._site.workers)[0].astype(np.int64)
-        lessons = Lessons(asked.points, own, _cells_of(asked.rankings, numbered))
-        yield "centres", plain
+    def _choosers(self, kind: str, laid: _Laid) -> Iterator[tuple[str, Chooser]]:
+        asked, centres = self._asked["learn", kind], laid.centres
+        lessons = Lessons(asked.points, laid.partners(asked, self._site.workers), laid.nearest(asked))
+        yield "centres", (plain := centres.chooser(is_own=False))
         yield "means", means_chooser(centres.points, lessons)
         yield "learned", learned_chooser([plain, expected_chooser(centres.points, lessons)], lessons)
-
-    def _trial(self, part: str, kind: str, centres: Centres, numbered: Numbered) -> Trial:
-        asked = self._asked[part, kind]
-        own = centres.cells_of(asked.partners, self._site.workers)[0].astype(np.int64)
-        return Trial(asked.points, _cells_of(asked.rankings, numbered), np.where(asked.found, own, -1))
 
 
 def _distance_of_others(sizes: NDArray[np.int64], by_cell: NDArray[np.float64]) -> float:
@@ -193,13 +213,3 @@ def _distance_of_others(sizes: NDArray[np.int64], by_cell: NDArray[np.float64]) 
         return 0.0
     n, sums = sizes[several], by_cell[several]
     return float((sums * (n / (n - 1)) ** 2).sum() / n.sum())
-
-
-def _cells_of(rankings: list[Ranking], numbered: Numbered) -> NDArray[np.int64]:
-    """Cells (n, found) of what was found."""
-    whole = Ranking.join(rankings)
-    cells = np.empty(len(whole.rows), dtype=np.int64)
-    for coding, own in ((coding, own) for (coding, _), own in numbered.items()):
-        mine = whole.codings == CODINGS.index(coding)
-        cells[mine] = own[whole.rows[mine]]
-    return cells.reshape(len(rankings), -1)
