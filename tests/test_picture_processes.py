@@ -209,6 +209,7 @@ def test_there_must_be_a_child(n_children: int) -> None:
 
 PROGRAM = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a job in the background
 from crossbyte.data.pictures.reader import PictureReader
 reader = PictureReader()
 reader.read(sys.argv[1])
