@@ -22,6 +22,7 @@ __all__ = [
     "place",
     "second_moments",
     "unit_rows",
+    "with_ridge",
 ]
 
 
@@ -122,6 +123,11 @@ def leading_pairs(whitened: Float64, n_dims: int) -> tuple[Float64, Float64, Flo
     A, relations, Bt = linalg.svd(whitened, full_matrices=False)
     keep = min(n_dims, int((relations > _RANK_CUT * relations[0]).sum()))
     return A[:, :keep], Bt[:keep].T, relations[:keep] * signs_of(A.T[:keep])
+
+
+def with_ridge(C: Float64, ridge: float) -> Float64:
+    """C + r I with r in units of the mean variance; of 1 where there is none."""
+    return np.asarray(C + ridge * (np.trace(C) or len(C)) / len(C) * np.eye(len(C)))
 
 
 def _check_width(rows: Rows, name: str) -> None:

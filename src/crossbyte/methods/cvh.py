@@ -14,11 +14,11 @@ from crossbyte.arrays import Float64
 from crossbyte.data.features import Rows
 from crossbyte.data.subspace import signs_of
 from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import second_moments
+from crossbyte.mapping.linear import second_moments, with_ridge
 from crossbyte.methods.hamming import LinearBits, LinearHashing
 from crossbyte.methods.itq import random_rotation
 from crossbyte.methods.protocol import INTER_DOCUMENT, INTRA_DOCUMENT, About
-from crossbyte.methods.similarity import label_affinity, with_ridge
+from crossbyte.methods.similarity import label_affinity
 from crossbyte.validation import check_choice, check_number
 
 __all__ = ["CVH"]

@@ -9,11 +9,10 @@ import numpy as np
 from crossbyte.arrays import Float64, Raw
 from crossbyte.data.features import DenseRows, Rows
 from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import place
+from crossbyte.mapping.linear import place, with_ridge
 from crossbyte.methods.anchors import AnchorFeatures
 from crossbyte.methods.hamming import LinearBits
 from crossbyte.methods.products import row_products
-from crossbyte.methods.similarity import with_ridge
 
 __all__ = ["KernelBits", "at_medians", "regressed_bits", "regression"]
 

@@ -19,7 +19,7 @@ from crossbyte.arrays import Float64
 from crossbyte.data.features import Rows
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import leading_pairs
+from crossbyte.mapping.linear import leading_pairs, with_ridge
 from crossbyte.methods.label_rows import unit_labels
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "signed_neighbours",
     "signed_pairs",
     "whitened_relation",
-    "with_ridge",
 ]
 
 Indices = NDArray[np.intp]
@@ -231,11 +230,6 @@ def label_affinity(labels: Labels) -> LowRankSimilarity:
     degrees = rows @ rows.sum(axis=0)
     factors = rows / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
     return LowRankSimilarity(factors, np.ones(labels.shape[1]))
-
-
-def with_ridge(C: Float64, ridge: float) -> Float64:
-    """C + r I with r in units of the mean variance."""
-    return C + ridge * np.trace(C) / len(C) * np.eye(len(C))
 
 
 def related_directions(

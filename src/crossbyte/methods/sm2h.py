@@ -15,10 +15,9 @@ from crossbyte.blocks import sample_rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import place
+from crossbyte.mapping.linear import place, with_ridge
 from crossbyte.methods.hamming import SeparateHashing, centred_rows
 from crossbyte.methods.protocol import INTER_MODALITY, INTRA_MODALITY, About, Side
-from crossbyte.methods.similarity import with_ridge
 from crossbyte.methods.sm2h_hypergraph import EdgeWeights, hypergraph
 from crossbyte.methods.sm2h_sets import atom_weights, jaccard_distances, large_coefficients
 from crossbyte.methods.sm2h_updates import Sides, State, learn, sparse_codes, start

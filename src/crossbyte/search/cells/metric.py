@@ -15,6 +15,7 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float32
+from crossbyte.mapping.linear import with_ridge
 from crossbyte.search.cells.chooser import Chooser
 
 __all__ = ["Metric"]
@@ -48,8 +49,8 @@ class Metric(NamedTuple):
             return None
         centre, middle = documents.mean(axis=0, dtype=np.float64), queries.mean(axis=0, dtype=np.float64)
         X, Q = documents - centre, queries - middle
-        A = linalg.solve(_with_ridge(X.T @ X, _RIDGE), X.T @ Q, assume_a="pos")
-        variances, axes = linalg.eigh(_with_ridge(np.cov(Q - X @ A, rowvar=False, bias=True), _LEAST))
+        A = linalg.solve(with_ridge(X.T @ X, _RIDGE), X.T @ Q, assume_a="pos")
+        variances, axes = linalg.eigh(with_ridge(np.cov(Q - X @ A, rowvar=False, bias=True), _LEAST))
         T = axes / np.sqrt(variances)
         shift = middle @ T - centre @ A @ T
         return cls((A @ T).astype(np.float32), shift.astype(np.float32), T.astype(np.float32))
@@ -75,12 +76,6 @@ class Metric(NamedTuple):
         """The way back."""
         n_dims = values.shape[1]
         return cls(values[:n_dims], values[n_dims], values[n_dims + 1 :])
-
-
-def _with_ridge(gram: Float32, share: float) -> Float32:
-    """Add a share of the mean variance; of nothing at all, a little."""
-    mean = np.trace(gram) / len(gram)
-    return np.asarray(gram + (share * mean or 1.0) * np.eye(len(gram)))
 
 
 def _seen_from(centres: Float32, matrix: Float32) -> Chooser:
