@@ -15,7 +15,6 @@ BENCHMARKS = (
     "ablations",
     "search",
     "large",
-    "cells",
     "filters",
     "adding",
     "mixed",

@@ -52,13 +52,14 @@ from crossbyte import CMCQ, Index
 from crossbyte.kernels import implementation
 from crossbyte.search.cells.cells import side_sizes
 from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.curve import Ranks, Trial, cell_ranks
 
 N_ITEMS, N_BITS, K = 10_000_000, 64, 10
 TRAINING, LEARNING, QUERIES = 20_000, 30_000, 20_000
 BLOCK, ADDED = 50_000, 1_000_000
 REPETITIONS, SINGLES = 9, 50
 RECALL = 0.95
-SAMPLES, TOGETHER = 1000, 256
+SAMPLES = 1000
 VISITED = "share of items visited at 0.95 of the exhaustive recall@10"
 NEEDED = "share of items to be visited for 0.95 of the partners found"
 OWN, IVF = "our cells", "FAISS IVF"
@@ -155,51 +156,30 @@ def visited_items(index: Index, made: Made, probe: int) -> float:
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
 
-class Needs(NamedTuple):
-    """What a way of choosing needs to find the partners of some queries.
-
-    Attributes
-    ----------
-    ranks : (n,) int64
-        How many cells a query visits before that of its partner.
-    shares : (n_cells,) float64
-        Share of the items in the first cells of a query, on average, by their number less one.
-    """
-
-    ranks: NDArray[np.int64]
-    shares: NDArray[np.float64]
-
-    @classmethod
-    def of(
-        cls, chooser: Chooser, points: NDArray[np.float32], own: NDArray[Any], sizes: NDArray[Any]
-    ) -> Needs:
-        """Let queries at these points, whose partners are in the cells ``own``, visit all cells."""
-        ranks, shares = [], np.zeros(len(sizes))
-        for start in range(0, len(points), TOGETHER):
-            order = chooser.choose(points[start : start + TOGETHER], len(sizes))
-            ranks.append(np.argmax(order == own[start : start + TOGETHER, None], axis=1))
-            shares += np.cumsum(sizes[order], axis=1).sum(axis=0)
-        return cls(np.concatenate(ranks), shares / len(points) / sizes.sum())
-
-    def share(self, recall: float, sample: Any = slice(None)) -> float:
-        """Share of the items to be visited for so many of the partners, of all queries or of a sample."""
-        return float(self.shares[np.quantile(self.ranks[sample], recall, method="inverted_cdf")])
+def needed(ranks: Ranks, sample: Any = slice(None)) -> float:
+    """Share of the items to be visited for the wanted share of partners, of all queries or of a sample."""
+    return float(ranks.items[np.quantile(ranks.partners[sample], RECALL, method="inverted_cdf")])
 
 
-def own_needs(index: Index, made: Made, found: NDArray[np.bool_]) -> Needs:
-    """What our own cells need."""
+def _ranks(
+    index: Index, made: Made, found: NDArray[np.bool_], chooser: Chooser, cells: NDArray[Any]
+) -> Ranks:
+    """How far the queries that find their partners must go through cells, given those of all items."""
+    own = cells[made.partners[found]].astype(np.int64)
+    trial = Trial(index.model.transform_texts(made.texts)[found], own[:, None], own)
+    return cell_ranks(chooser, trial, np.bincount(cells, minlength=len(chooser.points)))
+
+
+def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
+    """In our own cells."""
     snapshot = index._handle.current().snapshot
     assert snapshot.cells is not None
-    cells, chooser = (
-        snapshot.shelves["image"].layouts["image"].cells,
-        snapshot.cells.directions["text", "image"].chooser,
-    )
-    points = index.model.transform_texts(made.texts)[found]
-    return Needs.of(chooser, points, cells[made.partners[found]], side_sizes(snapshot, "image"))
+    cells = snapshot.shelves["image"].layouts["image"].cells
+    return _ranks(index, made, found, snapshot.cells.directions["text", "image"].chooser, cells)
 
 
-def faiss_needs(index: Index, made: Made, found: NDArray[np.bool_]) -> Needs:
-    """The same with cells of FAISS, learned from the decoded images alone."""
+def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
+    """In cells of FAISS, learned from the decoded images alone."""
     import faiss
 
     assert index.cells is not None
@@ -213,19 +193,17 @@ def faiss_needs(index: Index, made: Made, found: NDArray[np.bool_]) -> Needs:
     for start in range(0, len(cells), BLOCK):
         points = index.model.decode_images(made.codes[start : start + BLOCK])
         cells[start : start + BLOCK] = flat.search(points, 1)[1][:, 0]
-    chooser = Chooser.at(np.ascontiguousarray(kmeans.centroids))
-    asking = index.model.transform_texts(made.texts)[found]
-    return Needs.of(chooser, asking, cells[made.partners[found]], np.bincount(cells, minlength=n_cells))
+    return _ranks(index, made, found, Chooser.at(np.ascontiguousarray(kmeans.centroids)), cells)
 
 
-def ratio_goals(one: Needs, other: Needs, recall: float) -> list[Goal]:
-    """Items that one way visits over those of another, for the same queries, and how sure that is."""
-    rng, n = np.random.default_rng(0), len(one.ranks)
+def ratio_goals(one: Ranks, other: Ranks) -> list[Goal]:
+    """Items visited in some cells over those in others, for the same queries, and how sure that is."""
+    rng, n = np.random.default_rng(0), len(one.partners)
     samples = rng.integers(n, size=(SAMPLES, n))
-    ratios = [one.share(recall, sample) / other.share(recall, sample) for sample in samples]
+    ratios = [needed(one, sample) / needed(other, sample) for sample in samples]
     text = "items to be visited over FAISS IVF"
     return [
-        Goal(OWN, text, one.share(recall) / other.share(recall), 1.0, at_most=True),
+        Goal(OWN, text, needed(one) / needed(other), 1.0, at_most=True),
         *(
             Goal(OWN, f"{text}, {q:.1%} of samples below", float(np.quantile(ratios, q)))
             for q in (0.025, 0.975)
@@ -253,11 +231,11 @@ def recall_goals(path: Path, made: Made, with_faiss: bool) -> list[Goal]:
             Goal("cells", "recall@10", float(found.mean())),
             Goal("cells", "recall@10 over the exhaustive one", found.mean() / exhaustive.mean(), RECALL),
         ]
-        needs = {OWN: own_needs(index, made, exhaustive)}
+        ranks = {OWN: own_ranks(index, made, exhaustive)}
         if with_faiss:
-            needs[IVF] = faiss_needs(index, made, exhaustive)
-    goals += [Goal(name, NEEDED, each.share(RECALL)) for name, each in needs.items()]
-    return goals + (ratio_goals(needs[OWN], needs[IVF], RECALL) if with_faiss else [])
+            ranks[IVF] = faiss_ranks(index, made, exhaustive)
+    goals += [Goal(name, NEEDED, needed(each)) for name, each in ranks.items()]
+    return goals + (ratio_goals(ranks[OWN], ranks[IVF]) if with_faiss else [])
 
 
 def measure_times(path: Path, made: Made, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crossbyte.search.cells.chooser import Chooser
 
-__all__ = ["ENOUGH_PARTNERS", "Curve", "Trial", "measure_curve", "wanted_cells"]
+__all__ = ["ENOUGH_PARTNERS", "Curve", "Ranks", "Trial", "cell_ranks", "measure_curve", "wanted_cells"]
 
 ENOUGH_PARTNERS = 100  # that the exhaustive search finds; fewer say too little about 0.95 of them
 NEAREST = 10
@@ -85,14 +85,26 @@ class Curve(NamedTuple):
         return cls(**{name: values[name] for name in cls._fields})
 
 
-class _Ranks(NamedTuple):
+class Ranks(NamedTuple):
+    """How far queries must go through the cells.
+
+    Attributes
+    ----------
+    partners : (found,) int64
+        Cells that come before the partner's, query by query, of those that have one.
+    nearest : (n * up to 10,) int64
+        Cells that come before those of the nearest documents.
+    items : (n_cells,) float64
+        Share of the documents in the first 1, 2, … cells of a query, on average.
+    """
+
     partners: NDArray[np.int64]
     nearest: NDArray[np.int64]
     items: NDArray[np.float64]
 
 
-def _ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> _Ranks:
-    """How many cells come before the partner's, and before those of the nearest; items by cells visited."""
+def cell_ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> Ranks:
+    """Let queries go through all cells, of which each has so many documents."""
     partners, nearest = [], []
     items = np.zeros(len(sizes))
     for start in range(0, len(trial.points), _ROWS_AT_ONCE):
@@ -105,14 +117,14 @@ def _ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> _Ranks:
         partners.append(rank[there, trial.partners[rows][there]])
         nearest.append(np.take_along_axis(rank, trial.nearest[rows], axis=1).ravel())
     share = items / max(1, len(trial.points)) / max(1, sizes.sum())
-    return _Ranks(np.sort(np.concatenate(partners)), np.sort(np.concatenate(nearest)), share)
+    return Ranks(np.concatenate(partners), np.concatenate(nearest), share)
 
 
 def wanted_cells(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[int, float]:
     """How many cells keep the wanted share, and what share of the items is in them."""
-    ranks = _ranks(chooser, trial, sizes)
+    ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     return count, float(ranks.items[count - 1])
 
@@ -121,7 +133,7 @@ def measure_curve(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[Curve, int]:
     """The curve, and the number of cells that keep the wanted share."""
-    ranks = _ranks(chooser, trial, sizes)
+    ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     steps = {*np.unique(np.geomspace(1, len(sizes), 24).round().astype(int)).tolist(), count}
     cells = sorted(steps)
@@ -137,12 +149,12 @@ def measure_curve(
     return curve, count
 
 
-def _count(ranks: _Ranks, recall: float) -> int:
-    decisive = ranks.partners if len(ranks.partners) >= ENOUGH_PARTNERS else ranks.nearest
+def _count(ranks: Ranks, recall: float) -> int:
+    decisive = np.sort(ranks.partners if len(ranks.partners) >= ENOUGH_PARTNERS else ranks.nearest)
     if not len(decisive):
         return len(ranks.items)
     return int(decisive[max(0, int(np.ceil(recall * len(decisive))) - 1)]) + 1
 
 
 def _shares(ranks: NDArray[np.int64], cells: list[int]) -> list[float]:
-    return (np.searchsorted(ranks, cells, side="left") / max(1, len(ranks))).tolist()
+    return (np.searchsorted(np.sort(ranks), cells, side="left") / max(1, len(ranks))).tolist()
