@@ -22,8 +22,6 @@ from crossbyte.search.segment import CODINGS
 
 __all__ = ["Moment"]
 
-_QUERIES_AT_ONCE = 1024  # in one question: as many as a shard itself scans for at once
-
 
 class Moment:
     """The generations of all shards that belong together, and who answers for them.
@@ -177,8 +175,7 @@ class Moment:
         self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
     ) -> list[Ranking]:
         rankings: list[Ranking] = []
-        for start in range(0, len(query.points), _QUERIES_AT_ONCE):
-            some = query._replace(points=query.points[start : start + _QUERIES_AT_ONCE])
+        for some in query.parts():
             answers = self.ask("rank", some, where, distinct, grouped)
             self.partial = self.partial or len(answers) < len(self.summaries)
             rankings += self._pool.merge(answers, k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crossbyte import kernels
 from crossbyte.arrays import Float32, Float64
+from crossbyte.blocks import row_blocks
 from crossbyte.errors import NumericalError
 from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
@@ -23,7 +24,7 @@ from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["Query", "Ranking", "rank", "resolve_ids"]
 
-_QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
+_QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
 
 class Query(NamedTuple):
@@ -51,6 +52,11 @@ class Query(NamedTuple):
     offset: Callable[[str], float]
     kind: str = ""
     probe: int | str | None = ALL
+
+    def parts(self) -> Iterator[Query]:
+        """The same for a bounded number of points after the other."""
+        for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
+            yield self._replace(points=self.points[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +114,7 @@ class Ranking:
 def rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
     """Find the nearest allowed documents of every query point."""
     rankings: list[Ranking] = []
-    for start in range(0, len(query.points), _QUERIES_AT_ONCE):
-        some = query._replace(points=query.points[start : start + _QUERIES_AT_ONCE])
+    for some in query.parts():
         rankings += _rank(snapshot, some, allowed, n_threads)
     return rankings
 
