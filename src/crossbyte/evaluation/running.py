@@ -17,8 +17,7 @@ from crossbyte.evaluation.processes import Failure, each_here, each_in_processes
 from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
 from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
 from crossbyte.evaluation.runs import Run
-from crossbyte.executors.choosing import make_executor
-from crossbyte.executors.ray_tasks import RayWorkers
+from crossbyte.executors.choosing import on_cluster
 from crossbyte.model.report.phrases import plural
 from crossbyte.progress import Progress, ProgressCallback, silent
 
@@ -270,8 +269,7 @@ def _done_there(
         except Exception as error:
             return Failure.of(error)
 
-    with make_executor(n_tasks, cluster=cluster) as workers:
-        assert isinstance(workers, RayWorkers)
+    with on_cluster(cluster, n_tasks) as workers:
         for job, get in workers.as_they_end(results, jobs):
             yield job, _written(get, directory)
 

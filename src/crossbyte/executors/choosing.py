@@ -6,14 +6,17 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.scratch import ScratchWorkers
 from crossbyte.executors.threads import Workers
 
-__all__ = ["make_executor", "parse_memory", "usual_memory"]
+if TYPE_CHECKING:
+    from crossbyte.executors.ray_tasks import RayWorkers
+
+__all__ = ["make_executor", "on_cluster", "parse_memory", "usual_memory"]
 
 _UNITS = {
     "": 1,
@@ -53,11 +56,18 @@ def make_executor(
     """
     n_bytes = None if max_memory is None else parse_memory(max_memory)
     if cluster is not None:
-        return _on_cluster(cluster, n_jobs)
+        return on_cluster(cluster, n_jobs)
     return Workers(n_jobs) if n_bytes is None else ScratchWorkers(n_jobs, n_bytes)
 
 
-def _on_cluster(cluster: Any, n_jobs: int | None) -> Executor:
+def on_cluster(cluster: Any, n_jobs: int | None) -> RayWorkers:
+    """The executor of a cluster, ``"local"`` or an address; to be entered as a context.
+
+    Raises
+    ------
+    InvalidInput
+        An address that is none.
+    """
     if not isinstance(cluster, str) or not cluster:
         raise InvalidInput(f"cluster: expected None, 'local' or the address of a cluster, got {cluster!r}")
     from crossbyte.executors.ray_tasks import RayWorkers
