@@ -38,7 +38,9 @@ def index(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """Documents of every kind in cells, each of them three times under other ids, so that all are ties."""
     taught = request.param == "paired"
     monkeypatch.setattr(metric, "_PAIRS_PER_DIMENSION", 1)
-    monkeypatch.setattr(_SideBuild, "_visited", lambda self, metric: float((metric is not None) != taught))
+    monkeypatch.setattr(
+        _SideBuild, "_visited", lambda self, points, metric: float((metric is not None) != taught)
+    )
     made, _ = sample(tmp_path / "a.cb")
     with made:
         for copy in "xy":

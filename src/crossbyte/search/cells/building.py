@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.threads import Workers
@@ -161,15 +162,16 @@ class _SideBuild:
         """What pairs teach about distances, if cells made by it serve a sample of the documents better."""
         learn = self._asked["learn", _OTHER[self._target]]
         taught = Metric.taught(learn.partners, learn.points)
-        return taught if taught is not None and self._visited(taught) < self._visited(None) else None
-
-    def _visited(self, metric: Metric | None) -> float:
-        """Share of a sample of the documents that must be visited for the partners of held-out queries."""
-        n_documents, workers = len(self._documents), self._site.workers
-        sample = np.sort(np.random.default_rng(1).permutation(n_documents)[:_PILOT])
+        if taught is None:
+            return None
+        sample = np.sort(np.random.default_rng(1).permutation(len(self._documents))[:_PILOT])
         points = self._documents.decoded(sample)
-        n_cells = _usual_count(len(sample))
-        centres = train_centres(lambda rows: points[rows], len(sample), n_cells, workers, metric)
+        return taught if self._visited(points, taught) < self._visited(points, None) else None
+
+    def _visited(self, points: Float32, metric: Metric | None) -> float:
+        """Share of documents (n, D) that must be visited for the partners of held-out queries."""
+        workers, n_cells = self._site.workers, _usual_count(len(points))
+        centres = train_centres(lambda rows: points[rows], len(points), n_cells, workers, metric)
         sizes = np.bincount(centres.cells_of(points, workers)[0], minlength=n_cells)
         asked = self._asked["choose", _OTHER[self._target]]
         own = centres.cells_of(asked.partners, workers)[0].astype(np.int64)
