@@ -83,7 +83,11 @@ GRIDS: Mapping[str, Grid] = {
         "smoothness": (0.001, 0.01, 0.1),
     },
     "mvsh": {"alpha": (-1.0, 1.0, 3.0), "width": (0.3, 1.0, 3.0), "ridge": (1e-4, 1e-3, 1e-2)},
-    "stmh": {"shrinkage": (1e-4, 0.1, 1.0, 3.0), "link_weight": (0.1, 0.5, 2.0)},
+    "stmh": {
+        "shrinkage": (1e-4, 0.1, 1.0, 3.0),
+        "text_weight": (0.5, 5.0, 20.0),
+        "link_weight": (0.1, 0.5, 2.0),
+    },
     **dict.fromkeys(("cca", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"), _CANONICAL),
 }
 """What is tried, by system and parameter, in the order in which parameters are searched."""
