@@ -1,0 +1,161 @@
+"""The rules of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import crossbyte
+from support.paths import PACKAGE, ROOT
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Modules that load code or objects from data.
+FORBIDDEN_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec", "os.system", "os.popen"}
+FORBIDDEN_KEYWORDS = {"allow_pickle", "shell"}  # harmless only when given as False
+
+
+def forbidden_in(tree: ast.AST) -> Iterator[str]:
+    """Yield what a parsed file does that our files never do."""
+    for node in ast.walk(tree):
+        for name in sorted(forbidden_names(node)):
+            yield f"line {getattr(node, 'lineno', '?')}: {name}"
+
+
+def forbidden_names(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.split(".")[0] for alias in node.names} & FORBIDDEN_MODULES
+    if isinstance(node, ast.ImportFrom):
+        return {(node.module or "").split(".")[0]} & FORBIDDEN_MODULES
+    if isinstance(node, ast.Call):
+        return {ast.unparse(node.func)} & FORBIDDEN_CALLS
+    if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_KEYWORDS:
+        given_as_false = isinstance(node.value, ast.Constant) and node.value.value is False
+        return set() if given_as_false else {node.arg}
+    return set()
+
+
+def body_length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the lines of a function's body without its docstring."""
+    documented = ast.get_docstring(function) is not None
+    statements = function.body[1:] if documented else function.body
+    if not statements:
+        return 0
+    return (statements[-1].end_lineno or 0) - statements[0].lineno + 1
+
+
+def describe(name: str, sizes: dict[str, int]) -> str:
+    ordered = sorted(sizes.values())
+    ninetieth = ordered[int(0.9 * (len(ordered) - 1))]
+    longest = max(sizes, key=lambda key: sizes[key])
+    middle = statistics.median(ordered)
+    return f"{len(ordered)} {name}: median {middle:g}, 90 % {ninetieth}, longest {sizes[longest]} ({longest})"
+
+
+def newest_version(changelog: str) -> str:
+    match = re.search(r"^## \[(\d+\.\d+\.\d+)\]", changelog, flags=re.MULTILINE)
+    assert match, "CHANGELOG.md has no heading of the form '## [1.2.3]'"
+    return match[1]
+
+
+def test_version_is_the_newest_in_the_changelog() -> None:
+    assert newest_version((ROOT / "CHANGELOG.md").read_text(encoding="utf-8")) == crossbyte.__version__
+
+
+def test_version_is_the_installed_one() -> None:
+    assert version("crossbyte") == crossbyte.__version__
+
+
+def test_exports_are_pinned() -> None:
+    assert crossbyte.__all__ == [
+        "CMCQ",
+        "ClusterError",
+        "CrossbyteError",
+        "Document",
+        "Explanation",
+        "FitInterrupted",
+        "Gallery",
+        "Hits",
+        "Index",
+        "IndexFileError",
+        "InvalidInput",
+        "ModelFileError",
+        "NewDocument",
+        "NotCalibrated",
+        "NotFitted",
+        "NumericalError",
+        "Report",
+        "ShardedIndex",
+        "__version__",
+        "audit_pairs",
+        "build_gallery",
+        "open_rows",
+        "plan",
+        "read_raw",
+        "split_index",
+    ]
+
+
+def test_every_export_can_be_imported() -> None:
+    assert all(getattr(crossbyte, name) is not None for name in crossbyte.__all__)
+    assert set(dir(crossbyte)) == set(crossbyte.__all__)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        crossbyte.nothing  # noqa: B018
+
+
+def test_import_alone_loads_no_heavy_library() -> None:
+    program = "import sys, crossbyte; print(*sorted({'numpy', 'scipy', 'sklearn'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_source_never_runs_data(path: Path) -> None:
+    assert list(forbidden_in(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import joblib.memory",
+        "eval('1')",
+        "os.system('ls')",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(command, shell=flag)",
+    ],
+)
+def test_forbidden_lines_are_found(line: str) -> None:
+    assert list(forbidden_in(ast.parse(line)))
+
+
+def test_every_folder_is_in_the_architecture_page() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES} - {"."}
+    assert [folder for folder in sorted(folders) if f"{folder}/" not in page] == []
+
+
+def test_sizes_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Print, never fail: the budgets are aims (body: median 8, 90 % 25; file: median 130, 90 % 250)."""
+    files, functions = {}, {}
+    for path in SOURCES:
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).as_posix()
+        files[name] = text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions[f"{name}:{node.lineno} {node.name}"] = body_length(node)
+    with capsys.disabled():
+        print(f"\n{describe('files', files)}\n{describe('functions', functions)}")
