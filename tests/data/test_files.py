@@ -53,13 +53,13 @@ def same_sparse(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("ends", ["<", ">"])
-@pytest.mark.parametrize("dtype", TYPES)
-def test_npy_round_trip(tmp_path: Path, rng: np.random.Generator, dtype: str, ends: str, order: Any) -> None:
-    matrix = (rng.random((5, 3)) * 100).astype(np.dtype(dtype).newbyteorder(ends), order=order)
-    np.save(tmp_path / "a.npy", matrix)
-    read = read_features(tmp_path / "a.npy")
-    assert np.array_equal(read, matrix) and read.dtype == np.dtype(dtype) and read.dtype.isnative
-    assert read.flags["F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"] and type(read) is np.ndarray
+def test_npy_round_trip(tmp_path: Path, rng: np.random.Generator, ends: str, order: Any) -> None:
+    for dtype in TYPES:
+        matrix = (rng.random((5, 3)) * 100).astype(np.dtype(dtype).newbyteorder(ends), order=order)
+        np.save(tmp_path / "a.npy", matrix)
+        read = read_features(tmp_path / "a.npy")
+        assert np.array_equal(read, matrix) and read.dtype == np.dtype(dtype) and read.dtype.isnative, dtype
+        assert read.flags["F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"] and type(read) is np.ndarray
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -109,9 +109,9 @@ def test_some_rows_can_be_taken_and_packed_again(values: list[Any], rng: Any) ->
 
 
 @pytest.mark.parametrize("left", SAMPLES.values(), ids=SAMPLES)
-@pytest.mark.parametrize("right", SAMPLES.values(), ids=SAMPLES)
-def test_packed_ids_can_be_joined(left: list[Any], right: list[Any]) -> None:
-    same_ids(PackedIds.join([PackedIds.of(left), PackedIds.of(right)]), left + right)
+def test_packed_ids_can_be_joined(left: list[Any]) -> None:
+    for right in SAMPLES.values():
+        same_ids(PackedIds.join([PackedIds.of(left), PackedIds.of(right)]), left + right)
     same_ids(PackedIds.join([PackedIds.of(left)]), left)
 
 
@@ -250,12 +250,12 @@ def test_numbers_without_gaps_take_no_memory() -> None:
 
 
 @pytest.mark.parametrize("left", ["none", "one", "gapless", "gaps"])
-@pytest.mark.parametrize("right", ASCENDING)
-def test_numbers_can_be_joined(left: str, right: str) -> None:
+def test_numbers_can_be_joined(left: str) -> None:
     values = ASCENDING[left]
-    above = [value + 1000 for value in ASCENDING[right]]
-    parts = [Numbers.of(np.array(part, dtype=np.int64)) for part in (values, above)]
-    assert all_of(Numbers.join(parts)) == values + above
+    for right in ASCENDING:
+        above = [value + 1000 for value in ASCENDING[right]]
+        parts = [Numbers.of(np.array(part, dtype=np.int64)) for part in (values, above)]
+        assert all_of(Numbers.join(parts)) == values + above, right
 
 
 @pytest.mark.parametrize(

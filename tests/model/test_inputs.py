@@ -7,7 +7,7 @@ integer) are no cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from scipy import sparse
 
 from crossbyte import CMCQ
 from crossbyte.errors import InvalidInput, NotFinite
+from support.covering import covering
 
 N, D = 24, 6
 K = 256
@@ -209,36 +210,31 @@ def check_case(side: str, case: str, storage: str, call: str) -> None:
             answer(side, call, values)
 
 
-DENSE = [
-    (case, storage)
-    for case in CASES
-    for storage in STORAGES
-    if is_possible(case, storage) and not storage.startswith("cs")
-]
+def covered(storages: Iterable[str]) -> list[Any]:
+    """Every call with every case, every call with every storage, and every case with every storage."""
+    rows = covering(
+        list(CASES), list(storages), CALLS, possible=lambda case, storage, _: is_possible(case, storage)
+    )
+    return [pytest.param(*row, id=", ".join(map(str, row))) for row in rows]
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(("case", "storage"), DENSE)
+DENSE = [storage for storage in STORAGES if not storage.startswith("cs")]
+
+
+@pytest.mark.parametrize(("case", "storage", "call"), covered(DENSE))
 def test_images_have_their_declared_outcome(case: str, storage: str, call: str) -> None:
     check_case("images", case, storage, call)
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("storage", ["float16", "float64", "int8"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "storage", "call"), covered(["float16", "float64", "int8"]))
 def test_texts_have_their_declared_outcome(case: str, storage: str, call: str) -> None:
-    if is_possible(case, storage):
-        check_case("texts", case, storage, call)
+    check_case("texts", case, storage, call)
 
 
-SPARSE = [("images", "csr"), ("texts", "csr"), ("texts", "csc")]
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(("side", "storage"), SPARSE)
-@pytest.mark.parametrize("case", CASES)
-def test_sparse_rows_have_the_outcome_of_dense_ones(case: str, side: str, storage: str, call: str) -> None:
+@pytest.mark.parametrize(("case", "sparse_side", "call"), covered(["images csr", "texts csr", "texts csc"]))
+def test_sparse_rows_have_the_outcome_of_dense_ones(case: str, sparse_side: str, call: str) -> None:
     """Rounding differs between sparse and dense products, so here answers need only be near."""
+    side, storage = sparse_side.split()
     values = CASES[case].values()
     if declared(case, storage, call) != "ok":
         check_case(side, case, storage, call)
@@ -267,28 +263,26 @@ def test_a_masked_cell_is_refused_in_every_call(side: str, call: str) -> None:
         answer(side, call, values)
 
 
-@pytest.mark.parametrize("call", CALLS)
+NO_TABLES = {
+    "strings": np.full((N, D), "word"),
+    "complex": np.full((N, D), 1j),
+    "objects": np.full((N, D), None, dtype=object),
+    "dates": np.zeros((N, D), dtype="M8[s]"),
+    "no column": np.zeros((N, 0)),
+    "3-d": np.zeros((N, D, 1)),
+    "1-d": np.zeros(N),
+    "sparse complex": sparse.csr_array(np.full((N, D), 1j)),
+}
+
+
 @pytest.mark.parametrize("side", ["images", "texts"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.full((N, D), "word"),
-        np.full((N, D), 1j),
-        np.full((N, D), None, dtype=object),
-        np.zeros((N, D), dtype="M8[s]"),
-        np.zeros((N, 0)),
-        np.zeros((N, D, 1)),
-        np.zeros(N),
-        sparse.csr_array(np.full((N, D), 1j)),
-    ],
-    ids=["strings", "complex", "objects", "dates", "no column", "3-d", "1-d", "sparse complex"],
-)
-def test_what_is_no_table_of_numbers_is_refused_in_every_call(side: str, call: str, values: Any) -> None:
-    with pytest.raises(InvalidInput, match=f"^{side}: "):
-        if values.ndim == 1 or values.shape[1] != D:
-            call_with(side, call, values)
-        else:
-            answer(side, call, values)
+@pytest.mark.parametrize("name", NO_TABLES)
+def test_what_is_no_table_of_numbers_is_refused_in_every_call(side: str, name: str) -> None:
+    values: Any = NO_TABLES[name]
+    ask = call_with if values.ndim == 1 or values.shape[1] != D else answer
+    for call in CALLS:
+        with pytest.raises(InvalidInput, match=f"^{side}: "):
+            ask(side, call, values)
 
 
 def call_with(side: str, call: str, values: Any) -> Any:

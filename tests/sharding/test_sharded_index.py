@@ -281,13 +281,13 @@ def test_pages_are_the_same(both: Both, where: str | None) -> None:
         both[1].documents("colour = 1")
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 30, 100])
 @pytest.mark.parametrize("where", [None, "year = 2003", "only = 'here'", "year = 1"])
-def test_facets_are_the_same(both: Both, where: str | None, limit: int) -> None:
+def test_facets_are_the_same(both: Both, where: str | None) -> None:
     index, shards = both
-    assert shards.facets(where, limit=limit) == index.facets(where, limit=limit)
     fields = ["year", "title", "nothing", "only", "score"]
-    assert shards.facets(where, fields, limit) == index.facets(where, fields, limit)
+    for limit in (1, 2, 5, 30, 100):
+        assert shards.facets(where, limit=limit) == index.facets(where, limit=limit)
+        assert shards.facets(where, fields, limit) == index.facets(where, fields, limit)
     with pytest.raises(UnknownField):
         shards.facets(fields=["colour"])
 
