@@ -1,4 +1,4 @@
-"""The covering arrays of the tests: every pair that can occur does, in few rows, and always in the same ones."""
+"""The covering arrays of the tests: every pair that can occur does, in few rows, always in the same."""
 
 from __future__ import annotations
 
