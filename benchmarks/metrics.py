@@ -70,7 +70,7 @@ def by_scorer(data: Task) -> dict[str, Any]:
 
 def naive_module() -> Any:
     """The naive twin, from its file: the tests are no package."""
-    path = Path(__file__).resolve().parent.parent / "tests" / "naive_metrics.py"
+    path = Path(__file__).resolve().parent.parent / "tests" / "support" / "naive_metrics.py"
     spec = importlib.util.spec_from_file_location("naive_metrics", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(f"the naive metrics were expected at {path}.")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from asked_for import is_asked_for
-from browser_page import TOKEN, Page, chromium, screenshots, served
-from browser_samples import hostile_index
 from crossbyte.data.folders.reading import read_raw
 from crossbyte.data.scenes import write_scenes
 from crossbyte.gallery.building import build_gallery
+from support.asked_for import is_asked_for
+from support.browser_page import TOKEN, Page, chromium, screenshots, served
+from support.browser_samples import hostile_index
 
 _HERE = Path(__file__).resolve().parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from browser_page import DOWN, ENTER, ESCAPE, RIGHT, TAB, TOKEN, UP, Page, served
+from support.browser_page import DOWN, ENTER, ESCAPE, RIGHT, TAB, TOKEN, UP, Page, served
 
 _SCROLLS = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 

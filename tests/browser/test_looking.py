@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from browser_page import ESCAPE, Page
-from browser_samples import ATTACKS, FIELD
+from support.browser_page import ESCAPE, Page
+from support.browser_samples import ATTACKS, FIELD
 
 
 def where(page: Page) -> str:

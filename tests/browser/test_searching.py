@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from browser_page import Page, png
+from support.browser_page import Page, png
 
 
 def parameters(page: Page) -> dict[str, str]:

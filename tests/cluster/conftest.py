@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from asked_for import is_asked_for
 from crossbyte.executors.ray_cluster import Cluster
+from support.asked_for import is_asked_for
 
 _HERE = Path(__file__).resolve().parent
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster_samples import killing, pairs
 from crossbyte import CMCQ, Index
 from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.progress import Progress
+from support.cluster_samples import killing, pairs
 
 N_NEW = 40_000  # three tasks
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_samples import killing, pairs
 from crossbyte import CMCQ
 from crossbyte.errors import ClusterError, InvalidInput
 from crossbyte.progress import Progress
+from support.cluster_samples import killing, pairs
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "cca": {"mapping": "cca", "text_components": 10, "shared_codebooks": True},

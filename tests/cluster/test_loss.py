@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster_samples import wait_until
 from crossbyte import Index
 from crossbyte.errors import ClusterError
 from crossbyte.executors import ray_connection
+from support.cluster_samples import wait_until
+from support.paths import with_tests
 
-TESTS = Path(__file__).resolve().parent.parent
 SECONDS = 120.0  # after which a process that should have ended hangs
 ENDED_BY_RAY = "The connection to the plasma store is failed. Terminate the process."
 
@@ -41,7 +41,7 @@ main(*sys.argv[1:])
 
 @pytest.mark.parametrize("work, part", [("fit", "gcs_server"), ("add", "raylet")])
 def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: str) -> None:
-    script = [sys.executable, str(TESTS / "cluster_victim.py"), work, part, str(tmp_path / "index.cb")]
+    script = [sys.executable, "-m", "support.cluster_victim", work, part, str(tmp_path / "index.cb")]
     ended, logs = _run_victim(script)
     with Index.open(tmp_path / "index.cb") as left:
         left.verify()
@@ -62,9 +62,8 @@ def test_a_cluster_that_dies_changes_nothing(tmp_path: Path, work: str, part: st
 
 def _run_victim(script: list[str]) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run a script to its end; give also what Ray wrote about it into its logs."""
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
     with subprocess.Popen(
-        script, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        script, env=with_tests(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             said = process.communicate(timeout=SECONDS)
@@ -77,8 +76,8 @@ def _run_victim(script: list[str]) -> tuple[subprocess.CompletedProcess[str], st
 
 
 def test_a_lost_machine_is_made_up_for() -> None:
-    script = [sys.executable, str(TESTS / "cluster_machines.py")]
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    script = [sys.executable, "-m", "support.cluster_machines"]
+    environment = with_tests(RAY_USAGE_STATS_ENABLED="0")
     ended = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 0, ended.stderr
     assert "equal True" in ended.stdout.splitlines()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from service_samples import AUTHORISED, TOKEN, Client, client, sample
-from sharded_gallery import sharded
+from support.service_samples import AUTHORISED, TOKEN, Client, client, sample
+from support.sharded_gallery import sharded
 
 SECONDS = 60.0
 URL = "/v1/search?text=a+red+circle&k=62&target=document"

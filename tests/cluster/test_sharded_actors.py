@@ -16,8 +16,8 @@ from crossbyte import Index
 from crossbyte.cluster.sharded import ShardedIndex
 from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import ClusterError, DamagedIndexFile, IndexLocked, StaleReader, UnknownId
-from index_twin import features, small_model
-from sharded_samples import (
+from support.index_twin import features, small_model
+from support.sharded_samples import (
     CALIBRATED,
     IMAGES,
     QUESTIONS,

@@ -19,11 +19,11 @@ from crossbyte.cluster.hearing import Hearing
 from crossbyte.cluster.sharded import ShardedIndex
 from crossbyte.errors import ClusterError
 from crossbyte.executors.ray_cluster import Cluster, ray_module
-from index_samples import fill
-from index_twin import small_model
-from sharded_samples import TEXTS, assert_same
+from support.index_samples import fill
+from support.index_twin import small_model
+from support.paths import with_tests
+from support.sharded_samples import TEXTS, assert_same
 
-TESTS = Path(__file__).resolve().parent.parent
 SECONDS = 60.0
 # Ray shall miss its part on this machine in seconds.
 QUICK = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "2"}
@@ -142,10 +142,9 @@ def test_shards_for_which_there_is_no_room_are_named(
 
 
 def test_a_cluster_that_dies_under_open_shards_leaves_the_files(folder: Path) -> None:
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(
-        [sys.executable, str(TESTS / "sharded_victim.py"), str(folder)],
-        env=os.environ | QUICK | {"PYTHONPATH": path},
+        [sys.executable, "-m", "support.sharded_victim", str(folder)],
+        env=with_tests(**QUICK),
         capture_output=True,
         text=True,
         timeout=2 * SECONDS,

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cluster_samples import killing, pairs
 from crossbyte.cli import app
 from crossbyte.data.collections.collection import Collection
 from crossbyte.data.collections.reading import read_collection
@@ -25,6 +24,7 @@ from crossbyte.evaluation.results import Result, read_result
 from crossbyte.evaluation.running import do_runs
 from crossbyte.evaluation.runs import Run
 from crossbyte.executors import ray_errors
+from support.cluster_samples import killing, pairs
 
 Shell = Callable[..., Any]
 

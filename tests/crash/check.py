@@ -10,7 +10,7 @@ import numpy as np
 
 from crossbyte.errors import CrossbyteError, IndexExists, StaleReader, WriteRefused
 from crossbyte.search.index import Index
-from index_twin import Twin, compare, small_model
+from support.index_twin import Twin, compare, small_model
 
 from .workloads import COPY, NAME, Workload
 

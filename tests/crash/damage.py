@@ -19,7 +19,7 @@ from typing import Any
 
 from crossbyte.errors import CrossbyteError
 from crossbyte.search.index import Index
-from index_twin import standard_queries
+from support.index_twin import standard_queries
 
 TIME_LIMIT = 5  # seconds for one case; it takes milliseconds
 FILTER = "n >= 1"

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossbyte.errors import IndexFileError
-from index_twin import expected_searches
+from support.index_twin import expected_searches
 
 from . import faults
 from .check import check_handle, check_survival

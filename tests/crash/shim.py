@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.paths import TESTS
+
 SOURCE = Path(__file__).with_name("shim.c")
-TESTS = Path(__file__).parent.parent
 
 BEFORE, HALF, AFTER, FAIL = range(4)
 WHEN = {"before": BEFORE, "half": HALF, "after": AFTER}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crossbyte.search.index import Index
-from index_twin import Twin, features, small_model
+from support.index_twin import Twin, features, small_model
 
 NAME, COPY = "index.cb", "copy.cb"
 Step = tuple[str, dict[str, Any]]

@@ -1,0 +1,636 @@
+"""The parts of calibration and report, each beside a naive computation of the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from crossbyte import CMCQ
+from crossbyte.errors import DamagedModelFile
+from crossbyte.executors.threads import Workers
+from crossbyte.model.file import model_bytes, parse_model_bytes
+from crossbyte.model.quality import peers, reliability
+from crossbyte.model.quality.bootstrap import Bootstrap
+from crossbyte.model.quality.cohort import Cohort
+from crossbyte.model.quality.comparing import chance, expected_recall
+from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
+from crossbyte.model.quality.sample import Sample, hold_out
+from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
+from crossbyte.quantization.kmeans import kmeans
+from support.calibration_samples import drawn, naive_levels, plain_model, settings
+from support.index_twin import features, small_model
+from support.paths import GOLDEN
+
+DIRECTIONS = ("image_to_text", "text_to_image")
+
+
+# Held-out rows
+
+
+@pytest.mark.parametrize("max_pairs", [None, 150, 10_000])
+def test_groups_are_split_whole_and_give_one_row_each(max_pairs: int | None) -> None:
+    for seed in range(8):
+        check_split(seed, max_pairs)
+
+
+def check_split(seed: int, max_pairs: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(120), rng.integers(1, 5, 120)))
+    rows = hold_out(groups, rng, max_pairs)
+    sampled = max_pairs is not None and max_pairs < len(groups)
+    held, train = groups[rows.held].tolist(), groups[rows.train].tolist()
+    assert not set(held) & set(train)
+    assert len(set(held)) == len(held) == len(rows.known) == round(0.1 * len({*held, *train}))
+    assert len(set(groups[rows.train][rows.known])) == len(rows.known)
+    all_rows = np.flatnonzero(np.isin(groups, [*held, *train]))
+    assert len(all_rows) <= max_pairs if sampled and max_pairs else len(all_rows) == len(groups)
+    assert sorted(rows.train) == [row for row in all_rows if groups[row] not in held]
+    for row, other in zip(rows.held, rows.again, strict=True):
+        assert groups[row] == groups[other]
+        assert (row == other) == ((groups == groups[row]).sum() == 1)
+
+
+# How near strangers come
+
+
+@pytest.mark.parametrize("target", ["image", "text", "document"])
+@pytest.mark.parametrize("cross_term", ["constant", "stored"])
+@pytest.mark.parametrize("n_rows", [1, 60, 127, 128, 700, 5000])
+def test_a_level_is_the_mean_of_the_nearest_training_documents(
+    cross_term: str, target: str, n_rows: int
+) -> None:
+    model, texts = small_model(16, cross_term), features(5, seed=4)[1]
+    draw = np.random.default_rng(n_rows)
+    codes = {side: draw.integers(0, 256, (n_rows, 2), dtype=np.uint8) for side in ("image", "text")}
+    chosen = [i * (n_rows - 1) // 2047 for i in range(2048)] if n_rows > 2048 else list(range(n_rows))
+    cohort = Cohort.of(model._current().quantizers, codes)
+    points = model.transform_texts(texts)
+    found = cohort.levels(points, target)
+    assert cohort.n_items == len(chosen)
+    expected = naive_levels(model, {side: each[chosen] for side, each in codes.items()}, texts, target)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    alone = [cohort.levels(points[i : i + 1], target)[0] for i in range(5)]
+    assert found.tolist() == alone
+
+
+def test_the_cohort_of_a_model_are_its_training_documents() -> None:
+    model, texts = small_model(), features(5, seed=4)[1]
+    codes = {"image": model.image_codes_, "text": model.text_codes_}
+    found = model._current().cohort.levels(model.transform_texts(texts), "image")
+    np.testing.assert_allclose(found, naive_levels(model, codes, texts, "image"), rtol=1e-6)
+
+
+# The likelihood ratio
+
+SPREAD = 0.8
+
+
+def gaussian_items(
+    n: int, n_items: int, seed: int, partner_at: float = 1.0, fringe: float = 1.0
+) -> NearItems:
+    """Distances of one partner and many strangers (mean 3) around each query's own level."""
+    rng = np.random.default_rng(seed)
+    levels = fringe * rng.normal(size=n)
+    partners = rng.integers(0, n_items, n)
+    distances = rng.normal(3.0, SPREAD, (n, n_items))
+    distances[np.arange(n), partners] += partner_at - 3.0
+    return NearItems.among(distances + levels[:, None], partners, levels)
+
+
+def true_ratio(distances: Any, levels: Any) -> Any:
+    """log N(distance - level; 1, s) / N(distance - level; 3, s)"""
+    centred = np.asarray(distances) - levels
+    return ((centred - 3.0) ** 2 - (centred - 1.0) ** 2) / (2 * SPREAD**2)
+
+
+def regression(items: NearItems) -> Likelihood:
+    """scikit-learn's logistic regression on the same, without the odds of the sample."""
+    each = np.column_stack([items.distances.ravel(), np.repeat(items.levels, items.distances.shape[1])])
+    means, spreads = each.mean(axis=0), each.std(axis=0)
+    found = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
+    found.fit((each - means) / spreads, items.partner.ravel())
+    slopes = found.coef_[0] / spreads
+    odds = np.log(1.0 / (items.n_items - 1))
+    return Likelihood(found.intercept_[0] - slopes @ means - odds, *slopes)
+
+
+def test_the_nearest_items_are_chosen_with_their_partner() -> None:
+    rng = np.random.default_rng(0)
+    distances, partners = rng.normal(size=(7, 400)).astype(np.float32), rng.integers(0, 400, 7)
+    items = NearItems.among(distances, partners, np.arange(7.0))
+    assert items.n_items == 400
+    for i in range(7):
+        order = sorted(range(400), key=lambda j: (distances[i, j], j))[:32]
+        assert items.distances[i].tolist() == [float(distances[i, j]) for j in order]
+        assert items.partner[i].tolist() == [j == partners[i] for j in order]
+    some = items.take([4, 2])
+    assert (some.levels.tolist(), some.n_items) == ([4.0, 2.0], 400)
+    np.testing.assert_array_equal(some.distances, items.distances[[4, 2]])
+    np.testing.assert_array_equal(some.partner, items.partner[[4, 2]])
+
+
+@pytest.mark.parametrize("n_items", [100, 300])
+def test_the_likelihood_is_that_of_a_dense_logistic_regression(n_items: int) -> None:
+    items = gaussian_items(400, n_items, 1)
+    np.testing.assert_allclose(fit_likelihood(items), regression(items), atol=1e-3, rtol=1e-3)
+
+
+def test_the_likelihood_ratio_is_near_the_true_one() -> None:
+    found = fit_likelihood(gaussian_items(2000, 200, 2))
+    for distance, level in [(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, -1.0), (2.5, 1.5)]:
+        assert found.log_ratios(distance, level) == pytest.approx(true_ratio(distance, level), abs=0.35)
+    assert found.distance == pytest.approx(-2 / SPREAD**2, rel=0.06)
+    assert found.level == pytest.approx(2 / SPREAD**2, rel=0.06)
+
+
+def test_twice_the_strangers_leave_the_ratio_as_it_is() -> None:
+    few, many = (fit_likelihood(gaussian_items(3000, n_items, 3)) for n_items in (80, 160))
+    grid = np.linspace(0.0, 2.5, 6)
+    gap = many.log_ratios(grid, 0.0) - few.log_ratios(grid, 0.0)
+    assert np.abs(gap).max() < 0.3  # the odds of the sample differ by log 2 = 0.69
+    assert abs(gap.mean()) < 0.15
+
+
+def test_a_farther_distance_never_speaks_for_a_partner() -> None:
+    found = fit_likelihood(gaussian_items(300, 50, 4, partner_at=5.0))
+    assert found.distance == 0.0
+    assert np.isfinite(found).all()
+    assert fit_likelihood(gaussian_items(300, 50, 4, partner_at=2.0)).distance < 0
+
+
+def test_partners_that_are_all_told_apart_leave_the_ratio_finite() -> None:
+    found = fit_likelihood(gaussian_items(200, 50, 5, partner_at=-100.0))
+    assert np.isfinite(found).all()
+    assert -1e3 < found.distance < 0
+    assert found.log_ratios(-100.0, 0.0) > 3 > -3 > found.log_ratios(3.0, 0.0)
+
+
+def test_a_feature_that_is_constant_says_nothing() -> None:
+    items = gaussian_items(300, 30, 6, fringe=0.0)
+    found = fit_likelihood(items._replace(levels=np.full(300, 7.5)))
+    assert found.level == 0.0
+    assert found.distance == pytest.approx(fit_likelihood(items).distance, rel=1e-6)
+    rounded = 7.5 + 1e-13 * np.random.default_rng(0).normal(size=300)
+    assert fit_likelihood(items._replace(levels=rounded)).level == 0.0
+    flat = fit_likelihood(items._replace(distances=np.full((300, 30), 2.0), levels=np.zeros(300)))
+    assert flat[1:] == (0.0, 0.0)
+    assert flat.intercept == pytest.approx(0.0, abs=1e-3)  # one in thirty before looking, and after
+
+
+def test_no_partner_in_sight_is_no_error() -> None:
+    items = gaussian_items(20, 30, 7)
+    assert np.isfinite(fit_likelihood(items._replace(partner=np.zeros((20, 30), bool)))).all()
+    assert np.isfinite(fit_likelihood(gaussian_items(2, 1, 7))).all()
+
+
+# Probabilities, and whether they are true
+
+
+@pytest.mark.parametrize("prior", [1e-6, 0.01, 0.3, 0.5, 0.9])
+def test_the_posterior_is_bayes_rule(prior: float) -> None:
+    for ratio in (-3.0, 0.0, 0.5, 4.0):
+        partner, stranger = prior * np.exp(ratio), 1 - prior
+        assert reliability.posterior(ratio, prior) == pytest.approx(partner / (partner + stranger), rel=1e-12)
+
+
+def test_the_posterior_grows_with_the_prior_and_stays_finite() -> None:
+    ratios = np.array([-1e300, -800.0, -5.0, 0.0, 5.0, 800.0, 1e300])
+    stated = np.array([reliability.posterior(ratios, p) for p in (5e-324, 1e-12, 0.1, 0.5, 0.99, 1.0)])
+    assert np.isfinite(stated).all()
+    assert (stated >= 0).all()
+    assert (stated <= 1).all()
+    assert (np.diff(stated, axis=0) >= 0).all()
+    assert (np.diff(stated, axis=1) >= 0).all()
+    assert (np.diff(stated[:, 2:5], axis=0) > 0).all()
+    assert reliability.posterior(-5.0, 1.0) < 1  # nothing is certain before looking
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_auroc_is_that_of_scikit_learn_with_ties(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = rng.random(60) < 0.3
+    scores = np.round(rng.normal(size=60) + truth, seed % 3)
+    assert reliability.auroc(scores, truth) == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
+
+
+def test_auroc_of_one_kind_alone_is_that_of_chance() -> None:
+    assert reliability.auroc([1.0, 2.0], [True, True]) == reliability.auroc([1.0], [False]) == 0.5
+
+
+def test_bins_and_error_by_hand() -> None:
+    bins = reliability.equal_bins([0.9, 0.1, 0.5, 0.3, 0.8], [True, False, True, False, False], 2)
+    assert [b[2] for b in bins] == [3, 2]
+    np.testing.assert_allclose(bins, [(0.3, 1 / 3, 3), (0.85, 0.5, 2)])
+    assert reliability.expected_error(bins) == pytest.approx((3 * abs(0.3 - 1 / 3) + 2 * 0.35) / 5)
+    assert len(reliability.equal_bins([0.2, 0.4], [True, False])) == 2
+    assert reliability.expected_error([]) == 0.0
+
+
+def test_reliability_equals_a_plain_computation_where_queries_judge_each_other() -> None:
+    items = gaussian_items(122, 300, 8, partner_at=1.8)
+    items.partner[[5, 6, 40]] = False  # their partner is farther than the nearest 32
+    found = reliability.measure_reliability(items, "text", "image")
+    teachers = [fit_likelihood(items.take(slice(1 - parity, None, 2))) for parity in (0, 1)]
+    stated, true, best, smallest, matched = [], [], [], [], []
+    for i in range(122):
+        ratios = teachers[i % 2].log_ratios(items.distances[i], items.levels[i])
+        stated += (1 / (1 + 299 * np.exp(-ratios[:10]))).tolist()
+        true += items.partner[i, :10].tolist()
+        matched.append(i % 4 in (0, 1))
+        there = [j for j in range(32) if matched[-1] or not items.partner[i, j]]
+        best.append(ratios[there].max())
+        smallest.append(-items.distances[i, there].min())
+    order = sorted(range(1220), key=lambda hit: stated[hit])
+    sizes = [82] * 5 + [81] * 10  # 1,220 hits in 15 bins
+    for (probability, share, count), size in zip(found.bins, sizes, strict=True):
+        part, order = order[:size], order[size:]
+        assert count == size
+        assert probability == pytest.approx(np.mean([stated[hit] for hit in part]), rel=1e-9)
+        assert share == pytest.approx(np.mean([true[hit] for hit in part]), abs=1e-12)
+    assert found[:2] == ("text", "image")
+    assert found.error == pytest.approx(sum(c * abs(p - s) for p, s, c in found.bins) / 1220)
+    assert found.match_auroc == pytest.approx(roc_auc_score(matched, best))
+    assert found.distance_auroc == pytest.approx(roc_auc_score(matched, smallest))
+    assert found.match_auroc > found.distance_auroc + 0.05  # levels differ, and the ratio knows them
+
+
+def test_the_label_of_a_query_says_nothing_of_its_own_probability() -> None:
+    items = gaussian_items(60, 80, 9)
+    before = reliability._cross_fitted(items)
+    items.partner[4] = np.roll(items.partner[4], 40)
+    after = reliability._cross_fitted(items)
+    np.testing.assert_array_equal(after[0::2], before[0::2])
+    assert (after[1::2] != before[1::2]).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_reliability_of_few_queries_is_no_error(n: int) -> None:
+    found = reliability.measure_reliability(gaussian_items(n, 2, 0), "image", "text")
+    assert np.isfinite(found[3:]).all()
+
+
+# Intervals
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 20, 31])
+def test_intervals_are_percentiles_of_resamples(n: int) -> None:
+    values = np.round(np.random.default_rng(n).normal(size=n), 1)
+    bootstrap = Bootstrap(n, np.random.default_rng(5))
+    counts = np.random.default_rng(5).multinomial(n, [1 / n] * n, size=1000)
+    resamples = [np.repeat(values, each) for each in counts]
+    medians = [sorted(each)[(n - 1) // 2] for each in resamples]
+    for found, value, each in (
+        (bootstrap.mean(values), values.mean(), [r.mean() for r in resamples]),
+        (bootstrap.median(values), sorted(values)[(n - 1) // 2], medians),
+    ):
+        np.testing.assert_allclose(found, [value, *np.percentile(each, [2.5, 97.5])], atol=1e-12)
+    assert bootstrap.mean(values) == Bootstrap(n, np.random.default_rng(5)).mean(values)
+
+
+def test_intervals_cover_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    covered = np.zeros(2)
+    for _ in range(150):
+        bootstrap, values = Bootstrap(80, rng), rng.exponential(size=80)
+        for place, (found, truth) in enumerate(
+            [(bootstrap.mean(values < 0.5), 1 - np.exp(-0.5)), (bootstrap.median(values), np.log(2))]
+        ):
+            covered[place] += found.low <= truth <= found.high
+    assert (covered / 150 > 0.88).all()
+    assert (covered / 150 < 1.0).all()
+
+
+# Simpler systems
+
+
+def spread_points(n: int, seed: int, width: int = 7) -> np.ndarray:
+    scales = np.array([3, 0.2, 1, 2, 0.5, 1.5, 0.7])[:width]
+    return (np.random.default_rng(seed).normal(size=(n, width)) * scales).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_dims", [1, 2, 5, 7, 16])
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 5])
+def test_dealt_dimensions_are_a_partition(n_dims: int, n_parts: int) -> None:
+    variances = np.random.default_rng(0).random(n_dims)
+    parts = [part[part >= 0].tolist() for part in dealt_dimensions(variances, n_parts)]
+    assert len(parts) == min(n_parts, n_dims)
+    assert sorted(sum(parts, [])) == list(range(n_dims))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_product_codes_stand_for_the_nearest_words_of_each_part() -> None:
+    train, items = spread_points(600, 0), spread_points(40, 1)
+    with Workers(1) as workers:
+        found = peers.product_quantized(train, items, 3, np.random.default_rng(2), workers)
+        rng, expected = np.random.default_rng(2), np.empty_like(items)
+        for dims in ([0, 1, 4], [3, 6], [2, 5]):  # by variance 0 3 5 | 2 6 4 backwards | 1
+            words = kmeans(np.ascontiguousarray(train[:, dims]), 256, rng, workers)
+            for i, item in enumerate(items[:, dims]):
+                expected[i, dims] = words[((words - item) ** 2).sum(axis=1).argmin()]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 3])
+def test_residual_codes_are_sums_of_words_and_no_worse_than_greedy_ones(n_bytes: int) -> None:
+    train, items = spread_points(600, 0), spread_points(40, 1)
+    with Workers(1) as workers:
+        found = peers.residual_quantized(train, items, n_bytes, np.random.default_rng(2), workers)
+        words = residual_codebooks(train, n_bytes, np.random.default_rng(2), workers)
+    rest = items.astype(float)
+    for book in words:
+        rest -= book[((rest[:, None] - book) ** 2).sum(axis=2).argmin(axis=1)]
+    own, greedy = ((items - found) ** 2).sum(axis=1), (rest**2).sum(axis=1)
+    assert own.mean() <= greedy.mean() * (1 + 1e-5)
+    if n_bytes == 1:
+        np.testing.assert_allclose(own, greedy, atol=1e-4)
+    if n_bytes == 2:
+        sums = (words[0][:, None] + words[1]).reshape(-1, 7)
+        for item, row in zip(items, found, strict=True):
+            assert ((sums - row) ** 2).sum(axis=1).min() < 1e-8
+            assert ((sums - item) ** 2).sum(axis=1).min() <= ((row - item) ** 2).sum() + 1e-5
+
+
+@pytest.mark.parametrize("quantize", [peers.product_quantized, peers.residual_quantized])
+def test_more_bytes_are_nearer_and_few_points_are_kept_whole(quantize: Any) -> None:
+    train, items = spread_points(600, 0), spread_points(200, 1)
+    with Workers(1) as workers:
+        errors = [
+            ((items - quantize(train, items, n, np.random.default_rng(0), workers)) ** 2).mean()
+            for n in (1, 2, 4, 7, 9)
+        ]
+        few = quantize(train[:50], train[:50], 1, np.random.default_rng(0), workers)
+    assert items.var() > 3 * errors[0] > 6 * errors[1] > 12 * errors[2]
+    assert errors[2] >= (1 - 1e-4) * errors[3]
+    assert errors[4] == pytest.approx(errors[3], rel=1e-4)  # more than one byte for each dimension
+    np.testing.assert_allclose(few, train[:50], atol=1e-5)
+
+
+# Other sizes
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_recall_among_fewer_items_is_that_of_all_subsets(size: int) -> None:
+    for rank in range(8):  # strangers 0 … rank - 1 are nearer
+        subsets = list(combinations(range(7), size - 1))
+        share = np.mean([sum(stranger < rank for stranger in each) < 3 for each in subsets])
+        assert expected_recall(np.array([rank]), 8, [size], depth=3)[0] == pytest.approx(share, abs=1e-12)
+    mixed = np.array([0, 0, 5, 7])
+    each = [expected_recall(np.array([rank]), 8, [size], depth=3)[0] for rank in mixed]
+    assert expected_recall(mixed, 8, [size], depth=3)[0] == pytest.approx(np.mean(each))
+
+
+def ranks_in_parts(n_dims: int, noise: float) -> tuple[list[np.ndarray], float]:
+    """Gaussian pairs: ranks of partners within ten parts of 500, and recall@10 among all 5,000."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(size=(5000, n_dims)).astype(np.float32)
+    queries = items + noise * rng.normal(size=items.shape).astype(np.float32)
+    seen, truth = [], []
+    for start in range(0, 5000, 500):
+        mine = slice(start, start + 500)
+        gaps = (items**2).sum(axis=1) - 2 * queries[mine] @ items.T
+        own = gaps[np.arange(500), np.arange(start, start + 500)][:, None]
+        seen.append((gaps[:, mine] < own).sum(axis=1))
+        truth.append(((gaps < own).sum(axis=1) < 10).mean())
+    return seen, float(np.mean(truth))
+
+
+EASY_TO_HARD = [(64, 0.6), (16, 0.6), (6, 0.35), (16, 0.9), (6, 0.6), (6, 0.9), (16, 1.5), (6, 1.5)]
+
+
+@pytest.mark.parametrize(("n_dims", "noise"), EASY_TO_HARD)
+def test_recall_in_a_larger_index_meets_what_was_seen_falls_and_is_near_the_truth(
+    n_dims: int, noise: float
+) -> None:
+    seen, truth = ranks_in_parts(n_dims, noise)
+    sizes = (50, 200, 500, 1000, 2000, 5000, 50_000)
+    curve = np.array([expected_recall(ranks, 500, sizes) for ranks in seen])
+    np.testing.assert_allclose(curve[:, 2], [(ranks < 10).mean() for ranks in seen])
+    assert (np.diff(curve, axis=1) <= 1e-9).all()
+    assert curve[:, 5].mean() == pytest.approx(truth, abs=0.02)
+    if noise >= 0.9 and n_dims == 6:
+        assert curve[:, 2].mean() - truth > 0.15  # there is something to tell
+
+
+def test_partners_that_come_last_are_no_error() -> None:
+    assert expected_recall(np.full(2000, 1999), 2000, [4000])[0] == 0.0
+    assert 0.0 <= expected_recall(np.array([0, *[1999] * 1999]), 2000, [4000])[0] <= 1 / 2000
+
+
+# All together: the report
+
+
+class Watched:
+    """A model that was calibrated while somebody noted what its siblings were shown."""
+
+    def __init__(self, pairs: tuple[np.ndarray, ...], curve: tuple[int, ...], **changes: Any) -> None:
+        self.samples: list[tuple[Any, ...]] = []
+        self.model = CMCQ(**settings(**changes)).fit(*pairs)
+        original = Sample.one_sided
+
+        def spy(*args: Any) -> Any:
+            self.samples.append(args)
+            return original(*args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Sample, "one_sided", spy)
+            self.model.calibrate(*pairs, curve=curve)
+
+    def sibling(self, place: int = 0) -> CMCQ:
+        sibling = CMCQ.from_bytes(self.model.to_bytes())
+        sibling._learned = self.samples[place][0]
+        return sibling
+
+    def held(self, place: int = 0) -> tuple[Any, Any]:
+        return self.samples[place][1:3]
+
+
+def ranks_of(distances: np.ndarray) -> list[int]:
+    """How many come before item i for query i; equal ones by their place."""
+    return [
+        sorted(range(len(row)), key=lambda j, row=row: (row[j], j)).index(i)
+        for i, row in enumerate(np.asarray(distances))
+    ]
+
+
+@cache
+def watched() -> Watched:
+    return Watched(drawn(400, 3)[:2], (1, 2), n_components=6)
+
+
+def test_the_report_says_what_the_sibling_finds_among_pairs_it_has_not_seen() -> None:
+    sibling, (images, texts), report = watched().sibling(), watched().held(), watched().model.report_
+    all_images = drawn(400, 3)[0]
+    unseen = [np.flatnonzero((all_images == image).all(axis=1))[0] for image in images]
+    assert len(set(unseen)) == report.n_held_out == 40
+    assert (report.n_pairs, report.n_bytes, report.n_components, report.mapping) == (400, 2, 6, "cca")
+    refitted = CMCQ(**settings(n_components=6)).fit(*(np.delete(x, unseen, 0) for x in drawn(400, 3)[:2]))
+    np.testing.assert_allclose(  # the space has no chance in it: it was learned from the other 360 rows
+        np.abs(sibling.transform_texts(texts)), np.abs(refitted.transform_texts(texts)), rtol=1e-3, atol=1e-4
+    )
+    points = sibling.transform_images(images), sibling.transform_texts(texts)
+    gaps = ((points[0][:, None] - points[1]) ** 2).sum(axis=2)
+    ranks = {
+        ("crossbyte", 0): ranks_of(sibling.distances(images=images, text_codes=sibling.encode_texts(texts))),
+        ("crossbyte", 1): ranks_of(sibling.distances(texts=texts, image_codes=sibling.encode_images(images))),
+        ("uncompressed", 0): ranks_of(gaps),
+        ("uncompressed", 1): ranks_of(gaps.T),
+    }
+    for (name, place), found in ranks.items():
+        scores = report.system(name).directions[DIRECTIONS[place]]
+        for depth in (1, 10, 100):
+            assert scores.recall[depth].value == np.mean([rank < depth for rank in found])
+        assert scores.median_rank.value == sorted(found)[19] + 1
+    assert ranks["crossbyte", 0] != ranks["crossbyte", 1]
+    assert 0.3 < report.recall() < 1  # neither chance nor certainty
+
+
+def test_gains_bytes_and_curve_agree_with_the_systems() -> None:
+    report = watched().model.report_
+    own, *others, last = report.systems
+    assert [each.name for each in report.systems] == [
+        "crossbyte",
+        "uncompressed",
+        "cca_pq",
+        "cca_rq",
+        "chance",
+    ]
+    assert [each.n_bytes for each in report.systems] == [2, 24, 2, 2, None]
+    assert last == chance(40)
+    assert set(report.gains) == {each.name for each in others}
+    for each in others:
+        assert report.gains[each.name].value == pytest.approx(own.recall() - each.recall(), abs=1e-12)
+    for each in report.systems:
+        for scores in each.directions.values():
+            for value, low, high in (*scores.recall.values(), scores.median_rank):
+                assert low <= value <= high
+    assert [point.n_bytes for point in report.curve] == [1, 2]
+    assert report.n_curve_pairs == 400
+    for name, by in report.curve[1].recall.items():
+        assert by == {way: report.system(name).directions[way].recall[10] for way in DIRECTIONS}
+    one = watched().sibling(1).partner_ranks(*watched().held(1))
+    assert [point.recall_at(40) for point in report.curve] == pytest.approx([one.recall(), report.recall()])
+    assert [report.curve[0].recall["crossbyte"][way].value for way in DIRECTIONS] == [
+        (ranks < 10).mean() for ranks in one
+    ]
+
+
+def test_chance_is_exact() -> None:
+    for n in (1, 7, 40, 250):
+        for scores in chance(n).directions.values():
+            shares = [min(1.0, k / n) for k in (1, 10, 100)]
+            assert [each.value for each in scores.recall.values()] == pytest.approx(shares, abs=1e-15)
+            assert all(each.low == each.value == each.high for each in scores.recall.values())
+            assert scores.median_rank == ((n + 1) // 2,) * 3
+
+
+def test_report_and_calibration_do_not_depend_on_threads_and_survive_the_file(tmp_path: Path) -> None:
+    model = watched().model
+    again = Watched(drawn(400, 3)[:2], (1, 2), n_components=6, n_jobs=2).model
+    assert again.to_bytes() == model.to_bytes()
+    model.save(tmp_path / "m.cbm")
+    loaded = CMCQ.load(tmp_path / "m.cbm")
+    assert (loaded.report_, loaded.calibration_) == (model.report_, model.calibration_)
+    assert loaded.calibration_.likelihoods
+    assert loaded.to_bytes() == model.to_bytes() == (tmp_path / "m.cbm").read_bytes()
+
+
+def line(*values: Any) -> Callable[[Any], Any]:
+    return lambda _: [list(values)]
+
+
+SPOILT: dict[str, Callable[[Any], Any]] = {
+    "a number": lambda _: 3,
+    "numbers": lambda _: [1, 2],
+    "text": lambda _: "none",
+    "one twice": lambda found: found * 2,
+    "an unknown query": line("sound", "image", "image", 0.1, -1.0, 1.0),
+    "an unknown target": line("text", "sound", "image", 0.1, -1.0, 1.0),
+    "an unknown coding": line("text", "image", "sound", 0.1, -1.0, 1.0),
+    "a missing number": line("text", "image", "image", 0.1, -1.0),
+    "one number more": line("text", "image", "image", 0.1, -1.0, 1.0, 0.0),
+    "text for a number": line("text", "image", "image", 0.1, "-1.0", 1.0),
+    "true for a number": line("text", "image", "image", True, -1.0, 1.0),
+    "nothing for a number": line("text", "image", "image", 0.1, None, 1.0),
+    "a huge integer": line("text", "image", "image", 0.1, -(10**400), 1.0),
+}
+
+
+@pytest.mark.parametrize("change", SPOILT.values(), ids=SPOILT.keys())
+def test_whole_files_with_senseless_likelihoods_are_refused_as_damaged(change: Any) -> None:
+    contents = parse_model_bytes(watched().model.to_bytes(), "model")
+    calibration = contents.document["calibration"]
+    assert len(calibration["likelihoods"]) == 2
+    calibration["likelihoods"] = change(calibration["likelihoods"])
+    with pytest.raises(DamagedModelFile, match=r"^spoilt.cbm: the calibration"):
+        CMCQ.from_bytes(model_bytes(contents.arrays, contents.document), "spoilt.cbm")
+
+
+# Which likelihoods there are
+
+
+def test_without_groups_only_the_other_side_is_known() -> None:
+    assert set(plain_model().calibration_.likelihoods) == {
+        ("image", "text", "text"),
+        ("text", "image", "image"),
+    }
+
+
+def test_likelihoods_are_those_of_one_sided_partners() -> None:
+    sibling, (images, texts) = watched().sibling(), watched().held()
+    codes = {"image": sibling.image_codes_, "text": sibling.text_codes_}
+    distances = sibling.distances(texts=texts, image_codes=sibling.encode_images(images))
+    levels = naive_levels(sibling, codes, texts, "image")
+    expected = regression(NearItems.among(distances, np.arange(40), levels))
+    found = watched().model.calibration_.likelihoods["text", "image", "image"]
+    np.testing.assert_allclose(found, expected, atol=2e-3, rtol=2e-3)
+
+
+@cache
+def watched_groups() -> Watched:
+    return Watched(drawn(600, 1, 3), (), correlation=3.0)
+
+
+def test_texts_of_one_picture_show_partners_among_pairs_but_the_picture_itself_does_not() -> None:
+    known = set(watched_groups().model.calibration_.likelihoods)
+    assert known == {
+        *(("image", "text", "text"), ("text", "image", "image"), ("text", "text", "text")),
+        *(("text", "image", "pair"), ("text", "text", "pair"), ("text", "document", "pair")),
+    }
+
+
+@pytest.mark.parametrize("target", ["image", "text", "document"])
+def test_ratios_of_pairs_come_from_another_text_of_the_group(target: str) -> None:
+    sibling, texts = watched_groups().sibling(), watched_groups().held(0)[1]
+    other_images, other_texts = watched_groups().held(1)
+    assert (texts != other_texts).any(axis=1).all()
+    learned = {}
+    for name, pairs in {"own": watched_groups().held(0), "other": (other_images, other_texts)}.items():
+        coded = dict(zip(("image", "text"), sibling.encode_pairs(*pairs), strict=True))
+        sides = coded if target == "document" else [target]
+        parts = [sibling.distances(texts=texts, **{f"{side}_codes": coded[side]}) for side in sides]
+        codes = {"image": sibling.image_codes_, "text": sibling.text_codes_}
+        levels = naive_levels(sibling, codes, texts, target)
+        learned[name] = regression(NearItems.among(sum(parts), np.arange(60), levels))
+    found = watched_groups().model.calibration_.likelihoods["text", target, "pair"]
+    np.testing.assert_allclose(found, learned["other"], atol=5e-3, rtol=5e-3)
+    assert not np.allclose(found, learned["own"], atol=0.02, rtol=0.02)
+
+
+def test_few_groups_with_a_second_row_teach_nothing() -> None:
+    images, texts, groups = drawn(200, 1, 2)
+    known = CMCQ(**settings(n_bits=8)).fit(images, texts, groups).calibrate(images, texts, groups, curve=())
+    assert len(known.calibration_.likelihoods) == 2
+
+
+def test_an_old_file_without_likelihoods_is_as_it_was() -> None:
+    model = CMCQ.load(GOLDEN / "calibrated.cbm")
+    assert model.calibration_.likelihoods == {}
+    assert not model.calibration_.knows("text", "image", "image")

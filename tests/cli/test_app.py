@@ -1,0 +1,425 @@
+"""The command line in this process: its help, its page, and its small parts."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crossbyte
+from crossbyte import errors
+from crossbyte.cli import app, failures, output, progress, values
+from crossbyte.cli.failures import ExitCode
+from crossbyte.progress import Progress
+from support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+HEAVY = {"numpy", "scipy", "sklearn", "rich", "pyarrow", "faiss"}
+
+
+def options_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text)) - {"--help"}
+
+
+def own_section(verb: str) -> str:
+    match = re.search(rf"^## {verb}\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
+    assert match, f"docs/cli.md has no section on {verb}"
+    return match[1]
+
+
+# Help
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from crossbyte.cli.app import run; run(['--help']); run(['fit', '--help'])\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "typer" in loaded and loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(re.search(rf"^  {verb} +[A-Z].*\.$", text, flags=re.MULTILINE) for verb in app.VERBS)
+
+
+def test_every_verb_module_is_a_verb() -> None:
+    folder = Path(inspect.getfile(app)).parent / "verbs"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(app.VERBS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"crossbyte {crossbyte.__version__}\n"
+
+
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(rf"Example:\n    crossbyte {verb}\b", text)
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_examples_use_options_that_exist(verb: str) -> None:
+    doc = inspect.getdoc(getattr(import_module(f"crossbyte.cli.verbs.{verb}"), verb)) or ""
+    examples = [line for line in doc.splitlines() if line.startswith(f"  crossbyte {verb}")]
+    assert examples
+    for line in examples:
+        assert options_in(line) <= options_in(own_section(verb)), line
+
+
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_every_option_is_on_the_page_and_no_other(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    app.run([verb, "--help"])
+    listed = capsys.readouterr().out.partition("\nOptions:\n")[2]
+    declared = [line.split("  ")[1] for line in listed.splitlines() if re.match(r"  -", line)]
+    known = set().union(*map(options_in, declared))
+    assert "--json" in known
+    assert known == options_in(" ".join(re.findall(r"`(-[^`]*)`", own_section(verb))))
+
+
+def test_the_page_has_a_section_and_a_row_for_every_verb_and_no_other() -> None:
+    sections = re.findall(r"^## ([a-z]+)$", PAGE, flags=re.MULTILINE)
+    rows = re.findall(r"^\| \[`([a-z]+)`\]", PAGE, flags=re.MULTILINE)
+    assert sections == rows == list(app.VERBS)
+
+
+def test_the_page_has_every_exit_code_and_no_other() -> None:
+    table = re.findall(r"^\| (\d+) \|", PAGE, flags=re.MULTILINE)
+    assert [int(code) for code in table] == list(ExitCode)
+
+
+# Failures
+
+
+@pytest.mark.parametrize("module", ["typer", "crossbyte.cli.output", "crossbyte.cli.verbs.search", "numpy"])
+def test_ctrl_c_while_modules_are_imported(module: str) -> None:
+    """As if the key were pressed at the moment when this module is looked for."""
+    program = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from crossbyte.cli.app import main\n"
+        "sys.argv = ['crossbyte', 'fit', 'nothing.npz', '-o', 'nothing.cbm']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2 and done.stderr.startswith("crossbyte: interrupted\n")
+
+
+def test_ctrl_c_while_arguments_are_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperCommand.parse_args", stopped)
+    assert app.run(["verify", "nothing.cb"]) == 130
+    assert capsys.readouterr().err.startswith("crossbyte: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidInput("x"), 2),
+        (errors.DataFileError("x"), 2),
+        (errors.NotCalibrated("x"), 2),
+        (errors.UnknownId("x"), 2),
+        (errors.IndexExists("x"), 2),
+        (errors.NotFitted("x"), 2),
+        (errors.NoPlan("x"), 3),
+        (errors.DamagedModelFile("x"), 5),
+        (errors.ForeignIndexFile("x"), 5),
+        (errors.IndexLocked("x"), 5),
+        (errors.StorageFull("x"), 6),
+        (errors.StorageFailed("x"), 6),
+        (errors.MissingExtra("x"), 7),
+        (errors.FitInterrupted("x"), 130),
+        (errors.NumericalError("x"), 1),
+        (FileNotFoundError(errno.ENOENT, "no such file", "x"), 2),
+        (PermissionError(errno.EACCES, "no", "x"), 2),
+        (OSError(errno.ENOSPC, "no space left", "x"), 6),
+        (OSError(errno.EIO, "broken", "x"), 6),
+        (MemoryError(), 6),
+        (KeyboardInterrupt(), 130),
+        (KeyError("x"), 1),
+    ],
+)
+def test_every_error_has_its_code_and_two_lines(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failures.report(error) == code
+    what, what_to_do = capsys.readouterr().err.splitlines()
+    assert what.startswith("crossbyte: ") and re.match(r"  \S", what_to_do)
+
+
+def test_every_error_of_the_tree_is_judged() -> None:
+    """None of our own errors but the one that is a fault of ours may look like a bug."""
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    bugs = [kind.__name__ for kind in kinds if failures.exit_code(kind("x")) is ExitCode.BUG]
+    assert bugs == ["CrossbyteError", "NumericalError"]
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (errors.InvalidInput("a: expected b; got c; do d"), ("a: expected b; got c", "do d")),
+        (errors.DuplicateId("x: there; use upsert() to replace it"), ("x: there", "use --upsert")),
+        (errors.UnknownId("x: no document; nothing was changed"), (None, "check the id")),
+        (
+            errors.FilterError("expected y, found z at character 3:\n  a b\n    ^"),
+            ("at character 3: a b", "docs"),
+        ),
+        (errors.FitInterrupted("fit was interrupted; the model is as it was before"), (None, "no file was")),
+        (ZeroDivisionError("x"), ("unexpected ZeroDivisionError: x", "CROSSBYTE_DEBUG=1")),
+    ],
+)
+def test_messages_are_parted_into_what_and_what_to_do(
+    error: Exception, lines: tuple[str | None, str]
+) -> None:
+    what, what_to_do = failures.two_lines(error)
+    assert (lines[0] or str(error)) in what and lines[1] in what_to_do
+
+
+def test_a_traceback_only_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures.report(KeyError("x"))
+    assert "KeyError" in (plain := capsys.readouterr().err) and plain.count("\n") == 2
+    monkeypatch.setenv(failures.DEBUG, "1")
+    failures.report(KeyError("x"))
+    assert len(capsys.readouterr().err.splitlines()) > 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["--nothing"],
+        ["fit"],
+        ["fit", "x.npz"],
+        ["fit", "x.npz", "-o", "m.cbm", "--bits", "many"],
+        ["fit", "x.npz", "-o", "m.cbm", "--mapping", "magic"],
+        ["fit", "x.npz", "-o", "nowhere/at/all/m.cbm"],
+        ["fit", "x.npz", "-o", "m.cbm", "--param", "n_bits=8"],
+        ["fit", "x.npz", "-o", "m.cbm", "--param", "nonsense"],
+        ["fit", "x.npz", "-o", "m.cbm", "--param", "who=1"],
+        ["fit", "x.npz", "-o", "m.cbm", "--min-recall", "0.5", "--no-calibrate"],
+        ["fit", "-o", "m.cbm"],
+        ["fit", "missing.npz", "-o", "m.cbm"],
+        ["fit", "x.npz", "--images", "x.npy", "-o", "m.cbm"],
+        ["add", "missing.cb", "missing.npz"],
+        ["add", "missing.cb", "x.npz", "--side", "left"],
+        ["delete", "missing.cb", "p1"],
+        ["delete", "missing.cb"],
+        ["search", "missing.cb", "--like", "p1"],
+        ["search", "missing.cb", "--like", "p1", "--trec", "nowhere/at/all/run"],
+        ["info", "missing.cb"],
+        ["info", "."],
+        ["report", "missing.cbm"],
+        ["verify", "missing.cb"],
+        ["compact", "missing.cb"],
+        ["backup", "missing.cb", "copy.cb"],
+        ["shard", "missing.cb", "-o", "copy.cbs", "--shards", "2"],
+        ["shard", "missing.cb", "-o", "copy.cbs", "--shards", "0"],
+        ["export", "missing.cb", "copy.xyz"],
+        ["plan", "missing.npz", "--items", "10", "--max-memory", "much"],
+        ["audit", "missing.npz", "--model", "missing.cbm"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_command_lines_are_two_lines_and_code_2(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert app.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# Output
+
+
+def test_json_takes_numpy_and_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"a": np.float32(0.5), "b": np.arange(3), "c": [float("nan"), np.inf], 4: Path("x"), "é": None}
+    output.emit(document, iter(()), as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "a": 0.5,
+        "b": [0, 1, 2],
+        "c": [None, None],
+        "4": "x",
+        "é": None,
+    }
+
+
+def test_a_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "a" * 500
+    output.emit(
+        {}, ["words", output.Table(("n>", "id"), [["1", long], ["10", "[b]\x1b[31m\n"]])], as_json=False
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["words", " n  id", f" 1  {long}", "10  [b]\\x1b[31m\\n"]
+
+
+def test_a_table_on_a_terminal_keeps_brackets_and_obeys_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", shown := Terminal())
+    output.emit({}, [output.Table(("n>", "id"), [["1", "[bold]x"]])], as_json=False)
+    assert "[bold]x" in shown.getvalue() and "\x1b[3" not in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (2.5e12, "2.5 TB")],
+)
+def test_sizes_are_readable(size: float, text: str) -> None:
+    assert output.readable_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_times_are_readable(seconds: float, text: str) -> None:
+    assert output.readable_seconds(seconds) == text
+
+
+# Progress
+
+
+def test_pace_says_how_many_how_fast_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 2.0, 4.0, 5.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    pace = progress.Pace()
+    assert pace(Progress("code", "pair", 1000, 4000)) == "1,000 of 4,000 rows, 500 rows/s, 6.0 s left"
+    assert pace(Progress("code", "pair", 4000, 4000)) == "4,000 of 4,000 rows"
+    assert pace(Progress("alternate", "C", 1, 3)) == "1 of 3 steps, 1 steps/s, 2.0 s left"
+
+
+def test_progress_is_lines_in_a_log_and_nothing_when_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    for quiet in (False, True):
+        with progress.shown("add", quiet=quiet) as callback:
+            callback(Progress("code", "pair", 5, 10))
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1
+    assert captured.err.startswith("crossbyte add: code (pair): 5 of 10 rows")
+
+
+def test_a_log_goes_on_while_a_stage_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([False, False, True])
+    over = SimpleNamespace(wait=lambda _: next(looks))
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    lines = progress._Lines("fit")
+    lines(Progress("prepare", "both sides", 1, 1))
+    lines._repeat(over)  # type: ignore[arg-type]
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("crossbyte fit: prepare (both sides); ") and "1 of 1" not in first
+    assert len(others) == 2 and all("prepare (both sides) done, at work on" in line for line in others)
+    before = threading.active_count()
+    with progress.shown("fit", quiet=False):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    with progress.shown("add", quiet=False) as callback:
+        callback(Progress("code", "[pair]", 5, 10))
+    assert "add: code" in shown.getvalue()
+
+
+# Small values
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("200MB", 200_000_000),
+        ("1.5GiB", 1.5 * 2**30),
+        ("10 kb", 10_000),
+        ("1.5G", 1_500_000_000),
+        ("7", 7),
+        (None, None),
+    ],
+)
+def test_sizes_are_read(text: str | None, size: float | None) -> None:
+    assert values.parse_size(text, "--max-memory") == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "0", "1e3", "5 parsecs", "1,5MB"])
+def test_wrong_sizes_are_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="--max-disk: expected a number of bytes above 0"):
+        values.parse_size(text, "--max-disk")
+
+
+def test_parameters_are_json_or_text() -> None:
+    texts = ["a=1", "b=0.5", "c=true", "d=null", "e=stored", 'f="x=y"', "g="]
+    expected: dict[str, Any] = {"a": 1, "b": 0.5, "c": True, "d": None, "e": "stored", "f": "x=y", "g": ""}
+    assert values.parse_parameters(texts) == expected
+
+
+@pytest.mark.parametrize("texts", [["a"], ["=1"], ["a b=1"], ["a=1", "a=2"]])
+def test_wrong_parameters_are_refused(texts: list[str]) -> None:
+    with pytest.raises(errors.InvalidInput, match="expected name=value"):
+        values.parse_parameters(texts)
+
+
+def test_a_file_may_have_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd:name.npy").touch()
+    assert values.parse_file("a.npz:key") == ("a.npz", "key")
+    assert values.parse_file("a.npz") == ("a.npz", None)
+    assert values.parse_file("odd:name.npy") == ("odd:name.npy", None)
+    assert values.parse_file("C:\\a.npz") == ("C:\\a.npz", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"), [("2:4", [2, 3]), (":2", [0, 1]), ("3:", [3, 4]), (":", list(range(5)))]
+)
+def test_ranges_of_rows(text: str, rows: list[int]) -> None:
+    assert list(range(5)[values.parse_rows(text)]) == rows
+
+
+@pytest.mark.parametrize("text", ["", "3", "-2:4", "a:b", "1:2:3"])
+def test_wrong_ranges_of_rows_are_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="--rows: expected a range"):
+        values.parse_rows(text)

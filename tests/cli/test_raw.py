@@ -1,0 +1,286 @@
+"""The program on pictures and words: from a folder to answers, interrupted, misled, and asked oddly."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from crossbyte import CMCQ
+from crossbyte.cli import app
+from crossbyte.data.scenes import write_scenes
+from support import raw_samples
+from support.paths import with_tests
+from support.raw_samples import COLOURS, WORDS, build, scenes
+
+ENCODERS = ("--image-encoder", COLOURS, "--text-encoder", WORDS)
+QUICK = ("--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter=2", "--quiet")
+# The program as it is, but that it takes Ctrl-C also as a job in the background, and reports every step.
+EAGER = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from crossbyte.cli import app, progress; progress.SECONDS_BETWEEN_LINES = 0.0; app.main()"
+)
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 30 scenes and their index."""
+    folder = tmp_path_factory.mktemp("raw")
+    build(scenes(folder / "scenes", 30), folder / "scenes.cb")
+    return folder
+
+
+@pytest.fixture
+def in_made(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+def answer(capsys: Captured, *arguments: str, code: int = 0) -> Any:
+    """Run the program and read its JSON."""
+    assert app.run([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: Captured, *arguments: str, code: int = 2) -> str:
+    """Run the program, which must refuse in two lines, and give these."""
+    assert app.run(list(arguments)) == code
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 2
+    return captured.err
+
+
+# From a folder to answers
+
+
+def test_the_whole_way_in_words(here: Path, capsys: Captured) -> None:
+    """Built-in encoders, as a person without options would go."""
+    write_scenes(here / "photos", 18)
+    (here / "photos" / "scene-00002.png").write_text("this is no picture")
+    assert app.run(["fit", "photos", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("photos.cb: 17 documents, 17 of them with picture and text")
+    assert "1 thing left out" in said and "scene-00002.png: " in said
+    assert "Quality was not measured" in said and "takes 20 pictures" in said
+    assert '  crossbyte search photos.cb --text "' in said and "  crossbyte serve photos.cb" in said
+    assert sorted(path.name for path in here.iterdir()) == ["photos", "photos.cb", "photos.cb.files"]
+
+    assert app.run(["search", "photos.cb", "--text", "red star", "-k", "3"]) == 0
+    table = capsys.readouterr().out
+    assert "captions" in table and "scene-" in table and " / " in table
+    assert app.run(["search", "photos.cb", "--image", "photos/scene-00000.png", "-k", "3"]) == 0
+    assert "photos/scene-00000.png" in capsys.readouterr().out
+    for odd in ("zebrafish", "собака", "犬", "!!!"):
+        assert app.run(["search", "photos.cb", "--text", odd, "-k", "2"]) == 0
+        said = capsys.readouterr().out
+        assert ("no caption had" in said) == odd.isalpha()
+    assert app.run(["explain", "photos.cb", "scene-00000.png", "--text", "red star"]) == 0
+    assert "scene-00000.png" in capsys.readouterr().out
+
+
+def test_fit_measures_saves_the_model_and_lists_everything(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 30)
+    (here / "photos" / "scene-00001.png").unlink()
+    found = answer(
+        capsys, "fit", "photos", *ENCODERS, *QUICK, "-o", "m.cbm", "--index", "album.cb", "--no-thumbnails"
+    )
+    assert found["index"] == "album.cb" and found["documents"] == found["pairs"] == 29
+    assert found["form"] == "csv" and found["encoders"] == {"image": COLOURS, "text": WORDS}
+    assert any("scene-00001.png" in f"{each['name']} {each['reason']}" for each in found["skipped"])
+    assert found["report"]["n_bytes"] == 2 and CMCQ.load("m.cbm").encoder_states_["text"].name == WORDS
+    assert not (here / "album.cb.files" / "thumbnails.sqlite").exists()
+    assert app.run(["report", "album.cb"]) == 0
+    assert "the right picture is among the first 10 for" in capsys.readouterr().out
+
+
+def test_a_quality_that_is_not_reached_is_code_3(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 24)
+    assert app.run(["fit", "photos", *ENCODERS, *QUICK, "--min-recall", "1"]) in (0, 3)
+    assert (here / "photos.cb").exists() and "With 2 bytes per item" in capsys.readouterr().out
+
+
+def test_a_table_of_captions_with_columns_of_its_own(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 4)
+    (here / "photos" / "captions.csv").unlink()
+    rows = [
+        f"scene-0000{n}.png,s{n},a {colour} thing"
+        for n, colour in enumerate(("red", "blue", "green", "pink"))
+    ]
+    (here / "photos" / "list.csv").write_text("\n".join(["datei,name,was", *rows]))
+    columns = ("--image-column", "datei", "--text-column", "was", "--id-column", "name")
+    found = answer(capsys, "fit", "photos/list.csv", *columns, *ENCODERS, *QUICK)
+    assert found["index"] == "photos.cb" and found["pairs"] == 4
+    hits = answer(capsys, "search", "photos.cb", "--text", "a pink thing", "-k", "4", *ENCODERS)["queries"][
+        0
+    ]["hits"]
+    assert {hit["id"] for hit in hits} == {"s0", "s1", "s2", "s3"} and hits[0]["payload"]["captions"]
+    assert "wo" in refusal(capsys, "fit", "photos/list.csv", "--image-column", "wo", "--index", "x.cb")
+
+
+def test_add_encodes_as_the_index_does(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 24)
+    build(scenes(here / "old", 20), here / "photos.cb")
+    told = refusal(capsys, "add", "photos.cb", "photos", *ENCODERS, "-q")
+    assert "--upsert" in told or "--skip-existing" in told
+    found = answer(capsys, "add", "photos.cb", "photos", *ENCODERS, "--skip-existing", "-q")
+    assert (found["added"], found["already_there"], found["documents"]) == (4, 20, 24)
+    found = answer(capsys, "add", "photos.cb", "photos", *ENCODERS, "--upsert", "--side", "image", "-q")
+    assert (found["added"], found["documents"]) == (24, 24)
+    assert app.run(["add", "photos.cb", "photos", *ENCODERS, "--skip-existing", "-q"]) == 0
+    assert "0 documents added" in capsys.readouterr().out
+    assert "crossbyte fit photos" in refusal(capsys, "add", "none.cb", "photos")
+
+
+# Asked oddly
+
+
+def test_words_on_the_command_line(in_made: Path, capsys: Captured) -> None:
+    found = answer(capsys, "search", "scenes.cb", "--text", "red circles", "-k", "2", *ENCODERS)
+    assert found["queries"][0]["query"] == "red circles" and len(found["queries"][0]["hits"]) == 2
+    assert found["queries"][0]["hits"][0]["payload"]["captions"]
+    nothing = answer(capsys, "search", "scenes.cb", "--text", "123", "--fail-if-none", *ENCODERS, code=4)
+    assert nothing["queries"][0]["no_match"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--text", ""], "say something"),
+        (["--text", "  "], "say something"),
+        (["--text", "x", "--image", "y.jpg"], "exactly one"),
+        (["--text", "x", "--row", "1"], "leave them out"),
+        (["--image", "missing.jpg"], "missing.jpg"),
+        (["--image", "scenes/captions.csv"], "captions.csv"),
+        (["--image", "scenes"], "scenes"),
+        ([], "exactly one"),
+    ],
+)
+def test_wrong_questions_are_refused(
+    in_made: Path, capsys: Captured, arguments: list[str], said: str
+) -> None:
+    assert said in refusal(capsys, "search", "scenes.cb", *arguments, *ENCODERS)
+
+
+def test_an_encoder_that_the_index_cannot_make_is_asked_for(in_made: Path, capsys: Captured) -> None:
+    assert "--text-encoder" in refusal(capsys, "search", "scenes.cb", "--text", "red")
+    assert "builtin" in refusal(capsys, "search", "scenes.cb", "--text", "red", "--text-encoder", "builtin")
+    assert "there is no encoder" in refusal(
+        capsys, "search", "scenes.cb", "--text", "x", "--text-encoder", "???"
+    )
+
+
+# Misled
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("empty", "photos"),
+        ("captions only", "picture"),
+        ("one picture", "at least 2 pictures"),
+        ("pictures only", "at least 2 pictures"),
+        ("all bad", "picture"),
+        ("bad column", "nobody"),
+    ],
+)
+def test_folders_that_cannot_be_learned_from(here: Path, capsys: Captured, case: str, said: str) -> None:
+    more: list[str] = []
+    if case == "empty":
+        (here / "photos").mkdir()
+    else:
+        write_scenes(here / "photos", 1 if case == "one picture" else 4)
+    pictures = sorted((here / "photos").glob("*.png"))
+    if case == "captions only":
+        [picture.unlink() for picture in pictures]
+    if case == "pictures only":
+        (here / "photos" / "captions.csv").unlink()
+    if case == "all bad":
+        [picture.write_text("text that is called a picture") for picture in pictures]
+    if case == "bad column":
+        more = ["--image-column", "nobody"]
+    assert said in refusal(capsys, "fit", "photos", *more, *QUICK)
+    assert not (here / "photos.cb").exists()
+
+
+def test_options_of_the_other_kind_of_data_are_refused(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 2)
+    assert "--split" in refusal(capsys, "fit", "photos", "--split", "train")
+    assert "--groups" in refusal(capsys, "fit", "photos", "--groups", "a")
+    (here / "x.npz").write_bytes(b"")
+    assert "--image-encoder" in refusal(capsys, "fit", "x.npz", "--image-encoder", "builtin", "-o", "m.cbm")
+    assert "-o" in refusal(capsys, "fit", "x.npz")
+    assert "--model" in refusal(capsys, "add", "x.cb", "photos", "--model", "m.cbm")
+    assert "no such file or folder" in refusal(capsys, "fit", "nowhere")
+
+
+def test_an_index_is_never_replaced(in_made: Path, capsys: Captured) -> None:
+    assert "--index" in refusal(capsys, "fit", "scenes")
+    assert "never overwritten" in refusal(capsys, "fit", "scenes", "--index", "scenes.cb")
+
+
+def test_serve_refuses_before_it_listens(
+    in_made: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CROSSBYTE_TOKEN", raising=False)
+    assert "--token-file" in refusal(capsys, "serve", "scenes.cb", "--host", "0.0.0.0")
+    (in_made / "token").write_text("short")
+    assert "token_urlsafe" in refusal(capsys, "serve", "scenes.cb", "--token-file", "token")
+    (in_made / "token").write_text("\n")
+    assert "empty" in refusal(capsys, "serve", "scenes.cb", "--token-file", "token")
+    assert "--port" in refusal(capsys, "serve", "scenes.cb", "--port", "99999")
+    refusal(capsys, "serve", "missing.cb", "--port", "0")
+
+
+# Interrupted
+
+
+def test_ctrl_c_while_pictures_are_encoded_and_then_again(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 200)
+    (here / "small.py").write_text(Path(raw_samples.__file__).read_text(encoding="utf-8"))
+    encoders = ("--image-encoder", "small:colours", "--text-encoder", "small:words")
+    command = [
+        sys.executable,
+        "-c",
+        EAGER,
+        "fit",
+        "photos",
+        *encoders,
+        *(part for part in QUICK if part != "--quiet"),
+    ]
+    running = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    seen = next((line for line in running.stderr if "pictures" in line and "16 of 200" in line), None)
+    assert seen is not None and "pictures/s" in seen and " left" in seen
+    running.send_signal(signal.SIGINT)
+    rest, out = running.stderr.read(), running.communicate()[0]
+    assert running.returncode == 130 and out == ""
+    assert "what was encoded is kept" in rest and "run the same command again" in rest.splitlines()[-1]
+    assert not (here / "photos.cb").exists() and (here / "photos.cb.files" / "features.sqlite").exists()
+    again = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0 and "of 200 pictures" not in again.stderr
+    assert "photos.cb: 200 documents" in again.stdout
+
+
+def test_ctrl_c_ends_a_server_in_good_order(in_made: Path) -> None:
+    command = [sys.executable, "-c", EAGER, "serve", "scenes.cb", "--port", "0", "--json", *ENCODERS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=with_tests()) as running:
+        assert running.stdout is not None
+        said = "".join(iter(running.stdout.readline, "}\n")) + "}"
+        assert httpx.get(f"{json.loads(said)['url']}/v1/info").json()["documents"] == 30
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=30) == 0

@@ -1,0 +1,413 @@
+"""Galleries: built from pictures and texts, resumed, asked and changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from crossbyte import CMCQ, Index
+from crossbyte.data.synthetic import make_pairs
+from crossbyte.encoders.protocol import EncoderState
+from crossbyte.errors import (
+    DamagedIndexFile,
+    DuplicateId,
+    FitInterrupted,
+    InvalidInput,
+    NoEncoder,
+    NotCalibrated,
+    PictureError,
+    UnknownId,
+    WrongEncoder,
+)
+from crossbyte.gallery.adding import add_documents, take
+from crossbyte.gallery.beside import Beside
+from crossbyte.gallery.cache import FeatureCache, digest_of_file, digest_of_text
+from crossbyte.gallery.gallery import Gallery, NewDocument
+from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
+from crossbyte.progress import Progress
+from support.raw_samples import COLOURS, QUICK, WIDTH, WORDS, build, scenes
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("gallery")
+    build(scenes(made / "scenes", N), made / "scenes.cb")
+    return made
+
+
+@pytest.fixture
+def gallery(folder: Path) -> Iterator[Gallery]:
+    with Gallery.open(folder / "scenes.cb", image_encoder=COLOURS, text_encoder=WORDS) as opened:
+        yield opened
+
+
+# Asking
+
+
+def test_words_find_pictures_and_pictures_find_texts(folder: Path, gallery: Gallery) -> None:
+    documents = take(scenes(folder / "scenes", N), range(20))
+    by_words = [gallery.search(text=texts[0], k=5).ids for texts in documents.texts]
+    by_picture = [gallery.search(image=path, k=5).ids for path in documents.pictures if path is not None]
+    for found in (by_words, by_picture):
+        right = sum(id in ids for id, ids in zip(documents.ids, found, strict=True))
+        assert right >= 10  # by chance: 1.7 of 20
+
+
+def test_a_picture_may_come_as_bytes_path_or_read(folder: Path, gallery: Gallery) -> None:
+    path = folder / "scenes" / "scene-00003.png"
+    ways = (path, str(path), path.read_bytes(), gallery.read_picture(path))
+    answers = [gallery.search(image=way, k=4) for way in ways]
+    assert all(answer.ids == answers[0].ids for answer in answers)
+
+
+def test_options_of_the_index_pass_through(gallery: Gallery) -> None:
+    hits = gallery.search(text="red circles", k=3, where="count >= 3", payloads=True)
+    assert len(hits) == 3 and all(hit.payload is not None and hit.payload["count"] >= 3 for hit in hits)
+    assert hits.ids[0] in gallery.search(like=hits.ids[0], k=10).ids
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t"])
+def test_an_empty_query_says_what_to_do(gallery: Gallery, text: str) -> None:
+    with pytest.raises(InvalidInput, match="expected some words"):
+        gallery.search(text=text)
+
+
+def test_a_query_that_says_nothing_matches_nothing(gallery: Gallery) -> None:
+    assert gallery.search(text="???", k=3).no_match is True
+
+
+def test_words_and_a_picture_at_once_are_refused(folder: Path, gallery: Gallery) -> None:
+    with pytest.raises(InvalidInput, match="a text and a picture"):
+        gallery.search(text="red", image=folder / "scenes" / "scene-00000.png")
+
+
+def test_what_is_no_picture_is_refused_and_the_gallery_goes_on(gallery: Gallery) -> None:
+    with pytest.raises(PictureError):
+        gallery.search(image=b"no picture at all")
+    assert len(gallery.search(text="red")) == 10
+
+
+def test_many_threads_get_the_same_answers(folder: Path, gallery: Gallery) -> None:
+    texts = [f"{colour} {shape}" for colour in ("red", "blue", "green") for shape in ("star", "circle")]
+    alone = [gallery.search(text=text, k=5).ids for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: gallery.search(text=text, k=5).ids, texts * 5))
+    assert found == alone * 5
+
+
+def test_explanations_know_the_document(gallery: Gallery) -> None:
+    found = gallery.explain(gallery.search(text="red circles", k=1).ids[0], text="red circles")
+    assert found.to_dict()["distance"] == pytest.approx(gallery.search(text="red circles", k=1).distances[0])
+    shown = [gallery.training_id(example.row) for example in found.examples]
+    assert shown and all(id in gallery.index for id in shown) and gallery.training_id(2 * N) is None
+    assert gallery.training_id(0) == gallery.training_id(1) == "scene-00000.png"
+    assert gallery.vocabulary() is None and gallery.unknown_words("red") is None
+
+
+def test_thumbnails_audit_and_encoders(gallery: Gallery) -> None:
+    thumbnail = gallery.thumbnail("scene-00000.png")
+    assert thumbnail is not None and thumbnail.startswith(b"\xff\xd8\xff")
+    assert gallery.thumbnail("nobody") is None and gallery.has_thumbnails
+    audit = gallery.audit()
+    assert audit is not None and audit["n_pairs"] == N and audit["rows"][0]["id"] in gallery.index
+    assert {side: state.name for side, state in gallery.encoders.items()} == {"image": COLOURS, "text": WORDS}
+
+
+# Building
+
+
+def test_everything_is_in_the_index_with_its_payload(gallery: Gallery) -> None:
+    document = gallery.index.get("scene-00007.png")
+    assert len(gallery) == N and document is not None and document.coding == "pair"
+    assert document.payload is not None and document.payload["file"] == "scene-00007.png"
+    assert len(document.payload["captions"]) == 2 and "colour" in document.payload
+    assert gallery.index.model.report_.n_held_out > 0
+
+
+def test_bad_pictures_are_listed_and_one_sided_documents_kept(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 12)
+    (tmp_path / "scenes" / "scene-00004.png").write_text("no picture")
+    documents.texts[5], documents.pictures[6] = (), None
+    built = build(documents, tmp_path / "s.cb")
+    assert [each.name for each in built.skipped] == ["scene-00004.png"] and built.skipped[0].reason
+    assert (built.n_documents, built.n_pairs) == (11, 9)
+    with Index.open(tmp_path / "s.cb") as index:
+        codings = {id: document.coding for id in index.ids() if (document := index.get(id)) is not None}
+    assert codings.pop("scene-00005.png") == "image" and codings.pop("scene-00006.png") == "text"
+    assert set(codings.values()) == {"pair"} and "scene-00004.png" not in codings
+
+
+class Stop:
+    """A callback that raises what Ctrl-C raises once a stage has come so far; it counts the pictures."""
+
+    def __init__(self, stage: str, done: int) -> None:
+        self.stage, self.done, self.pictures = stage, done, 0
+
+    def __call__(self, step: Progress) -> None:
+        if step.stage in ("pictures", "sample"):
+            self.pictures = max(self.pictures, step.total)
+        if step.stage == self.stage and step.done >= self.done:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("encoder", [COLOURS, "builtin"])
+def test_an_interrupted_build_goes_on_where_it_was(tmp_path: Path, encoder: str) -> None:
+    documents, path = scenes(tmp_path / "scenes", 18), tmp_path / "s.cb"
+    whole = build(documents, tmp_path / "whole.cb", image_encoder=encoder, curve=None)
+    with pytest.raises(FitInterrupted, match=r"there is no s\.cb yet.*; run the same command again"):
+        build(documents, path, image_encoder=encoder, curve=None, callback=Stop("pictures", 16))
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(
+        ["s.cb.files", "scenes", "whole.cb", "whole.cb.files"]
+    )
+    again = Stop("never", 0)
+    built = build(documents, path, image_encoder=encoder, curve=None, callback=again)
+    assert again.pictures <= 18 - 16
+    assert built.model.to_bytes() == whole.model.to_bytes() and built.n_documents == 18
+
+
+@pytest.mark.parametrize("stage", ["space", "calibrate", "audit", "code"])
+def test_interrupted_anywhere_leaves_nothing_at_the_path(tmp_path: Path, stage: str) -> None:
+    documents, path = scenes(tmp_path / "scenes", 24), tmp_path / "s.cb"
+    with pytest.raises(FitInterrupted):
+        build(documents, path, callback=Stop(stage, 1))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["s.cb.files", "scenes"]
+    assert not (tmp_path / "s.cb.files" / "building.cb").exists()
+
+
+def test_a_second_build_with_other_bits_reads_no_picture(folder: Path, tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 12)
+    build(documents, tmp_path / "s.cb")
+    (tmp_path / "s.cb").unlink()
+    again = Stop("never", 0)
+    assert build(documents, tmp_path / "s.cb", n_bits=32, callback=again).model.n_bits == 32
+    assert again.pictures == 0
+
+
+def test_a_changed_picture_is_read_again(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 12)
+    build(documents, tmp_path / "s.cb")
+    (tmp_path / "s.cb").unlink()
+    (tmp_path / "scenes" / "scene-00000.png").write_bytes(
+        (tmp_path / "scenes" / "scene-00001.png").read_bytes()
+    )
+    build(documents, tmp_path / "s.cb")
+    with Gallery.open(tmp_path / "s.cb") as gallery:
+        assert gallery.thumbnail("scene-00000.png") == gallery.thumbnail("scene-00001.png")
+
+
+@pytest.mark.parametrize(("n_pictures", "n_texts"), [(1, 1), (0, 5), (5, 0), (5, 1)])
+def test_too_few_pairs_say_what_is_needed(tmp_path: Path, n_pictures: int, n_texts: int) -> None:
+    documents = scenes(tmp_path / "scenes", 5)
+    documents.pictures[n_pictures:] = [None] * (5 - n_pictures)
+    documents.texts[n_texts:] = [()] * (5 - n_texts)
+    with pytest.raises(InvalidInput, match="at least 2 pictures with a text.*20 and more to measure"):
+        build(documents, tmp_path / "s.cb")
+    assert [each.name for each in tmp_path.iterdir()] == ["scenes"]
+
+
+def test_few_pairs_make_a_gallery_without_a_report(tmp_path: Path) -> None:
+    built = build(scenes(tmp_path / "scenes", 3), tmp_path / "s.cb", mapping="auto")
+    assert built.model.calibration_ is None and built.model.mapping_ == "cca"
+    with pytest.raises(NotCalibrated):
+        assert built.model.report_
+    with Gallery.open(tmp_path / "s.cb", text_encoder=WORDS) as gallery:
+        hits = gallery.search(text="red", k=2)
+        assert hits.probabilities is None and gallery.audit() is None
+
+
+def test_no_picture_can_be_read(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 4)
+    for picture in documents.pictures:
+        assert picture is not None
+        picture.write_text("no picture")
+    for encoder in (COLOURS, "builtin"):
+        with pytest.raises(InvalidInput, match="expected .*pictures"):
+            build(documents, tmp_path / "s.cb", image_encoder=encoder)
+
+
+def test_what_can_be_told_is_told_before_any_picture_is_read(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 4)
+    (tmp_path / "taken.cb").write_text("")
+    for path, options, message in (
+        ("taken.cb", {}, "never overwritten"),
+        ("s.cb", {"n_bits": 7}, "multiple of 8|n_bits"),
+        ("s.cb", {"text_encoder": "nonsense"}, "there is no encoder"),
+        ("s.cb", {"image_encoder": "support.raw_samples:nobody"}, "no function"),
+        ("s.cb", {"mapping": "magic"}, "mapping"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            build(documents, tmp_path / path, **options)
+    with pytest.raises(DuplicateId):
+        build(replace(documents, ids=["a"] * 4), tmp_path / "s.cb")
+    assert not (tmp_path / "s.cb.files").exists() and not (tmp_path / "s.cb.lock").exists()
+
+
+# Adding and deleting
+
+
+def test_documents_come_and_go_with_their_thumbnails(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 8)
+    build(documents, tmp_path / "s.cb")
+    with Gallery.open(tmp_path / "s.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        picture = gallery.read_picture(tmp_path / "scenes" / "scene-00000.png")
+        features = np.arange(WIDTH, dtype=np.float32)
+        new = [
+            NewDocument("both", picture, "a red star", payload={"year": 2020}),
+            NewDocument("picture", picture),
+            NewDocument(7, text="a blue circle"),
+            NewDocument("features", text_features=features, payload={"captions": ["own"]}),
+        ]
+        assert gallery.add(new) == 4 and len(gallery) == 12
+        found = gallery.index.get("both")
+        assert found is not None and found.payload == {"captions": ["a red star"], "year": 2020}
+        assert gallery.thumbnail("both") == picture.thumbnail and gallery.thumbnail(7) is None
+        with pytest.raises(DuplicateId):
+            gallery.add([NewDocument("new", picture), NewDocument("both", text="x")])
+        assert len(gallery) == 12
+        assert gallery.add([NewDocument("both", text="x")], upsert=True) == 1
+        assert gallery.thumbnail("both") is None
+        assert gallery.delete(["both", 7, "picture"]) == 3 and gallery.thumbnail("picture") is None
+        with pytest.raises(UnknownId):
+            gallery.delete(["both"])
+        with pytest.raises(InvalidInput, match="expected a picture, a text"):
+            gallery.add([NewDocument("nothing")])
+
+
+def test_files_are_added_with_the_recorded_encoders(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 30)
+    build(take(documents, range(20)), tmp_path / "s.cb")
+    with Gallery.open(tmp_path / "s.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        more = take(documents, range(20, 30))
+        with pytest.raises(DuplicateId):
+            add_documents(gallery, documents)
+        with pytest.raises(KeyboardInterrupt):
+            add_documents(gallery, more, callback=Stop("pictures", 1))
+        again = Stop("never", 0)
+        added = add_documents(gallery, more, batch=4, callback=again)
+        assert added.n_added == 10 and again.pictures == 0 and len(gallery) == 30
+        assert gallery.thumbnail("scene-00025.png") is not None
+        assert add_documents(gallery, more, upsert=True).n_added == 10 and len(gallery) == 30
+
+
+# Encoders that the index cannot make by itself
+
+
+def test_encoders_must_be_named_and_be_the_right_ones(folder: Path) -> None:
+    with Gallery.open(folder / "scenes.cb") as gallery:
+        with pytest.raises(NoEncoder, match="--text-encoder"):
+            gallery.search(text="red")
+        assert len(gallery.search(like="scene-00000.png")) == 10
+    with (
+        Gallery.open(folder / "scenes.cb", text_encoder="builtin") as gallery,
+        pytest.raises(WrongEncoder),
+    ):
+        gallery.search(text="red")
+
+
+def test_an_index_of_features_says_so(tmp_path: Path) -> None:
+    pairs = make_pairs(40, 8, WIDTH, random_state=0)
+    model = CMCQ(16, mapping="cca", random_state=0).fit(pairs.images, pairs.texts)
+    Index.from_training(tmp_path / "f.cb", model).close()
+    with Gallery.open(tmp_path / "f.cb") as gallery:
+        assert gallery.encoders == {} and not gallery.has_thumbnails and gallery.audit() is None
+        with pytest.raises(NoEncoder, match="made from features"):
+            gallery.search(text="red")
+    with Gallery.open(tmp_path / "f.cb", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        assert len(gallery.search(text="red", k=3)) == 3
+        picture = np.zeros((8, 8, 3), dtype=np.uint8)
+        with pytest.raises(WrongEncoder, match="width 8"):
+            gallery._encoders.encode("image", [picture])
+
+
+def test_a_file_beside_the_index_names_only_onnx_files(tmp_path: Path) -> None:
+    beside = Beside.of(tmp_path / "s.cb")
+    beside.keep_local_encoders({"image": "model.onnx", "text": "os:system"})
+    assert list(beside.local_encoders()) == ["image"]
+    (beside.folder / "local.json").write_text(json.dumps({"image": "os:system", "text": ["x.onnx"]}))
+    assert beside.local_encoders() == {}
+    (beside.folder / "local.json").write_text("{broken")
+    assert beside.local_encoders() == {} and beside.audit() is None
+
+
+# What is kept
+
+
+def state(fingerprint: str = "f", dimension: int = 5) -> EncoderState:
+    return EncoderState("kind", "name", dimension, fingerprint, {}, {"a": np.arange(3.0)})
+
+
+def test_features_come_back_as_they_went(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(700, 5)).astype(np.float32)
+    thin = sparse.random_array((700, 5), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    thin = sparse.csr_matrix(thin)
+    digests = [digest_of_text(str(row)) for row in range(700)]
+    cache = FeatureCache(tmp_path / "f.sqlite")
+    cache.put(state("dense"), digests, dense)
+    cache.put(state("thin"), digests, thin)
+    order = rng.permutation(700)[:650].tolist() + [0, 0, 1]
+    chosen = [digests[row] for row in order]
+    np.testing.assert_array_equal(cache.get(state("dense"), chosen), dense[order])
+    found = cache.get(state("thin"), chosen)
+    assert sparse.issparse(found)
+    np.testing.assert_array_equal(found.toarray(), thin[order].toarray())
+    assert cache.known(state("thin")) == set(digests) and cache.known(state("other")) == set()
+    assert cache.get(state(), []).shape == (0, 5)
+    cache.close()
+
+
+def test_encoders_are_kept_by_their_sample_and_damage_is_noticed(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "f.sqlite")
+    cache.keep_encoder("key", "image", state())
+    found = cache.encoder("key")
+    assert found is not None and found.fingerprint == "f" and found.arrays["a"].tolist() == [0, 1, 2]
+    assert cache.encoder("other") is None
+    cache._database.write("UPDATE encoders SET body = ?", [(b"nonsense",)])
+    with pytest.raises(DamagedIndexFile, match="remove this file"):
+        cache.encoder("key")
+    cache._database.write("INSERT INTO features VALUES ('f', ?, ?)", [("x", b"d123"), ("y", b"s1234")])
+    for digest in ("x", "y", "z"):
+        with pytest.raises(DamagedIndexFile, match="remove this file"):
+            cache.get(state(), [digest])
+    cache.close()
+
+
+def test_thumbnails_by_id(tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    assert Thumbnails.open(path) is None
+    kept = Thumbnails.write(path)
+    kept.put(
+        [
+            Thumbnail("1", "d", b"\xff\xd8\xff1"),
+            Thumbnail(1, "d", b"\xff\xd8\xff2"),
+            Thumbnail("x", "d", b"<svg>"),
+        ]
+    )
+    assert (kept.get("1"), kept.get(1), kept.get("x")) == (b"\xff\xd8\xff1", b"\xff\xd8\xff2", None)
+    kept.keep_only(["1"])
+    assert kept.get(1) is None and kept.digest("1") == "d" and kept.digest(1) is None
+    kept.close()
+    assert kept.get("1") is None
+    path.write_bytes(b"this is no database at all, only text" * 50)
+    damaged = Thumbnails.open(path)
+    assert damaged is None or damaged.get("1") is None
+
+
+def test_digests_of_files_are_those_of_pictures(folder: Path, gallery: Gallery, tmp_path: Path) -> None:
+    path = folder / "scenes" / "scene-00000.png"
+    assert digest_of_file(path, 10**6) == gallery.read_picture(path).digest
+    assert digest_of_file(path, 10) is None and digest_of_file(tmp_path, 10**6) is None
+    assert digest_of_file(tmp_path / "missing", 10**6) is None
+
+
+def test_quick_settings_are_parameters() -> None:
+    assert set(QUICK["parameters"]) <= set(CMCQ().get_params())

@@ -1,0 +1,29 @@
+"""Figures of the README and of the pages are those of the kept results: a stale table fails here."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT
+
+sys.path.insert(0, str(ROOT))  # benchmarks are no part of the package
+summary = import_module("benchmarks.summary")
+PAGES: dict[Path, dict[str, str]] = summary.pages()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_are_those_of_the_kept_results(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for mark, table in PAGES[page].items():
+        written = text.split(f"<!-- {mark} -->\n")[1].split(f"<!-- /{mark} -->")[0]
+        assert written == table, f"{page.name}, {mark}: run python -m benchmarks.summary"
+
+
+def test_every_benchmark_is_run_once() -> None:
+    names = import_module("benchmarks.__main__").BENCHMARKS
+    assert len(set(names)) == len(names)
+    assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in names)

@@ -1,0 +1,174 @@
+"""The service keeps to its own OpenAPI: whatever requests are generated, nothing undeclared comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from crossbyte.service.codes import CODES
+from crossbyte.service.levels import LEVELS
+from crossbyte.service.reference import reference
+from crossbyte.service.settings import LIMITS
+from support.paths import ROOT
+from support.service_requests import REQUESTS, Requests
+from support.service_samples import AUTHORISED, TOKEN, Client, client, sample
+
+PER_KIND, PER_KIND_LONG = 8, 100  # requests of each kind for every route; fewer where there are not so many
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with client(sample(tmp_path_factory.mktemp("contract")), token=TOKEN) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def document(server: Client) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("/openapi.json").json()
+    return found
+
+
+def send(server: Client, method: str, route: str, request: dict[str, Any]) -> httpx.Response:
+    rest = dict(request)
+    path = route.replace("{name}", quote(rest.pop("name", ""), safe=""))
+    return server(method, path, params=rest.pop("query", None), headers=AUTHORISED, **rest)
+
+
+# What must hold of every answer
+
+
+def no_constant(name: str) -> float:
+    raise AssertionError(f"{name} in JSON")
+
+
+def check(document: dict[str, Any], method: str, route: str, response: httpx.Response) -> None:
+    status = str(response.status_code)
+    path = route if response.request.url.path != "/static/" else None
+    declared = (
+        document["paths"].get(path, {}).get(method.lower(), {}).get("responses", {"404": {}, "200": {}})
+    )
+    assert status in declared, f"{status} is not declared: {response.text[:300]}"
+    assert b"Traceback" not in response.content and b"/src/" not in response.content
+    assert response.status_code != 500, response.text
+    if response.status_code >= 400:
+        check_error(document, response)
+    elif response.headers.get("content-type") == "application/json":
+        value = json.loads(response.content, parse_constant=no_constant)
+        validate(
+            document, declared[status].get("content", {}).get("application/json", {}).get("schema"), value
+        )
+    elif response.headers.get("content-type") == "application/x-ndjson":
+        for line in response.text.splitlines():
+            value = json.loads(line, parse_constant=no_constant)
+            name = "ErrorAnswer" if "error" in value else "SearchAnswer"
+            validate(document, {"$ref": f"#/components/schemas/{name}"}, value)
+
+
+def check_error(document: dict[str, Any], response: httpx.Response) -> None:
+    value = json.loads(response.content, parse_constant=no_constant)
+    validate(document, {"$ref": "#/components/schemas/ErrorAnswer"}, value)
+    assert CODES[value["error"]["code"]].status == response.status_code
+
+
+def validate(document: dict[str, Any], schema: dict[str, Any] | None, value: Any) -> None:
+    if schema:
+        whole = {**schema, "components": document["components"]}
+        errors = [error.message for error in jsonschema_rs.Draft202012Validator(whole).iter_errors(value)]
+        assert errors == []
+
+
+def run(server: Client, document: dict[str, Any], method: str, route: str, count: int) -> int:
+    """Send generated requests, fine and odd ones; how many."""
+    sent = 0
+
+    def ask(requests: Requests, must_succeed: bool) -> None:
+        @settings(
+            max_examples=count,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(requests)
+        def one(request: dict[str, Any]) -> None:
+            nonlocal sent
+            sent += 1
+            response = send(server, method, route, request)
+            check(document, method, route, response)
+            assert response.status_code == 200 or not must_succeed, response.text
+
+        one()
+
+    kinds = REQUESTS[method, route]()
+    ask(kinds.fine, must_succeed=True)
+    ask(kinds.odd, must_succeed=False)
+    return sent
+
+
+def test_every_route_is_asked() -> None:
+    assert set(REQUESTS) == set(LEVELS)
+
+
+@pytest.mark.parametrize(("method", "route"), REQUESTS)
+def test_generated_requests(server: Client, document: dict[str, Any], method: str, route: str) -> None:
+    assert run(server, document, method, route, PER_KIND) >= 2
+
+
+@pytest.mark.long
+def test_thousands_of_generated_requests(server: Client, document: dict[str, Any]) -> None:
+    assert sum(run(server, document, *route, PER_KIND_LONG) for route in REQUESTS) >= 2000
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == set(LEVELS) - {("GET", "/openapi.json")}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"] and operation["x-level"] == LEVELS[method.upper(), path].value
+
+
+def test_the_document_is_valid_and_whole(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    for name in document["components"]["schemas"]:
+        jsonschema_rs.meta.validate(document["components"]["schemas"][name])
+    named = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert named <= set(document["components"]["schemas"])
+
+
+# The documents
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_the_reference_is_current() -> None:
+    assert page("api.md") == reference(), "run: python -m crossbyte.service.reference > docs/api.md"
+
+
+def test_every_limit_code_and_setting_is_written_about() -> None:
+    text = page("service.md") + page("api.md")
+    assert [code for code in CODES if f"`{code}`" not in text] == []
+    limits = page("service.md").partition("## Limits")[2].partition("## Error codes")[0]
+    named = [
+        code
+        for code in CODES
+        if code.endswith(("_too_large", "_too_long", "_too_deep")) or "too_many" in code
+    ]
+    assert [code for code in named if f"`{code}`" not in limits] == []
+    for value in (
+        LIMITS.text_chars,
+        LIMITS.filter_chars,
+        LIMITS.features,
+        LIMITS.k,
+        LIMITS.results,
+        LIMITS.json_values,
+    ):
+        assert f"{value:,}" in limits

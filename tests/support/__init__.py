@@ -1,0 +1,1 @@
+"""What tests share: oracles, twins, samples, and programs for other processes."""
