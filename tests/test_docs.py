@@ -27,6 +27,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Imports go only leftwards along this line.
 LEAVES = {
+    "_fs",
+    "_optim",
     "arrays",
     "errors",
     "extras",
@@ -251,6 +253,13 @@ def test_imports_go_leftwards(path: Path) -> None:
         return
     assert own in LAYERS, f"{own} has no place in the line yet: give it one here and in docs/architecture.md"
     assert [name for name in imported_modules(path) if LAYERS[name] > LAYERS[own]] == []
+
+
+def test_a_compared_system_cannot_see_the_metrics() -> None:
+    """Metrics are a leaf, which the line of layers alone would let the compared systems import."""
+    compared = sorted((PACKAGE / "methods").glob("*.py"))
+    assert len(compared) > 20
+    assert [path.name for path in compared if "metrics" in imported_modules(path)] == []
 
 
 def test_every_objective_term_is_in_the_notation_page() -> None:
