@@ -27,7 +27,7 @@ from benchmarks.harness import (
 from benchmarks.peers import FAISS_VERSION, faiss_lsq, faiss_rq, set_threads, uncompressed
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.metrics import partner_ranks
+from crossbyte.metrics import partner_ranks_ties_by_column
 
 BITS = 32
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def peer(job: tuple[str, int]) -> tuple[float, ...]:
 
 
 def _recall(distances: Any) -> float:
-    return float((partner_ranks(distances) < 10).mean())
+    return float((partner_ranks_ties_by_column(distances) < 10).mean())
 
 
 def _squared(queries: Any, items: Any) -> Any:

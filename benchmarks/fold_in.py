@@ -16,7 +16,7 @@ from benchmarks.datasets import bag_of_words, flickr8k, shares_label, wiki
 from benchmarks.harness import SEEDS, chance_map, chance_recall_10, map_at_50, side_by_side
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.metrics import partner_ranks
+from crossbyte.metrics import partner_ranks_ties_by_column
 
 BITS = 32
 FLICKR = {"mapping": "cca", "n_components": 64, "correlation": 10.0, "cross_term": "stored"}
@@ -46,7 +46,7 @@ def flickr_scores(seed: int) -> tuple[float, float]:
     alone = model.encode_images(data.query.images)
     folded, _ = model.encode_pairs(data.query.images, data.query.texts)
     first, second = (
-        float((partner_ranks(model.distances(texts=caption, image_codes=codes)) < 10).mean())
+        float((partner_ranks_ties_by_column(model.distances(texts=caption, image_codes=codes)) < 10).mean())
         for codes in (alone, folded)
     )
     return first, second

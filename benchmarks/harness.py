@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from benchmarks.datasets import Dataset, shares_label
 from crossbyte import CMCQ
 from crossbyte.metrics import (
+    chance_mean_average_precision,
     chance_recall,
-    expected_chance_map,
     mean_average_precision,
-    partner_ranks,
-    ranking,
+    nearest_ties_by_column,
+    partner_ranks_ties_by_column,
 )
 
 __all__ = [
@@ -43,13 +43,15 @@ def side_by_side(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[An
 
 def map_at_50(distances: NDArray[np.float32], relevant: NDArray[np.bool_]) -> float:
     """MAP@50 with the paper's denominator."""
-    return mean_average_precision(np.take_along_axis(relevant, ranking(distances, DEPTH), axis=1), DEPTH)
+    return mean_average_precision(
+        np.take_along_axis(relevant, nearest_ties_by_column(distances, DEPTH), axis=1), DEPTH
+    )
 
 
 def chance_map(data: Dataset) -> float:
     """MAP@50 of a random ranking of the training documents."""
     relevant = shares_label(data.query.labels, data.train.labels)
-    return expected_chance_map(relevant.mean(axis=1), DEPTH, len(data.train))
+    return chance_mean_average_precision(relevant.mean(axis=1), DEPTH, len(data.train))
 
 
 def map_of_model(model: CMCQ, data: Dataset) -> tuple[float, float]:
@@ -68,7 +70,7 @@ def recall_of_codes(model: CMCQ, images: Any, texts: Any) -> tuple[float, float]
         model.distances(images=images, text_codes=codes[1]),
         model.distances(texts=texts, image_codes=codes[0]),
     )
-    first, second = (float((partner_ranks(distances) < 10).mean()) for distances in both)
+    first, second = (float((partner_ranks_ties_by_column(distances) < 10).mean()) for distances in both)
     return first, second
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Split, flickr8k
 from benchmarks.tables import Measurement, print_table, save
-from crossbyte.metrics import chance_recall, partner_ranks, recall_at
+from crossbyte.metrics import chance_recall, partner_ranks_ties_by_column, recall_at
 
 __all__ = ["FAISS_VERSION", "faiss_lsq", "faiss_pq", "faiss_rq", "set_threads", "uncompressed"]
 
@@ -163,8 +163,8 @@ def recall_both_ways(
     train_images, train_texts, images, texts = space
     coded_texts = code(train_texts, texts, n_codebooks, seed)
     coded_images = code(train_images, images, n_codebooks, seed)
-    image_to_text = recall_at(partner_ranks(_squared(images, coded_texts)), 10)
-    text_to_image = recall_at(partner_ranks(_squared(texts, coded_images)), 10)
+    image_to_text = recall_at(partner_ranks_ties_by_column(_squared(images, coded_texts)), 10)
+    text_to_image = recall_at(partner_ranks_ties_by_column(_squared(texts, coded_images)), 10)
     return image_to_text, text_to_image
 
 

@@ -7,7 +7,7 @@ import sys
 
 from crossbyte import CMCQ
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.metrics import ranking
+from crossbyte.metrics import nearest_ties_by_column
 
 
 def main(n_pairs: int = 3000) -> None:
@@ -23,8 +23,8 @@ def main(n_pairs: int = 3000) -> None:
 
     to_images = model.distances(texts=new_texts[:3], image_codes=image_codes)
     to_texts = model.distances(images=new_images[:3], text_codes=text_codes)
-    print("images nearest to text 0, 1, 2:", *ranking(to_images, 5).tolist())
-    print("texts nearest to image 0, 1, 2:", *ranking(to_texts, 5).tolist())
+    print("images nearest to text 0, 1, 2:", *nearest_ties_by_column(to_images, 5).tolist())
+    print("texts nearest to image 0, 1, 2:", *nearest_ties_by_column(to_texts, 5).tolist())
     print(f"recall@10 of true partners, both ways: {model.score(new_images, new_texts):.3f}")
     print(f"by chance: {10 / len(new_images):.3f}")
 

@@ -16,29 +16,27 @@ from ir_measures import AP, RR, P, R, Success
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput, NotFinite
-from crossbyte.evaluation.metrics import (
-    Scorer,
-    all_tied,
-    average_precision,
-    average_precision_all,
-    chance_scores,
-    partner_places,
-    partner_recall_at,
-    precision_at,
-    precision_recall_curve,
-    ranked,
-)
-from crossbyte.evaluation.metrics.average_precision import _hypergeometric
-from crossbyte.evaluation.metrics.curves import RECALL_LEVELS
-from crossbyte.evaluation.metrics.ordering import order_keys
 from crossbyte.metrics import (
+    Scorer,
+    chance_mean_average_precision,
     chance_recall,
-    expected_chance_map,
+    expected_average_precision,
+    expected_average_precision_all,
+    expected_chance_scores,
+    expected_partner_recall,
+    expected_precision,
+    expected_precision_recall_curve,
     mean_average_precision,
-    partner_ranks,
-    ranking,
+    nearest_ties_by_column,
+    partner_places,
+    partner_ranks_ties_by_column,
+    rank_all_tied,
+    rank_with_ties,
     recall_at,
 )
+from crossbyte.metrics.average_precision import _hypergeometric
+from crossbyte.metrics.precision import RECALL_LEVELS
+from crossbyte.metrics.ties import order_keys
 from support import naive_metrics as naive
 
 KEYS = {
@@ -49,7 +47,7 @@ RECALLS = {f"recall@{depth}" for depth in (1, 5, 10, 50, 100)}
 
 
 def one(distances: list[float], relevant: list[int], depth: int | None = None) -> Any:
-    return ranked(np.float32([distances]), np.array([relevant], bool), depth)
+    return rank_with_ties(np.float32([distances]), np.array([relevant], bool), depth)
 
 
 def tied_block(
@@ -67,38 +65,38 @@ def tied_block(
 def test_a_ranking_without_ties_is_the_ordinary_average_precision() -> None:
     # hits at places 1 and 3 of 4; a third relevant item at place 4
     found = one([0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1])
-    assert average_precision(found, 3) == pytest.approx((1 + 2 / 3) / 2)
-    assert average_precision(found, 3, "recall") == pytest.approx((1 + 2 / 3) / 3)
-    assert average_precision(found, 2, "recall") == pytest.approx(1 / 2)  # min(T, relevant) is T
-    assert average_precision_all(found) == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+    assert expected_average_precision(found, 3) == pytest.approx((1 + 2 / 3) / 2)
+    assert expected_average_precision(found, 3, "recall") == pytest.approx((1 + 2 / 3) / 3)
+    assert expected_average_precision(found, 2, "recall") == pytest.approx(1 / 2)  # min(T, relevant) is T
+    assert expected_average_precision_all(found) == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
 
 
 def test_a_complete_tie_by_hand() -> None:
     # first a hit, then a tie of one hit and one miss: hit second (1 + 2/2)/2 = 1, or third (1 + 2/3)/2 = 5/6
     found = one([0, 1, 1], [1, 1, 0])
-    assert average_precision(found, 3) == pytest.approx((1 + 5 / 6) / 2)
-    assert precision_at(found, [1, 2, 3])[0] == pytest.approx([1, 3 / 4, 2 / 3])
+    assert expected_average_precision(found, 3) == pytest.approx((1 + 5 / 6) / 2)
+    assert expected_precision(found, [1, 2, 3])[0] == pytest.approx([1, 3 / 4, 2 / 3])
 
 
 def test_a_tie_cut_by_the_depth_by_hand() -> None:
     # hit, then a tie of two hits and one miss, cut after one of the three. Inside is a hit with
     # probability 2/3: (1 + 2/2)/2 = 1; or the miss: 1/1 = 1
-    assert average_precision(one([0, 1, 1, 1], [1, 1, 1, 0]), 2) == pytest.approx(1.0)
+    assert expected_average_precision(one([0, 1, 1, 1], [1, 1, 1, 0]), 2) == pytest.approx(1.0)
     # miss, then the same: hit (1/2)/1 with probability 2/3, nothing with 1/3
     found = one([0, 1, 1, 1], [0, 1, 1, 0])
-    assert average_precision(found, 2) == pytest.approx(1 / 3)
-    assert average_precision(found, 2, "recall") == pytest.approx(1 / 6)  # of min(2, 2)
+    assert expected_average_precision(found, 2) == pytest.approx(1 / 3)
+    assert expected_average_precision(found, 2, "recall") == pytest.approx(1 / 6)  # of min(2, 2)
     # hit, miss, then a tie of one hit and three misses, cut after one of the four: with probability 1/4
     # (1 + 2/3)/2 = 5/6, with 3/4 1/1. Numerator and denominator expected apart would give
     # (1 + 1/4 · 2/3)/(1 + 1/4) = 14/15 in the place of 23/24
     found = one([0, 1, 2, 2, 2, 2], [1, 0, 0, 1, 0, 0])
-    assert average_precision(found, 3) == pytest.approx(23 / 24)
+    assert expected_average_precision(found, 3) == pytest.approx(23 / 24)
 
 
 def test_precision_and_recall_swept_by_hand() -> None:
     # hit, then a tie of one hit and three misses. Expected hits 1, 5/4, 6/4, 7/4, 2 of 2: recall 0.5 at the
     # first place, up to 0.625 at the second, 0.75 at the third, 0.875 at the fourth, 1 at the fifth
-    curve = precision_recall_curve(one([0, 1, 1, 1, 1], [1, 1, 0, 0, 0]))
+    curve = expected_precision_recall_curve(one([0, 1, 1, 1, 1], [1, 1, 0, 0, 0]))
     at = dict(zip(RECALL_LEVELS, curve, strict=True))
     assert [at[level] for level in (0.0, 0.25, 0.5)] == [1, 1, 1]
     assert [at[level] for level in (0.55, 0.6)] == pytest.approx([5 / 8, 5 / 8])
@@ -110,7 +108,7 @@ def test_precision_and_recall_swept_by_hand() -> None:
 def test_partners_by_hand() -> None:
     # one item nearer, the partner ties with two others: at place 2, 3 or 4
     places = partner_places(np.float32([[1, 0, 1, 1, 2]]), [2])
-    assert partner_recall_at(places, [1, 2, 3, 4, 9])[0] == pytest.approx([0, 1 / 3, 2 / 3, 1, 1])
+    assert expected_partner_recall(places, [1, 2, 3, 4, 9])[0] == pytest.approx([0, 1 / 3, 2 / 3, 1, 1])
     assert places.expected_rank == pytest.approx([2.0])
     # two of the three tied items are partners: the first of them is at place 2 or 3, never 4; missed at
     # place 2 with probability 1/3. A third partner, farther, does not matter
@@ -123,7 +121,7 @@ def test_partners_by_hand() -> None:
         [[True, False, True, False, False]],
     ):
         places = partner_places(np.float32([[1, 0, 1, 1, 2]]), np.array(partners))
-        assert partner_recall_at(places, [1, 2, 3, 4])[0] == pytest.approx([0, 2 / 3, 1, 1])
+        assert expected_partner_recall(places, [1, 2, 3, 4])[0] == pytest.approx([0, 2 / 3, 1, 1])
         assert places.expected_rank == pytest.approx([1 + 1 / 3])
 
 
@@ -155,22 +153,22 @@ def test_nothing_relevant_to_anybody() -> None:
 def test_scores_are_means_over_all_orders(items: list[tuple[int, bool]], depth: int) -> None:
     distances, relevant = [item[0] for item in items], [item[1] for item in items]
     found, mean = one([1.5 * d for d in distances], relevant), partial(naive.expected, distances, relevant)
-    assert average_precision(found, depth)[0] == pytest.approx(
+    assert expected_average_precision(found, depth)[0] == pytest.approx(
         float(mean(lambda hits: naive.ap_retrieved(hits, depth)))
     )
-    assert average_precision(found, depth, "recall")[0] == pytest.approx(
+    assert expected_average_precision(found, depth, "recall")[0] == pytest.approx(
         float(mean(lambda hits: naive.ap_recall(hits, depth)))
     )
-    assert average_precision_all(found)[0] == pytest.approx(
+    assert expected_average_precision_all(found)[0] == pytest.approx(
         float(mean(lambda hits: naive.ap_recall(hits, len(items))))
     )
     if depth <= len(items):
         wanted = mean(lambda hits: naive.precision(hits, depth))
-        assert precision_at(found, [depth])[0, 0] == pytest.approx(float(wanted))
+        assert expected_precision(found, [depth])[0, 0] == pytest.approx(float(wanted))
     if any(relevant):
         places = partner_places([distances], [relevant])
         wanted = mean(lambda hits: naive.any_found(hits, depth))
-        assert partner_recall_at(places, [depth])[0, 0] == pytest.approx(float(wanted))
+        assert expected_partner_recall(places, [depth])[0, 0] == pytest.approx(float(wanted))
         assert places.expected_rank[0] == pytest.approx(float(mean(naive.first_rank)))
 
 
@@ -232,30 +230,34 @@ def test_1230_random_rankings_agree_with_loops(
 @pytest.mark.parametrize("depth", [1, 7, 50, 129, 130, 131])
 def test_ranked_to_a_depth_is_ranked_to_the_end(depth: int, scale: float) -> None:
     distances, relevant, _ = tied_block(1, 60, 130, 12, scale=scale)
-    near, whole = ranked(distances, relevant, depth), ranked(distances, relevant)
-    np.testing.assert_array_equal(average_precision(near, depth), average_precision(whole, depth))
+    near, whole = rank_with_ties(distances, relevant, depth), rank_with_ties(distances, relevant)
     np.testing.assert_array_equal(
-        average_precision(near, depth, "recall"), average_precision(whole, depth, "recall")
+        expected_average_precision(near, depth), expected_average_precision(whole, depth)
+    )
+    np.testing.assert_array_equal(
+        expected_average_precision(near, depth, "recall"), expected_average_precision(whole, depth, "recall")
     )
     depths = [place for place in (1, 5, depth) if place <= min(depth, 130)]
-    np.testing.assert_array_equal(precision_at(near, depths), precision_at(whole, depths))
+    np.testing.assert_array_equal(expected_precision(near, depths), expected_precision(whole, depths))
 
 
 def test_a_tie_larger_than_the_factorials_of_floats() -> None:
     # 60,000 tied items, a third relevant, cut at 500: C(60000, 500) is far beyond a float
-    found = all_tied([20_000], 60_000)
+    found = rank_all_tied([20_000], 60_000)
     k, probability = _hypergeometric(*(np.array([[value]]) for value in (60_000, 20_000, 500)))
     assert probability.sum() == pytest.approx(1)
     assert (k * probability).sum() == pytest.approx(500 / 3)
-    assert average_precision(found, 500)[0] == pytest.approx(
-        expected_chance_map([1 / 3], 500, 60_000), rel=1e-12
+    assert expected_average_precision(found, 500)[0] == pytest.approx(
+        chance_mean_average_precision([1 / 3], 500, 60_000), rel=1e-12
     )
     # behind 10 items with 4 hits
     groups = [(1, 1), (5, 0), (4, 3), (60_000, 20_000)]
     distances = np.repeat([0, 1, 2, 3], [size for size, _ in groups]).astype(np.float32)[None]
     relevant = np.concatenate([np.arange(size) < hits for size, hits in groups])[None]
     wanted = naive.tied_ap(groups, 500, "retrieved")
-    assert average_precision(ranked(distances, relevant), 500)[0] == pytest.approx(wanted, rel=1e-12)
+    assert expected_average_precision(rank_with_ties(distances, relevant), 500)[0] == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 # Against ir-measures, where they mean the same
@@ -291,9 +293,9 @@ def test_average_precision_and_precision_agree_with_ir_measures(
 ) -> None:
     distances, relevant = untied
     theirs = ir_scores(distances, relevant, [AP, P @ 1, P @ 10, P @ 50, P @ 100])
-    found = ranked(distances, relevant)
-    own = {"AP": average_precision_all(found)}
-    own |= {f"P@{k}": precision_at(found, [k])[:, 0] for k in (1, 10, 50, 100)}
+    found = rank_with_ties(distances, relevant)
+    own = {"AP": expected_average_precision_all(found)}
+    own |= {f"P@{k}": expected_precision(found, [k])[:, 0] for k in (1, 10, 50, 100)}
     for name, values in own.items():
         assert values == pytest.approx([theirs[name, query] for query in range(25)], abs=1e-9), name
 
@@ -307,7 +309,7 @@ def test_recall_denominator_agrees_where_all_relevant_items_fit(
     few = np.flatnonzero(relevant.sum(axis=1) <= 50)
     assert len(few) > 10
     for depth in (50, 100):
-        own = average_precision(ranked(distances, relevant), depth, "recall")
+        own = expected_average_precision(rank_with_ties(distances, relevant), depth, "recall")
         wanted = [theirs[f"AP@{depth}", query] for query in range(25)]
         assert own[few] == pytest.approx([wanted[query] for query in few], abs=1e-9)
         scale = relevant.sum(axis=1) / np.minimum(relevant.sum(axis=1), depth)
@@ -323,7 +325,7 @@ def test_recall_of_partners_agrees_with_ir_measures(
     for marks, given_as in ((single, partner), (relevant, relevant)):
         theirs = ir_scores(distances, marks, [RR, *(Success @ k for k in (1, 5, 10, 50, 100))])
         places = partner_places(distances, given_as)
-        recalls = partner_recall_at(places, [1, 5, 10, 50, 100])
+        recalls = expected_partner_recall(places, [1, 5, 10, 50, 100])
         for k, values in zip((1, 5, 10, 50, 100), recalls.T, strict=True):
             assert values.tolist() == [theirs[f"Success@{k}", query] for query in range(25)]
         reciprocal = 1 / (1 + places.expected_rank)
@@ -341,21 +343,23 @@ def test_the_sweep_agrees_with_precision_and_recall_of_ir_measures(
         for name in "PR"
     }
     wanted = [mean["P"][np.argmax(mean["R"] >= level - 1e-9)] for level in RECALL_LEVELS]
-    assert precision_recall_curve(ranked(distances, relevant)) == pytest.approx(wanted, abs=1e-9)
+    assert expected_precision_recall_curve(rank_with_ties(distances, relevant)) == pytest.approx(
+        wanted, abs=1e-9
+    )
 
 
 def test_without_ties_agrees_with_the_older_scores(
     untied: tuple[NDArray[np.float32], NDArray[np.bool_]],
 ) -> None:
     distances, relevant = untied
-    found = np.take_along_axis(relevant, ranking(distances, 50), axis=1)
-    scores = average_precision(ranked(distances, relevant, 50), 50)
+    found = np.take_along_axis(relevant, nearest_ties_by_column(distances, 50), axis=1)
+    scores = expected_average_precision(rank_with_ties(distances, relevant, 50), 50)
     assert scores.mean() == pytest.approx(mean_average_precision(found, 50))
     partner = np.arange(25)
     places = partner_places(distances, partner)
-    ranks = partner_ranks(distances, partner)
+    ranks = partner_ranks_ties_by_column(distances, partner)
     np.testing.assert_array_equal(places.expected_rank, ranks)
-    assert partner_recall_at(places, [10]).mean() == recall_at(ranks, 10)
+    assert expected_partner_recall(places, [10]).mean() == recall_at(ranks, 10)
 
 
 # Chance
@@ -369,17 +373,17 @@ def test_chance_has_the_keys_of_the_scores() -> None:
     scorer = Scorer(1500, partners=True)
     scorer.add(distances, relevant, partners)
     assert set(scorer.scores()) == KEYS | RECALLS
-    assert set(scorer.chance()) == set(chance_scores([1], 1500, partners=True)) == KEYS | RECALLS
-    assert set(chance_scores([1], 1500)) == KEYS
-    assert set(chance_scores(None, 1500, True)) == RECALLS
+    assert set(scorer.chance()) == set(expected_chance_scores([1], 1500, partners=True)) == KEYS | RECALLS
+    assert set(expected_chance_scores([1], 1500)) == KEYS
+    assert set(expected_chance_scores(None, 1500, True)) == RECALLS
     assert json.loads(json.dumps(scorer.scores())) == scorer.scores()
 
 
 def test_chance_agrees_with_the_closed_forms() -> None:
     n_items, shares = 60, COUNTS / 60
-    scores = chance_scores(COUNTS, n_items, partners=True)
-    assert scores["map@50"] == pytest.approx(expected_chance_map(shares, 50, n_items))
-    assert scores["map@100"] == pytest.approx(expected_chance_map(shares, 60, n_items))
+    scores = expected_chance_scores(COUNTS, n_items, partners=True)
+    assert scores["map@50"] == pytest.approx(chance_mean_average_precision(shares, 50, n_items))
+    assert scores["map@100"] == pytest.approx(chance_mean_average_precision(shares, 60, n_items))
     harmonic = sum(1 / t for t in range(1, n_items + 1))
     aps = (harmonic + (COUNTS - 1) / (n_items - 1) * (n_items - harmonic)) / n_items
     assert scores["map@all"] == pytest.approx(np.mean(np.where(COUNTS > 0, aps, 0.0)))
@@ -389,7 +393,7 @@ def test_chance_agrees_with_the_closed_forms() -> None:
     assert [scores[f"recall@{k}"] for k in (1, 5, 10, 50, 100)] == pytest.approx(
         [1 / 60, 5 / 60, 10 / 60, 50 / 60, 1]
     )
-    several = chance_scores(None, n_items, partners=np.array([1, 5]))
+    several = expected_chance_scores(None, n_items, partners=np.array([1, 5]))
     for k in (1, 5, 10, 50):
         wanted = (chance_recall(n_items, k) + chance_recall(n_items, k, 5)) / 2
         assert several[f"recall@{k}"] == pytest.approx(wanted)
@@ -410,7 +414,7 @@ def test_chance_is_what_random_rankings_score() -> None:
             assert scores[name] == pytest.approx(chance[name], abs=4 * error + 1e-12), name
     curves = [given["pr_curve"]["precision"] for given in (scores, chance)]
     assert curves[0] == pytest.approx(curves[1], abs=0.02)
-    assert chance == chance_scores(counts, 60, counts)
+    assert chance == expected_chance_scores(counts, 60, counts)
 
 
 # Properties
@@ -420,17 +424,19 @@ def test_chance_is_what_random_rankings_score() -> None:
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 12))
 def test_bounds_order_of_depths_and_a_better_place(seed: int, n_items: int, n_values: int) -> None:
     distances, relevant, partners = tied_block(seed, 8, n_items, n_values)
-    found = ranked(distances, relevant)
-    recall = partner_recall_at(partner_places(distances, partners), range(1, n_items + 1))
+    found = rank_with_ties(distances, relevant)
+    recall = expected_partner_recall(partner_places(distances, partners), range(1, n_items + 1))
     assert np.all(np.diff(recall, axis=1) >= -1e-12) and recall[:, -1] == pytest.approx(1)
-    scores = [average_precision(found, depth, d) for depth in (1, 5, 30) for d in ("retrieved", "recall")]
+    scores = [
+        expected_average_precision(found, depth, d) for depth in (1, 5, 30) for d in ("retrieved", "recall")
+    ]
     assert all(np.all((values >= 0) & (values <= 1 + 1e-12)) for values in scores)
     moved = distances.copy()
     moved[relevant] -= 1  # all relevant items one step nearer: nothing gets worse
-    better = ranked(moved, relevant)
-    assert np.all(average_precision_all(better) >= average_precision_all(found) - 1e-12)
+    better = rank_with_ties(moved, relevant)
+    assert np.all(expected_average_precision_all(better) >= expected_average_precision_all(found) - 1e-12)
     depths = range(1, n_items + 1)
-    assert np.all(precision_at(better, depths) >= precision_at(found, depths) - 1e-12)
+    assert np.all(expected_precision(better, depths) >= expected_precision(found, depths) - 1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -449,26 +455,30 @@ def compared(row: NDArray[Any]) -> NDArray[np.int64]:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float64])
 def test_other_types_are_taken_as_they_are(dtype: Any) -> None:
     distances, relevant, _ = tied_block(2, 20, 80, 30)
-    wanted = average_precision_all(ranked(distances, relevant))
-    np.testing.assert_array_equal(average_precision_all(ranked(distances.astype(dtype), relevant)), wanted)
+    wanted = expected_average_precision_all(rank_with_ties(distances, relevant))
+    np.testing.assert_array_equal(
+        expected_average_precision_all(rank_with_ties(distances.astype(dtype), relevant)), wanted
+    )
     far = distances.astype(np.float64) * 2**40 + 1  # beyond what float32 can tell apart
-    np.testing.assert_array_equal(average_precision_all(ranked(far, relevant)), wanted)
-    np.testing.assert_array_equal(average_precision_all(ranked(far.astype(np.int64), relevant)), wanted)
+    np.testing.assert_array_equal(expected_average_precision_all(rank_with_ties(far, relevant)), wanted)
+    np.testing.assert_array_equal(
+        expected_average_precision_all(rank_with_ties(far.astype(np.int64), relevant)), wanted
+    )
 
 
 @pytest.mark.parametrize(
     "row", [np.full(3, 1e300), np.float32([3e38] * 3), np.array([2**64 - 1] * 3, np.uint64), [-(2**62)] * 3]
 )
 def test_enormous_distances_tie_like_others(row: Any) -> None:
-    found = ranked(np.array([row]), np.array([[True, False, False]]))
-    assert average_precision_all(found) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+    found = rank_with_ties(np.array([row]), np.array([[True, False, False]]))
+    assert expected_average_precision_all(found) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
 
 
 def test_infinite_distances_are_the_farthest() -> None:
     found = one([np.inf, 0, np.inf], [1, 0, 0])
-    assert average_precision_all(found) == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert expected_average_precision_all(found) == pytest.approx((1 / 2 + 1 / 3) / 2)
     places = partner_places(np.float32([[np.inf, 0, np.inf]]), [[True, False, False]])
-    assert partner_recall_at(places, [1, 2, 3])[0] == pytest.approx([0, 1 / 2, 1])
+    assert expected_partner_recall(places, [1, 2, 3])[0] == pytest.approx([0, 1 / 2, 1])
 
 
 def test_arguments_are_not_written_to_and_views_are_welcome() -> None:
@@ -489,7 +499,7 @@ def test_scores_do_not_depend_on_the_blocks(scale: float, monkeypatch: pytest.Mo
     distances, relevant, partners = tied_block(4, 30, 70, 9, scale=scale)
     found = []
     for cells, size in ((1 << 20, 30), (200, 30), (1, 30), (1 << 20, 7), (1 << 20, 1)):
-        monkeypatch.setattr("crossbyte.evaluation.metrics.scorer._CELLS", cells)
+        monkeypatch.setattr("crossbyte.metrics.scorer._CELLS", cells)
         scorer = Scorer(70, partners=True)
         for start in range(0, 30, size):
             rows = slice(start, start + size)
@@ -533,7 +543,9 @@ def test_depths_beyond_the_database() -> None:
     scores = scorer.scores()
     assert {name for name in scores if name.startswith("precision@")} == {"precision@1", "precision@10"}
     assert scores["map@50"] == scores["map@100"]  # of all there is
-    assert scores["map@50"] == pytest.approx(average_precision(ranked(distances, relevant), 40).mean())
+    assert scores["map@50"] == pytest.approx(
+        expected_average_precision(rank_with_ties(distances, relevant), 40).mean()
+    )
     assert scores["recall@50"] == scores["recall@100"] == 1.0
     assert scores["precision_curve"]["depths"] == [1, 2, 5, 10, 15, 20, 25]
     assert set(scorer.chance()) == set(scores)
@@ -559,7 +571,7 @@ def test_nan_is_refused_before_anything_is_counted(scale: float) -> None:
     distances[29, 3] = np.nan
     for call in (
         lambda: scorer.add(distances, relevant, partners),
-        lambda: ranked(distances, relevant),
+        lambda: rank_with_ties(distances, relevant),
         lambda: partner_places(distances, partners),
     ):
         with pytest.raises(NotFinite, match="NaN at row 29, column 3"):
@@ -574,29 +586,29 @@ MARKS = np.ones((2, 3), bool)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ranked(GOOD[0], MARKS[0]), "matrix of real numbers"),
-        (lambda: ranked(GOOD[:0], MARKS[:0]), "matrix of real numbers"),
-        (lambda: ranked(GOOD.astype(complex), MARKS), "complex"),
-        (lambda: ranked(GOOD, MARKS[:, :2]), "relevant must be bool"),
-        (lambda: ranked(GOOD, MARKS.astype(int)), "relevant must be bool"),
-        (lambda: ranked(GOOD, MARKS, 0), "depth must be at least 1"),
-        (lambda: average_precision(ranked(GOOD, MARKS), 0), "depth must be at least 1"),
-        (lambda: average_precision(ranked(GOOD, MARKS, 1), 2), "at most 1"),
-        (lambda: average_precision(ranked(GOOD, MARKS), 2, "both"), "denominator"),  # type: ignore[arg-type]
-        (lambda: average_precision_all(ranked(GOOD, MARKS, 1)), "at most 1"),
-        (lambda: precision_at(ranked(GOOD, MARKS), [4]), "from 1 to 3"),
-        (lambda: precision_at(ranked(GOOD, MARKS), [0]), "from 1 to 3"),
-        (lambda: precision_recall_curve(ranked(GOOD, MARKS, 2)), "without a depth"),
+        (lambda: rank_with_ties(GOOD[0], MARKS[0]), "matrix of real numbers"),
+        (lambda: rank_with_ties(GOOD[:0], MARKS[:0]), "matrix of real numbers"),
+        (lambda: rank_with_ties(GOOD.astype(complex), MARKS), "complex"),
+        (lambda: rank_with_ties(GOOD, MARKS[:, :2]), "relevant must be bool"),
+        (lambda: rank_with_ties(GOOD, MARKS.astype(int)), "relevant must be bool"),
+        (lambda: rank_with_ties(GOOD, MARKS, 0), "depth must be at least 1"),
+        (lambda: expected_average_precision(rank_with_ties(GOOD, MARKS), 0), "depth must be at least 1"),
+        (lambda: expected_average_precision(rank_with_ties(GOOD, MARKS, 1), 2), "at most 1"),
+        (lambda: expected_average_precision(rank_with_ties(GOOD, MARKS), 2, "both"), "denominator"),  # type: ignore[arg-type]
+        (lambda: expected_average_precision_all(rank_with_ties(GOOD, MARKS, 1)), "at most 1"),
+        (lambda: expected_precision(rank_with_ties(GOOD, MARKS), [4]), "from 1 to 3"),
+        (lambda: expected_precision(rank_with_ties(GOOD, MARKS), [0]), "from 1 to 3"),
+        (lambda: expected_precision_recall_curve(rank_with_ties(GOOD, MARKS, 2)), "without a depth"),
         (lambda: partner_places(GOOD, [0]), "for each of 2 rows"),
         (lambda: partner_places(GOOD, [0.0, 1.0]), "for each of 2 rows"),
         (lambda: partner_places(GOOD, [0, 3]), "from 0 to 2"),
         (lambda: partner_places(GOOD, [0, -1]), "from 0 to 2"),
         (lambda: partner_places(GOOD, MARKS[:1]), "shape"),
         (lambda: partner_places(GOOD, ~MARKS), "no partner"),
-        (lambda: partner_recall_at(partner_places(GOOD, [0, 1]), [0]), "at least 1"),
-        (lambda: all_tied([4], 3), "from 0 to n_items=3"),
-        (lambda: all_tied([0.5], 3), "from 0 to n_items=3"),
-        (lambda: chance_scores(None, 3, np.array([0])), "from 1 to n_items=3"),
+        (lambda: expected_partner_recall(partner_places(GOOD, [0, 1]), [0]), "at least 1"),
+        (lambda: rank_all_tied([4], 3), "from 0 to n_items=3"),
+        (lambda: rank_all_tied([0.5], 3), "from 0 to n_items=3"),
+        (lambda: expected_chance_scores(None, 3, np.array([0])), "from 1 to n_items=3"),
         (lambda: Scorer(3).scores(), "nothing to score"),
         (lambda: Scorer(3).add(GOOD), "made for queries with relevant"),
         (lambda: Scorer(3).add(GOOD, MARKS, [0, 1]), "made for queries without partners"),

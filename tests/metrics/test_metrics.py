@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput, NotFinite
 from crossbyte.metrics import (
+    chance_mean_average_precision,
     chance_recall,
-    expected_chance_map,
     mean_average_precision,
-    partner_ranks,
-    ranking,
+    nearest_ties_by_column,
+    partner_ranks_ties_by_column,
     recall_at,
-    standard_error,
 )
 
 
@@ -76,36 +75,27 @@ class TestChanceMap:
     def test_is_the_mean_over_all_orders(self, depth: int, n_relevant: int) -> None:
         found = np.array(list(permutations([True] * n_relevant + [False] * (6 - n_relevant))))
         expected = mean_average_precision(found, depth)
-        assert expected_chance_map([n_relevant / 6], depth, n_items=6) == pytest.approx(expected)
+        assert chance_mean_average_precision([n_relevant / 6], depth, n_items=6) == pytest.approx(expected)
 
     def test_large_database_agrees_with_random_draws(self) -> None:
         proportions = np.array([0.02, 0.1, 0.3])
         draws = np.random.default_rng(0).random((3, 20_000, 50)) < proportions[:, None, None]
         sampled = np.mean([mean_average_precision(found, 50) for found in draws])
-        assert expected_chance_map(proportions, 50) == pytest.approx(sampled, abs=0.002)
+        assert chance_mean_average_precision(proportions, 50) == pytest.approx(sampled, abs=0.002)
 
     def test_size_of_the_database_matters_less_as_it_grows(self) -> None:
-        limit = expected_chance_map([0.1], 50)
-        assert expected_chance_map([0.1], 50, n_items=10**6) == pytest.approx(limit, abs=1e-5)
+        limit = chance_mean_average_precision([0.1], 50)
+        assert chance_mean_average_precision([0.1], 50, n_items=10**6) == pytest.approx(limit, abs=1e-5)
 
     @pytest.mark.parametrize("proportions", [[1.2], [-0.1], [], [[0.1]], [np.nan]])
     def test_refuses_what_is_no_share(self, proportions: list[Any]) -> None:
         with pytest.raises(InvalidInput, match="between 0 and 1"):
-            expected_chance_map(proportions, 5)
+            chance_mean_average_precision(proportions, 5)
 
 
 class TestRecall:
     def test_counts_ranks_below_k(self) -> None:
         assert recall_at([0, 9, 10, 50], 10) == 0.5
-
-    def test_standard_error(self) -> None:
-        assert standard_error(0.5, 100) == pytest.approx(0.05)
-        assert standard_error(1.0, 100) == 0.0
-
-    @pytest.mark.parametrize(("recall", "n"), [(1.1, 10), (-0.1, 10), (0.5, 0)])
-    def test_standard_error_refuses_nonsense(self, recall: float, n: int) -> None:
-        with pytest.raises(InvalidInput):
-            standard_error(recall, n)
 
     @pytest.mark.parametrize(("ranks", "k"), [([], 1), ([[0]], 1), ([0], 0)])
     def test_refuses_nonsense(self, ranks: list[Any], k: int) -> None:
@@ -128,36 +118,43 @@ class TestRecall:
 
 class TestPartnerRanks:
     def test_by_hand(self) -> None:
-        assert partner_ranks([[3.0, 1.0, 2.0]], [2]).tolist() == [1]
+        assert partner_ranks_ties_by_column([[3.0, 1.0, 2.0]], [2]).tolist() == [1]
 
     def test_equal_distance_with_smaller_column_comes_before(self) -> None:
-        assert partner_ranks([[1.0, 1.0, 1.0]] * 3, [0, 1, 2]).tolist() == [0, 1, 2]
+        assert partner_ranks_ties_by_column([[1.0, 1.0, 1.0]] * 3, [0, 1, 2]).tolist() == [0, 1, 2]
 
     def test_one_partner_agrees_with_loop(self, tied: NDArray[np.float32]) -> None:
         partners = np.random.default_rng(1).integers(40, size=30)
         expected = [
             rank_ref(row, np.arange(40) == partner) for row, partner in zip(tied, partners, strict=True)
         ]
-        assert partner_ranks(tied, partners).tolist() == expected
+        assert partner_ranks_ties_by_column(tied, partners).tolist() == expected
 
     def test_groups_agree_with_loop(self, tied: NDArray[np.float32]) -> None:
         queries, items = np.arange(30) % 7, np.arange(40) % 7
         expected = [rank_ref(row, items == group) for row, group in zip(tied, queries, strict=True)]
-        assert partner_ranks(tied, query_groups=queries, item_groups=items).tolist() == expected
+        assert (
+            partner_ranks_ties_by_column(tied, query_groups=queries, item_groups=items).tolist() == expected
+        )
 
     def test_groups_may_be_strings(self) -> None:
-        assert partner_ranks([[1.0, 2.0]], query_groups=["b"], item_groups=["a", "b"]).tolist() == [1]
+        assert partner_ranks_ties_by_column(
+            [[1.0, 2.0]], query_groups=["b"], item_groups=["a", "b"]
+        ).tolist() == [1]
 
     def test_square_block_has_its_pairs_on_the_diagonal(self, tied: NDArray[np.float32]) -> None:
-        assert partner_ranks(tied[:, :30]).tolist() == partner_ranks(tied[:, :30], np.arange(30)).tolist()
+        assert (
+            partner_ranks_ties_by_column(tied[:, :30]).tolist()
+            == partner_ranks_ties_by_column(tied[:, :30], np.arange(30)).tolist()
+        )
 
     def test_infinite_distance_is_last_but_exact(self) -> None:
         far = [[np.inf, np.inf, 0.0]]
-        assert partner_ranks(far, query_groups=[1], item_groups=[0, 1, 0]).tolist() == [2]
+        assert partner_ranks_ties_by_column(far, query_groups=[1], item_groups=[0, 1, 0]).tolist() == [2]
 
     def test_agrees_with_ranking(self, tied: NDArray[np.float32]) -> None:
-        order = ranking(tied, 40)
-        assert partner_ranks(tied, order[:, 7]).tolist() == [7] * 30
+        order = nearest_ties_by_column(tied, 40)
+        assert partner_ranks_ties_by_column(tied, order[:, 7]).tolist() == [7] * 30
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -175,30 +172,30 @@ class TestPartnerRanks:
     )
     def test_refuses_unclear_partners(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(InvalidInput, match=message):
-            partner_ranks(np.zeros((2, 3), dtype=np.float32), **arguments)
+            partner_ranks_ties_by_column(np.zeros((2, 3), dtype=np.float32), **arguments)
 
     def test_refuses_nan(self) -> None:
         with pytest.raises(NotFinite, match="row 0, column 1"):
-            partner_ranks([[0.0, np.nan]], [0])
+            partner_ranks_ties_by_column([[0.0, np.nan]], [0])
 
 
 class TestRanking:
     @pytest.mark.parametrize("depth", [1, 2, 17, 39, 40])
     def test_is_a_stable_argsort_with_ties(self, tied: NDArray[np.float32], depth: int) -> None:
         full = np.argsort(tied, axis=1, kind="stable")
-        np.testing.assert_array_equal(ranking(tied, depth), full[:, :depth])
+        np.testing.assert_array_equal(nearest_ties_by_column(tied, depth), full[:, :depth])
 
     def test_is_a_stable_argsort_without_ties(self) -> None:
         distances = np.random.default_rng(0).random((20, 300), dtype=np.float32)
         full = np.argsort(distances, axis=1, kind="stable")
-        np.testing.assert_array_equal(ranking(distances, 10), full[:, :10])
+        np.testing.assert_array_equal(nearest_ties_by_column(distances, 10), full[:, :10])
 
     def test_all_equal_is_column_order(self) -> None:
-        assert ranking(np.zeros((1, 100), dtype=np.float32), 5).tolist() == [[0, 1, 2, 3, 4]]
+        assert nearest_ties_by_column(np.zeros((1, 100), dtype=np.float32), 5).tolist() == [[0, 1, 2, 3, 4]]
 
     def test_signed_zeros_are_equal(self) -> None:
-        assert ranking([[0.0, -0.0, 0.0]], 3).tolist() == [[0, 1, 2]]
+        assert nearest_ties_by_column([[0.0, -0.0, 0.0]], 3).tolist() == [[0, 1, 2]]
 
     def test_refuses_more_than_there_is(self) -> None:
         with pytest.raises(InvalidInput, match="at most 3"):
-            ranking([[0.0, 1.0, 2.0]], 4)
+            nearest_ties_by_column([[0.0, 1.0, 2.0]], 4)

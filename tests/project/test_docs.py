@@ -26,6 +26,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Imports go only leftwards along this line.
 LEAVES = {
+    "_fs",
+    "_optim",
     "arrays",
     "errors",
     "extras",
@@ -254,6 +256,13 @@ def test_imports_go_leftwards() -> None:
         for path, own, name in imports
         if LAYERS[name] > LAYERS[own]
     ] == []
+
+
+def test_a_compared_system_cannot_see_the_metrics() -> None:
+    """Metrics are a leaf, which the line of layers alone would let the compared systems import."""
+    compared = sorted(Path(registry.__file__).parent.glob("*.py"))
+    assert len(compared) > 20
+    assert [path.name for path in compared if "metrics" in imported_modules(path)] == []
 
 
 def test_every_objective_term_is_in_the_notation_page() -> None:

@@ -297,8 +297,8 @@ def model_of(path: Path) -> CMCQ:
 
 def check_free(*paths: Path | None, overwrite: bool = False) -> None:
     """Refuse names that are taken, or in no folder, before any long work; None is no name."""
-    from crossbyte.model import storage
+    from crossbyte import _fs
 
     for path in paths:
         if path is not None:
-            storage.check_free(path, overwrite=overwrite)
+            _fs.check_free(path, overwrite=overwrite)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crossbyte._fs import flush_folder, replace_file
 from crossbyte.errors import (
     DamagedIndexFile,
     ForeignIndexFile,
@@ -18,7 +19,6 @@ from crossbyte.errors import (
     NewerIndexFile,
     WrongModel,
 )
-from crossbyte.model.storage import flush_folder, replace_file
 from crossbyte.search.storage.failures import translated_system
 from crossbyte.search.storage.store import Record, Store
 from crossbyte.strict_json import canonical_json, parse_json

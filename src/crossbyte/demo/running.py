@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import crossbyte
+from crossbyte._fs import replace_file
 from crossbyte.data.folders.reading import read_raw
 from crossbyte.demo.subjects import SUBJECTS, Subject
 from crossbyte.errors import InvalidInput
@@ -18,7 +19,6 @@ from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.building import build_gallery
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.model.report.report import Report
-from crossbyte.model.storage import replace_file
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.search.hits import Hit
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 import crossbyte
 from crossbyte.blocks import row_blocks
 from crossbyte.data.collections.collection import Collection
-from crossbyte.evaluation.metrics import Scorer
 from crossbyte.evaluation.protocols import Database, Task, Trial
 from crossbyte.evaluation.results import Result
 from crossbyte.evaluation.runs import Run
 from crossbyte.evaluation.systems import system_of
 from crossbyte.methods.label_rows import shared_label
 from crossbyte.methods.protocol import Method
+from crossbyte.metrics import Scorer
 from crossbyte.strict_json import plain_json
 
 __all__ = ["QUERY_DEPTHS", "fitted", "measured"]

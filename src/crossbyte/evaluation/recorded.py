@@ -52,7 +52,7 @@ class Recorded:
 
 def recorded_for(name: str, digest: str) -> Recorded:
     """Give what is recorded in the package for a collection; nothing if its contents are other ones."""
-    text = files("crossbyte.evaluation").joinpath("recorded.json").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("recorded.json").read_text(encoding="utf-8")
     known = _checked(parse_json(text), "recorded.json").get(name)
     if known is None:
         return Recorded()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crossbyte._fs import replace_file
 from crossbyte.errors import InvalidInput
 from crossbyte.evaluation.runs import FORMAT, Run
-from crossbyte.model.storage import replace_file
 from crossbyte.strict_json import canonical_json, parse_json
 
 __all__ = [

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crossbyte._fs import replace_file
 from crossbyte.encoders.protocol import SIDES
-from crossbyte.model.storage import replace_file
 from crossbyte.search.ids import Id
 from crossbyte.strict_json import parse_json
 

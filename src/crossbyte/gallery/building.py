@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossbyte._fs import check_free, flush_folder
 from crossbyte.data.folders.documents import RawDocuments, Skipped
 from crossbyte.encoders.protocol import Encoder
 from crossbyte.errors import FitInterrupted, InvalidInput
@@ -21,7 +22,6 @@ from crossbyte.gallery.encoded import EncodedDocuments, Pieces, encode_documents
 from crossbyte.gallery.encoding import BUILTIN, learned_pictures, learned_texts
 from crossbyte.gallery.learning import Wanted
 from crossbyte.gallery.workshop import Workshop
-from crossbyte.model.storage import check_free, flush_folder
 from crossbyte.progress import ProgressCallback, Watch, silent
 from crossbyte.search.batch import check_payloads
 from crossbyte.search.ids import check_ids

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte._optim import Adam
 from crossbyte.arrays import Float32
 from crossbyte.data.features import Rows
 from crossbyte.mapping.linear import LinearSpace, unit_rows
@@ -71,22 +72,18 @@ def _through_length(gradient: Float32, unit: Float32, raw: Float32) -> Float32:
     return np.divide(tangent, lengths, out=np.zeros_like(tangent), where=lengths > 1e-12)
 
 
-class _Adam:
-    """Adam with a pull back to where it started, instead of to zero."""
+class _AnchoredMatrix:
+    """A matrix that Adam moves, pulled back to where it started instead of to zero."""
 
     def __init__(self, start: NDArray[np.float64], rate: float, decay: float) -> None:
         self.value = start.astype(np.float32)
         self.start, self.rate, self.decay = self.value.copy(), rate, decay
-        self.first, self.second, self.step = np.zeros_like(self.value), np.zeros_like(self.value), 0
+        self._adam = Adam(self.value, beta1=0.9, beta2=0.999, gain1=0.1, gain2=0.001)
 
     def move(self, gradient: Float32, progress: float) -> None:
-        self.step += 1
         gradient = gradient + self.decay * (self.value - self.start)
-        self.first += 0.1 * (gradient - self.first)
-        self.second += 0.001 * (gradient * gradient - self.second)
-        first, second = self.first / (1 - 0.9**self.step), self.second / (1 - 0.999**self.step)
         rate = self.rate * 0.5 * (1 + np.cos(np.pi * progress))
-        self.value -= np.float32(rate) * first / (np.sqrt(second) + 1e-8)
+        self.value -= self._adam.step(gradient, np.float32(rate))
 
 
 def refine_contrastively(
@@ -102,7 +99,7 @@ def refine_contrastively(
         _mean_length(rows, matrix) for rows, matrix in ((X, space.image_matrix), (Y, space.text_matrix))
     ]
     sides = [
-        _Adam(matrix / scale, settings.rate / np.sqrt(matrix.shape[0]), settings.decay)
+        _AnchoredMatrix(matrix / scale, settings.rate / np.sqrt(matrix.shape[0]), settings.decay)
         for matrix, scale in zip((space.image_matrix, space.text_matrix), scales, strict=True)
     ]
     batch = min(settings.batch, X.shape[0])

@@ -20,7 +20,7 @@ from crossbyte.model.objective import ObjectiveRecord, Problem, State
 from crossbyte.model.parameters import check_parameters, generator
 from crossbyte.model.training import alternate, initial_sides, quantization_blocks
 from crossbyte.progress import silent
-from crossbyte.quantization.collaborative import Side
+from crossbyte.quantization.collaborative import Side as QuantizerSide
 from crossbyte.quantization.quantizer import Quantizer
 
 __all__ = ["CQ"]
@@ -102,7 +102,7 @@ class CQ(SparseMapping, FromModel):
             return learned.with_cross_term(settings.cross_term, workers)
 
 
-def _quantizer(side: Side, cross_penalty: float) -> Quantizer:
+def _quantizer(side: QuantizerSide, cross_penalty: float) -> Quantizer:
     return Quantizer(side.words.astype(np.float32), side.epsilon, cross_penalty, None)
 
 

@@ -133,14 +133,14 @@ class CRH(LinearHashing):
         weights, bits = equal_weights(seen.pairs), []
         self._agreements = []
         for _ in range(self.n_bits):
-            bits.append(self._lowered(start(seen, halves, weights), seen, halves, weights, rng))
+            bits.append(self._lower_objective(start(seen, halves, weights), seen, halves, weights, rng))
             signs = [signs_of_values(half.at_pairs(w)) for half, w in zip(halves, bits[-1], strict=True)]
             agreeing = seen.pairs.signs * signs[0] * signs[1]
             self._agreements.append(float(weights @ agreeing))
             weights = next_weights(seen.pairs, weights, agreeing)
         return bits
 
-    def _lowered(
+    def _lower_objective(
         self, bit: list[Float64], seen: Seen, halves: Halves, weights: Float64, rng: np.random.Generator
     ) -> list[Float64]:
         """Let u and v take all their turns."""

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUPS", "METHODS", "about", "all_keys", "keys_of", "make"]
 
-# Key -> the module of this folder and the class that it defines; in the order of tables.
+# Key -> a module and the class that it defines; in the order of tables.
 _HOMES = {
-    "random": ("random_codes", "RandomCodes"),
-    "cmssh": ("cmssh", "CMSSH"),
-    "scm": ("scm", "SCM"),
-    "crh": ("crh", "CRH"),
-    "mmnn": ("mmnn", "MMNN"),
-    "sm2h": ("sm2h", "SM2H"),
-    "mlbe": ("mlbe", "MLBE"),
-    "imh": ("imh", "IMH"),
-    "cvh": ("cvh", "CVH"),
-    "mvsh": ("mvsh", "MVSH"),
-    "seph": ("seph", "SePH"),
-    "lssh": ("lssh", "LSSH"),
-    "cmfh": ("cmfh", "CMFH"),
-    "stmh": ("stmh", "STMH"),
-    "qch": ("qch", "QCH"),
-    "ccq": ("ccq", "CCQ"),
-    "cq": ("cq", "CQ"),
-    "cca": ("cca", "CCA"),
-    "cca-itq": ("cca_itq", "CCAITQ"),
-    "cca-pq": ("cca_quantized", "CCAPQ"),
-    "cca-opq": ("cca_quantized", "CCAOPQ"),
-    "cca-rq": ("cca_quantized", "CCARQ"),
-    "cca-lsq": ("cca_quantized", "CCALSQ"),
-    "cmcq": ("cmcq", "PaperCMCQ"),
-    "cmcq-cca": ("cmcq", "CanonicalCMCQ"),
-    "cmcq-kernel": ("cmcq_kernel", "KernelCMCQ"),
-    "cmcq-auto": ("cmcq", "AutoCMCQ"),
+    "random": ("crossbyte.methods.random_codes", "RandomCodes"),
+    "cmssh": ("crossbyte.methods.cmssh", "CMSSH"),
+    "scm": ("crossbyte.methods.scm", "SCM"),
+    "crh": ("crossbyte.methods.crh", "CRH"),
+    "mmnn": ("crossbyte.methods.mmnn", "MMNN"),
+    "sm2h": ("crossbyte.methods.sm2h", "SM2H"),
+    "mlbe": ("crossbyte.methods.mlbe", "MLBE"),
+    "imh": ("crossbyte.methods.imh", "IMH"),
+    "cvh": ("crossbyte.methods.cvh", "CVH"),
+    "mvsh": ("crossbyte.methods.mvsh", "MVSH"),
+    "seph": ("crossbyte.methods.seph", "SePH"),
+    "lssh": ("crossbyte.methods.lssh", "LSSH"),
+    "cmfh": ("crossbyte.methods.cmfh", "CMFH"),
+    "stmh": ("crossbyte.methods.stmh", "STMH"),
+    "qch": ("crossbyte.methods.qch", "QCH"),
+    "ccq": ("crossbyte.methods.ccq", "CCQ"),
+    "cq": ("crossbyte.methods.cq", "CQ"),
+    "cca": ("crossbyte.methods.cca", "CCA"),
+    "cca-itq": ("crossbyte.methods.cca_itq", "CCAITQ"),
+    "cca-pq": ("crossbyte.methods.cca_quantized", "CCAPQ"),
+    "cca-opq": ("crossbyte.methods.cca_quantized", "CCAOPQ"),
+    "cca-rq": ("crossbyte.methods.cca_quantized", "CCARQ"),
+    "cca-lsq": ("crossbyte.methods.cca_quantized", "CCALSQ"),
+    "cmcq": ("crossbyte.methods.cmcq", "PaperCMCQ"),
+    "cmcq-cca": ("crossbyte.methods.cmcq", "CanonicalCMCQ"),
+    "cmcq-kernel": ("crossbyte.methods.cmcq_kernel", "KernelCMCQ"),
+    "cmcq-auto": ("crossbyte.methods.cmcq", "AutoCMCQ"),
 }
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ class _Methods(Mapping[str, "type[Method]"]):
 
     def __getitem__(self, key: str) -> type[Method]:
         module, name = _HOMES[key]
-        found: type[Method] = getattr(import_module(f"crossbyte.methods.{module}"), name)
+        found: type[Method] = getattr(import_module(module), name)
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import safetensors
 
+from crossbyte._fs import read_regular_file, replace_file
 from crossbyte.errors import (
     DamagedModelFile,
     ForeignModelFile,
@@ -46,7 +47,6 @@ from crossbyte.model.seal import (
     digest_of,
     seal,
 )
-from crossbyte.model.storage import read_regular_file, replace_file
 from crossbyte.strict_json import canonical_json, parse_json
 
 __all__ = [

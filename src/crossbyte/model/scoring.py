@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
 from crossbyte.executors.protocol import Executor
-from crossbyte.metrics import partner_ranks
+from crossbyte.metrics import partner_ranks_ties_by_column
 from crossbyte.model.learned import Learned
 from crossbyte.quantization.quantizer import Quantizer
 
@@ -59,7 +59,7 @@ def code_ranks(
 
     def ranks(rows: slice) -> Ranks:
         distances = quantizer.table(queries[rows]).distances(codes)
-        return partner_ranks(distances, query_groups=groups[rows], item_groups=groups)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
 
     return _in_parts(ranks, len(queries), workers)
 
@@ -70,7 +70,7 @@ def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], work
 
     def ranks(rows: slice) -> Ranks:
         distances = squares - 2 * (queries[rows] @ items.T)
-        return partner_ranks(distances, query_groups=groups[rows], item_groups=groups)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
 
     return _in_parts(ranks, len(queries), workers)
 

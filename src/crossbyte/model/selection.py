@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics import mean_average_precision, ranking
+from crossbyte.metrics import mean_average_precision, nearest_ties_by_column
 from crossbyte.validation import check_groups, check_pairs
 
 if TYPE_CHECKING:
@@ -216,4 +216,6 @@ def _map_at_50(model: CMCQ, images: Any, texts: Any, relevant: NDArray[np.bool_]
         model.training_distances(images=images) if target == "text" else model.training_distances(texts=texts)
     )
     depth = min(50, distances.shape[1])
-    return mean_average_precision(np.take_along_axis(relevant, ranking(distances, depth), axis=1), depth)
+    return mean_average_precision(
+        np.take_along_axis(relevant, nearest_ties_by_column(distances, depth), axis=1), depth
+    )

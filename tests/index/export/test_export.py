@@ -16,10 +16,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from crossbyte import Index
+from crossbyte._fs import stage_files
 from crossbyte.errors import InvalidInput, MissingExtra
 from crossbyte.search.exports import faiss_index, listing
 from crossbyte.search.exports.faiss_index import export_faiss, faiss_distances, faiss_queries
-from crossbyte.search.exports.staging import staged
 from crossbyte.search.exports.trec import write_trec
 from crossbyte.search.exports.vectors import export_vectors
 from crossbyte.search.hits import Hits
@@ -255,13 +255,13 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("old")
-    with pytest.raises(KeyboardInterrupt), staged([old, new], overwrite=True) as names:
+    with pytest.raises(KeyboardInterrupt), stage_files([old, new], overwrite=True) as names:
         Path(names[0]).write_text("half")
         raise KeyboardInterrupt
     assert old.read_text() == "old" and os.listdir(tmp_path) == ["old"]
-    with pytest.raises(InvalidInput, match="regular file"), staged([tmp_path], overwrite=True):
+    with pytest.raises(InvalidInput, match="regular file"), stage_files([tmp_path], overwrite=True):
         pass
-    with pytest.raises(InvalidInput, match="already"), staged([new], overwrite=False) as names:
+    with pytest.raises(InvalidInput, match="already"), stage_files([new], overwrite=False) as names:
         Path(names[0]).write_text("ours")
         new.write_text("somebody else's")
     assert new.read_text() == "somebody else's" and len(os.listdir(tmp_path)) == 2

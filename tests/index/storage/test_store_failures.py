@@ -369,13 +369,13 @@ def connection_lock(path: Path) -> Any:
 def test_a_name_taken_meanwhile_is_not_overwritten(
     writer: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = copying._flush
+    original = copying.flush_file
 
     def take(path: str) -> None:
         original(path)
         (tmp_path / "copy").write_text("mine")
 
-    monkeypatch.setattr(copying, "_flush", take)
+    monkeypatch.setattr(copying, "flush_file", take)
     with pytest.raises(IndexExists, match="meanwhile"):
         writer.backup(tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "mine"

@@ -15,10 +15,10 @@ from scipy import sparse
 
 from crossbyte.data.synthetic import Pairs, make_pairs
 from crossbyte.errors import InvalidInput, NotFitted
-from crossbyte.evaluation.metrics import Scorer
 from crossbyte.methods import protocol
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.methods.registry import GROUPS, METHODS, about, all_keys, keys_of, make
+from crossbyte.metrics import Scorer
 
 N_TRAIN, N_QUERIES, N_CLASSES, N_BITS = 300, 200, 4, 16
 N_FEW = 80

@@ -201,7 +201,7 @@ def test_a_bit_starts_from_related_directions_and_all_turns_together_lower_the_o
     u, v = crh.start(seen, both, weights)
     assert [half.values(w).std() for half, w in zip(both, (u, v), strict=True)] == pytest.approx([1.0, 1.0])
     model = make("crh", 1, parameters={"n_rounds": 4})
-    lowered = model._lowered([u, v], seen, both, weights, np.random.default_rng(0))
+    lowered = model._lower_objective([u, v], seen, both, weights, np.random.default_rng(0))
 
     def objective(bit: Any) -> float:
         sides = [
@@ -236,7 +236,7 @@ def test_boosting_goes_on_from_equal_weights_after_a_bad_bit(monkeypatch: pytest
         met.append(weights)
         return [bit[0], -bit[1]] if len(met) == 3 else bit  # the third bit says the opposite
 
-    monkeypatch.setattr(crh.CRH, "_lowered", lowered)
+    monkeypatch.setattr(crh.CRH, "_lower_objective", lowered)
     model._boosted(seen, both, np.random.default_rng(0))
     signs = np.sign(model.details["agreements"])
     np.testing.assert_array_equal(signs[:4], [1, 1, -1, 1])

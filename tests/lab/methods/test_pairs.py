@@ -22,7 +22,7 @@ from crossbyte.methods.cmfh import CMFH
 from crossbyte.methods.lssh import LSSH
 from crossbyte.methods.preparing import Centring
 from crossbyte.methods.protocol import Method, Side
-from crossbyte.metrics import expected_chance_map, mean_average_precision, ranking
+from crossbyte.metrics import chance_mean_average_precision, mean_average_precision, nearest_ties_by_column
 from support import oracles
 
 Array = NDArray[Any]
@@ -62,12 +62,12 @@ def map_of(model: Method, pairs: Pairs, asked: Side, items: Array, labels: Array
     rows = pairs.images if asked == "image" else pairs.texts
     order = np.random.default_rng(0).permutation(len(items))
     distances = model.distances(other, model.queries(asked, rows[N_TRAIN:]), items[order])
-    found = labels[order][ranking(distances, 20)]
+    found = labels[order][nearest_ties_by_column(distances, 20)]
     return mean_average_precision(found == pairs.labels[N_TRAIN:, None], 20)
 
 
 def chance_of(labels: Array, asked: Array) -> float:
-    return expected_chance_map([(labels == label).mean() for label in asked], 20, len(labels))
+    return chance_mean_average_precision([(labels == label).mean() for label in asked], 20, len(labels))
 
 
 # --- what every one of them must do ---------------------------------------------------------------------

@@ -67,7 +67,7 @@ def _report_of_model(path: Path, html: Path | None, *, overwrite: bool, as_json:
         raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
     document, text = found.to_dict(), [str(found)]
     if html is not None:
-        from crossbyte.model.storage import replace_file
+        from crossbyte._fs import replace_file
 
         replace_file(str(html), found.to_html().encode())
         document["html"] = html

@@ -105,8 +105,8 @@ def tune(
 
 
 def _write(out: Path, choices: list[Choice], criterion: str, seeds: int) -> dict[str, Any]:
+    from crossbyte._fs import replace_file
     from crossbyte.evaluation.choosing import CRITERIA, recorded_form
-    from crossbyte.model.storage import replace_file
 
     _, metric, _ = CRITERIA[criterion]
     how = (

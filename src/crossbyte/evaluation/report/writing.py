@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from crossbyte._fs import replace_file
 from crossbyte.errors import InvalidInput
 from crossbyte.evaluation.report.ablations import ablation_sections
 from crossbyte.evaluation.report.categories import declared, table1_section
@@ -23,7 +24,6 @@ from crossbyte.evaluation.report.retrieving import recall_sections
 from crossbyte.evaluation.report.sensitivity import sensitivity_sections
 from crossbyte.evaluation.report.study import Study, read_study
 from crossbyte.evaluation.report.times import time_sections
-from crossbyte.model.storage import replace_file
 
 __all__ = ["report_sections", "write_report", "write_study"]
 

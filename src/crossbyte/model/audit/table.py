@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from crossbyte._fs import check_free, replace_file
 from crossbyte.errors import InvalidInput
-from crossbyte.model.storage import check_free, replace_file
 
 __all__ = ["write_table"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.executors.threads import Workers
-from crossbyte.metrics import partner_ranks
+from crossbyte.metrics import partner_ranks_ties_by_column
 from crossbyte.model.learned import Learned, Settings
 from crossbyte.model.quality import comparing
 from crossbyte.model.quality.bootstrap import Bootstrap
@@ -139,7 +139,7 @@ def _uncompressed(sample: Sample, workers: Workers) -> dict[str, PartnerRanks]:
 
 
 def _own_ranks(sample: Sample) -> PartnerRanks:
-    return PartnerRanks(*(partner_ranks(_one_sided(sample, query)) for query in SIDES))
+    return PartnerRanks(*(partner_ranks_ties_by_column(_one_sided(sample, query)) for query in SIDES))
 
 
 def _one_sided(sample: Sample, query: str) -> Any:

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte._optim import Adam
 from crossbyte.arrays import Float32
 from crossbyte.search.cells.chooser import Chooser
 
 __all__ = ["Lessons", "expected_chooser", "learned_chooser", "means_chooser"]
 
 _EPOCHS, _BATCH, _RATE = 4, 256, 0.01
-_SLOW, _FAST, _SMALL = 0.9, 0.99, 1e-8  # of Adam
+_ADAM = {"beta1": 0.9, "beta2": 0.99, "gain1": 1 - 0.9, "gain2": 1 - 0.99}
 _SCALES = 2.0 ** np.arange(-3, 6)
 _SCALED = 1024  # queries that the scale is chosen by
 _TRUST = 20.0  # pairs of a cell that weigh as much as what all cells say together
@@ -78,7 +79,7 @@ def learned_chooser(starts: Sequence[Chooser], lessons: Lessons) -> Chooser:
     base = start.points
     table, b = 2 * scale * base, -scale * _distances_of_nothing(start)
     W = np.eye(base.shape[1], dtype=np.float32)
-    steps = [_Adam(W), _Adam(b)]
+    steps = [Adam(W, **_ADAM), Adam(b, **_ADAM)]
     rng, n = np.random.default_rng(0), len(lessons.points)
     batches = [rows for _ in range(_EPOCHS) for rows in _batches(rng.permutation(n))]
     for number, rows in enumerate(batches):
@@ -129,20 +130,6 @@ def _best_scale(start: Chooser, lessons: Lessons) -> tuple[np.float32, float]:
 
     scales = [np.float32(factor * unit) for factor in _SCALES]
     return max(((scale, likelihood(scale)) for scale in scales), key=lambda pair: pair[1])
-
-
-class _Adam:
-    """The usual step along a gradient, by its running mean and scale."""
-
-    def __init__(self, parameter: Float32) -> None:
-        self._mean, self._square, self._count = np.zeros_like(parameter), np.zeros_like(parameter), 0
-
-    def step(self, gradient: Float32, rate: float) -> Float32:
-        self._count += 1
-        self._mean += (1 - _SLOW) * (gradient - self._mean)
-        self._square += (1 - _FAST) * (gradient * gradient - self._square)
-        mean, square = self._mean / (1 - _SLOW**self._count), self._square / (1 - _FAST**self._count)
-        return np.asarray(rate * mean / (np.sqrt(square) + _SMALL), dtype=np.float32)
 
 
 def _as_distances(points: Float32, biases: Float32) -> Chooser:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte._fs import Path, stage_files
 from crossbyte.arrays import Codes, Float32
 from crossbyte.errors import InvalidInput
 from crossbyte.extras import require
@@ -25,7 +26,6 @@ from crossbyte.kernels import WORDS
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.exports.listing import Listing, write_ids
-from crossbyte.search.exports.staging import Path, staged
 from crossbyte.search.offsets import coding_offset
 from crossbyte.search.segment import CODINGS
 from crossbyte.validation import check_choice
@@ -85,7 +85,7 @@ def export_faiss(
     offsets = _offsets(index.model, listing, kind)
     about = _about(listing, quantizer, kind, offsets) | {"generation": snapshot.generation}
     name = os.fspath(path)
-    with staged([f"{name}.ids.json", f"{name}.json", name], overwrite=bool(overwrite)) as temporary:
+    with stage_files([f"{name}.ids.json", f"{name}.json", name], overwrite=bool(overwrite)) as temporary:
         write_ids(listing, temporary[0])
         with open(temporary[1], "x", encoding="ascii") as file:
             json.dump(about, file, indent=1, sort_keys=True)

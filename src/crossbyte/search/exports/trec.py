@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from crossbyte._fs import Path, stage_files
 from crossbyte.errors import InvalidInput
-from crossbyte.search.exports.staging import Path, staged
 from crossbyte.search.hits import Hits
 
 __all__ = ["write_trec"]
@@ -53,7 +53,7 @@ def write_trec(
         path_or_file.writelines(lines)
         return len(lines)
     with (
-        staged([path_or_file], overwrite=bool(overwrite)) as temporary,
+        stage_files([path_or_file], overwrite=bool(overwrite)) as temporary,
         open(temporary[0], "x", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(lines)

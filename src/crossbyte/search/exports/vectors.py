@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte._fs import Path, stage_files
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.extras import require
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.details import Details
 from crossbyte.search.exports.listing import Listing, write_ids
-from crossbyte.search.exports.staging import Path, staged
 from crossbyte.strict_json import canonical_json
 from crossbyte.validation import check_choice
 
@@ -106,7 +106,7 @@ def _vectors(block: Listing, quantizer: Quantizer, dtype: np.dtype[Any]) -> NDAr
 def _write_npy(listing: Listing, path: str, dtype: np.dtype[Any], overwrite: bool) -> None:
     n_dims = listing.snapshot.quantizers[listing.side].words.shape[2]
     header = {"descr": dtype.str, "fortran_order": False, "shape": (len(listing), n_dims)}
-    with staged([f"{path}.ids.json", path], overwrite=overwrite) as temporary:
+    with stage_files([f"{path}.ids.json", path], overwrite=overwrite) as temporary:
         write_ids(listing, temporary[0])
         with open(temporary[1], "xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
@@ -120,7 +120,7 @@ def _write_parquet(
     arrow, parquet = _arrow()
     schema = _schema(arrow, listing, dtype)
     with (
-        staged([path], overwrite=overwrite) as temporary,
+        stage_files([path], overwrite=overwrite) as temporary,
         parquet.ParquetWriter(temporary[0], schema) as writer,
     ):
         for block, vectors in _decoded(listing, dtype):

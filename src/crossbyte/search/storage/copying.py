@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import closing, suppress
 
+from crossbyte._fs import flush_file, flush_folder, rename_to_free_name
 from crossbyte.errors import IndexExists
-from crossbyte.model.storage import flush_folder
 from crossbyte.search.storage.connection import JOURNAL, connect, create_empty
 from crossbyte.search.storage.failures import translated, translated_system
 from crossbyte.search.storage.lock import WriterLock
@@ -17,7 +16,6 @@ from crossbyte.search.storage.schema import check_database
 __all__ = ["copy_database", "refuse_taken", "verify_database"]
 
 PARTIAL = ".partial"
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def copy_database(source: str, target: str) -> None:
@@ -82,7 +80,7 @@ def _copy_by_way_of(partial: str, source: str, target: str) -> None:
         create_empty(partial)
         _copy_pages(source, partial)
         verify_database(partial)
-        _flush(partial)
+        flush_file(partial)
         _put_in_place(partial, target)
     finally:
         with suppress(FileNotFoundError):
@@ -105,23 +103,8 @@ def _copy_pages(source: str, partial: str) -> None:
             reader.backup(writer, pages=-1)
 
 
-def _flush(path: str) -> None:
-    """Flush a file to the disk."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _put_in_place(partial: str, target: str) -> None:
-    """Give the file its name without ever replacing another: a rename would."""
     try:
-        os.link(partial, target)
+        rename_to_free_name(partial, target, create_empty)
     except FileExistsError as error:
         raise IndexExists(f"{target}: something else took this name meanwhile; choose another") from error
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        create_empty(target)  # where the file system has no links, claim the name first
-        os.replace(partial, target)

@@ -1,4 +1,7 @@
-r"""Average precision with ties, exact.
+r"""Score rankings by average precision: of a given order, or expected over the orders of tied items.
+
+The paper's denominator is the number of relevant items among those *retrieved*, so the level of chance
+is high and must be printed beside it: :func:`crossbyte.metrics.chance_mean_average_precision`.
 
 A group of n tied items with r relevant ones, behind b items with R relevant ones, is in random order. Its
 i-th place is relevant with probability r/n, and if it is, the i - 1 places before it in the group hold
@@ -17,18 +20,49 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.evaluation.metrics.ties import Integers, TiedRanking
+from crossbyte.metrics.ranks import check_depth, check_matrix
+from crossbyte.metrics.ties import Integers, TiedRanking
 from crossbyte.validation import check_choice
 
-__all__ = ["average_precision", "average_precision_all"]
+__all__ = ["expected_average_precision", "expected_average_precision_all", "mean_average_precision"]
 
 Denominator = Literal["retrieved", "recall"]
 
 
-def average_precision(ranking: TiedRanking, depth: int, denominator: Denominator = "retrieved") -> Float64:
+def mean_average_precision(relevance: ArrayLike, depth: int) -> float:
+    """Mean over queries of the average precision of the first ``depth`` results.
+
+    ``AP = sum_t P(t) d(t) / sum_t d(t)`` for t = 1 … depth, where ``d(t)`` says whether result t is relevant
+    and ``P(t)`` is the precision of the first t results. A query without a single hit scores 0 and stays in
+    the mean.
+
+    Parameters
+    ----------
+    relevance : (n_queries, at least depth) bool
+        Whether each result is relevant, best result first.
+    depth : int
+        How many results of each query count.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+    """
+    found = check_matrix(relevance, "relevance").astype(bool)
+    check_depth(depth, found.shape[1])
+    found = found[:, :depth]
+    hits = np.cumsum(found, axis=1)
+    precision = hits / np.arange(1, depth + 1)
+    total = np.where(found, precision, 0.0).sum(axis=1)
+    return float(np.mean(total / np.maximum(hits[:, -1], 1)))
+
+
+def expected_average_precision(
+    ranking: TiedRanking, depth: int, denominator: Denominator = "retrieved"
+) -> Float64:
     """Expected average precision of the first ``depth`` results, per query.
 
     ``AP = sum_t P(t) d(t) / denominator`` for t = 1 … depth, where ``d(t)`` says whether result t is relevant
@@ -53,10 +87,10 @@ def average_precision(ranking: TiedRanking, depth: int, denominator: Denominator
     depth = ranking.reach(depth)
     if denominator == "recall":
         return _found_precision(ranking, depth) / np.clip(ranking.total, 1, depth)
-    return _over_retrieved(ranking, depth)
+    return _precision_over_retrieved(ranking, depth)
 
 
-def average_precision_all(ranking: TiedRanking) -> Float64:
+def expected_average_precision_all(ranking: TiedRanking) -> Float64:
     """Expected average precision of the whole ranking over all relevant items, per query.
 
     Parameters
@@ -70,7 +104,7 @@ def average_precision_all(ranking: TiedRanking) -> Float64:
         0 for a query without a relevant item. Of a random ranking with R relevant ones among N it is
         ``(H_N + (R - 1)/(N - 1) (N - H_N)) / N``.
     """
-    return average_precision(ranking, ranking.n_items, "recall")
+    return expected_average_precision(ranking, ranking.n_items, "recall")
 
 
 def _found_precision(ranking: TiedRanking, depth: int) -> Float64:
@@ -80,7 +114,7 @@ def _found_precision(ranking: TiedRanking, depth: int) -> Float64:
     return _sum_by_row(ranking, near, _group_gain(b, R, n, r, np.minimum(n, depth - b)))
 
 
-def _over_retrieved(ranking: TiedRanking, depth: int) -> Float64:
+def _precision_over_retrieved(ranking: TiedRanking, depth: int) -> Float64:
     """AP over the relevant items that were retrieved: only a group cut at the depth makes them random."""
     whole = ranking.before + ranking.size <= depth
     b, R, n, r = ranking.counts(whole)
@@ -88,7 +122,7 @@ def _over_retrieved(ranking: TiedRanking, depth: int) -> Float64:
     score = gain / np.maximum(_sum_by_row(ranking, whole, r), 1)
     cut = np.flatnonzero((ranking.before < depth) & ~whole)  # at most one per query
     rows = ranking.row[cut]
-    score[rows] = _cut_group(ranking, cut, depth, gain[rows])
+    score[rows] = _precision_with_cut_group(ranking, cut, depth, gain[rows])
     return np.asarray(score)
 
 
@@ -103,7 +137,7 @@ def _group_gain(b: Integers, R: Integers, n: Integers, r: Integers, m: Integers)
     return np.asarray(r / n * ((R + 1) * A + together * (m - (b + 1) * A)))
 
 
-def _cut_group(ranking: TiedRanking, groups: Integers, depth: int, gain: Float64) -> Float64:
+def _precision_with_cut_group(ranking: TiedRanking, groups: Integers, depth: int, gain: Float64) -> Float64:
     """Expected AP of queries whose last m places are a part of one group, with ``gain`` from those before.
 
     Of the n items that tie, k relevant ones come into the m places with hypergeometric probability; given k,
@@ -126,13 +160,13 @@ def _hypergeometric(n: Integers, r: Integers, m: Integers) -> tuple[Integers, Fl
     k = lowest + np.arange(np.max(highest - lowest, initial=0) + 1)
     possible = k <= highest
     k = np.minimum(k, highest)
-    step = np.where(possible[:, 1:], _ratio(n, r, m, k[:, :-1]), 1.0)
+    step = np.where(possible[:, 1:], _neighbour_ratio(n, r, m, k[:, :-1]), 1.0)
     weight = np.concatenate([np.zeros((len(k), 1)), np.cumsum(np.log(step), axis=1)], axis=1)
     weight = np.where(possible, np.exp(weight - weight.max(axis=1, keepdims=True, initial=0.0)), 0.0)
     return k, np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
-def _ratio(n: Integers, r: Integers, m: Integers, k: Integers) -> Float64:
+def _neighbour_ratio(n: Integers, r: Integers, m: Integers, k: Integers) -> Float64:
     return np.asarray((r - k) * (m - k) / ((k + 1) * (n - r - m + k + 1)))
 
 

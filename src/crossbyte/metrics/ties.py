@@ -1,8 +1,9 @@
-"""A ranking with its ties left as they are: groups of items at the same distance.
+"""Rank items with their ties left as they are: groups of items at the same distance.
 
 Every score by relevance is a function of the groups' sizes and of how many relevant items each holds. Groups
 without a relevant item add nothing to any of them and are left out. The groups of all queries lie one after
-another in flat arrays: queries differ in how many they have.
+another in flat arrays: queries differ in how many they have. Distances become integers of the same order and
+the same ties, which can be counted or sorted fast.
 """
 
 from __future__ import annotations
@@ -13,14 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.metrics.ordering import check_distances, count_by_row, order_keys
+from crossbyte.arrays import Float32
+from crossbyte.errors import InvalidInput, NotFinite
 
-__all__ = ["Integers", "TiedRanking", "all_tied", "check_relevant", "ranked"]
+__all__ = [
+    "Integers",
+    "OrderKeys",
+    "TiedRanking",
+    "check_distances",
+    "check_relevant",
+    "count_by_row",
+    "order_keys",
+    "rank_all_tied",
+    "rank_with_ties",
+]
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
+_LARGEST = 2**53  # whole numbers up to here fit into any integer
 _ROW_BIT = np.uint64(33)  # above 32 bits of distance and one of relevance
 
 
@@ -101,7 +113,7 @@ class TiedRanking:
         return min(depth, self.n_items)
 
 
-def ranked(distances: ArrayLike, relevant: ArrayLike, depth: int | None = None) -> TiedRanking:
+def rank_with_ties(distances: ArrayLike, relevant: ArrayLike, depth: int | None = None) -> TiedRanking:
     """Rank items by distance and leave ties as they are.
 
     Distances of few whole values (Hamming) are counted, others sorted; up to ``depth`` only, if given.
@@ -118,18 +130,22 @@ def ranked(distances: ArrayLike, relevant: ArrayLike, depth: int | None = None) 
     Returns
     -------
     TiedRanking
-        For :func:`average_precision` and the others.
+        For :func:`expected_average_precision` and the others.
     """
     block = check_distances(distances)
     wanted = check_relevant(relevant, block.shape)
     depth = _check_depth(depth, block.shape[1])
     keys, n_values = order_keys(block)
     total = count_by_row(wanted)
-    groups = _sorted(keys, wanted, depth) if n_values is None else _counted(keys, n_values, wanted)
-    return _ranking(groups, total, block.shape[1], depth)
+    groups = (
+        _group_by_sorting(keys, wanted, depth)
+        if n_values is None
+        else _group_by_counting(keys, n_values, wanted)
+    )
+    return _make_ranking(groups, total, block.shape[1], depth)
 
 
-def all_tied(relevant_counts: ArrayLike, n_items: int) -> TiedRanking:
+def rank_all_tied(relevant_counts: ArrayLike, n_items: int) -> TiedRanking:
     """Rank nothing: every item ties with every other, so scores are those of a random order.
 
     Parameters
@@ -153,10 +169,10 @@ def all_tied(relevant_counts: ArrayLike, n_items: int) -> TiedRanking:
     total = total.astype(np.int64)
     row = np.flatnonzero(total).astype(np.int64)
     groups = _Groups(row, np.zeros_like(row), np.full_like(row, n_items), total[row])
-    return _ranking(groups, total, n_items, n_items)
+    return _make_ranking(groups, total, n_items, n_items)
 
 
-def _ranking(groups: _Groups, total: Integers, n_items: int, depth: int) -> TiedRanking:
+def _make_ranking(groups: _Groups, total: Integers, n_items: int, depth: int) -> TiedRanking:
     """Leave out what lies behind the depth, and count the relevant items before each group."""
     if depth < n_items:
         groups = _Groups(*(part[groups.before < depth] for part in groups))
@@ -167,7 +183,7 @@ def _ranking(groups: _Groups, total: Integers, n_items: int, depth: int) -> Tied
     return TiedRanking(n_items, depth, total, *groups, relevant_before=before)
 
 
-def _counted(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_]) -> _Groups:
+def _group_by_counting(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_]) -> _Groups:
     """Groups of distances that are small integers: count each value, relevant or not, in each row."""
     n = len(keys)
     cells = keys  # overwritten: fresh memory would cost more than the counting
@@ -181,7 +197,7 @@ def _counted(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_])
     return _Groups(row, before, size[row, value], counts[row, value, 1])
 
 
-def _sorted(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int) -> _Groups:
+def _group_by_sorting(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int) -> _Groups:
     """Groups of any distances, from sorted words of row, distance and relevance.
 
     Within a tie the relevant items come last and are equal words, so a group ends with its last one.
@@ -191,7 +207,7 @@ def _sorted(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int) -
     place = np.flatnonzero(words & np.uint64(1))
     found = words[place]
     head = np.flatnonzero(np.diff(found, prepend=np.uint64(0)))  # a relevant word is odd, never 0
-    start, first = _starts(words, found[head], place[head]), place[head]
+    start, first = _group_starts(words, found[head], place[head]), place[head]
     count = np.diff(head, append=len(found))
     row = (found[head] >> _ROW_BIT).astype(np.int64)
     return _Groups(row, start - row_start[row], first + count - start, count)
@@ -214,7 +230,7 @@ def _nearest_words(
     return np.sort(words[near]), count_by_row(near)
 
 
-def _starts(words: Words, heads: Words, first: Integers) -> Integers:
+def _group_starts(words: Words, heads: Words, first: Integers) -> Integers:
     """Where each group begins: at its first relevant item, or at the irrelevant ones that tie with it."""
     start = first.copy()
     tied = np.flatnonzero(words[np.maximum(first - 1, 0)] == heads - np.uint64(1))
@@ -248,3 +264,96 @@ def _check_depth(depth: int | None, n_items: int) -> int:
     if depth is not None and depth < 1:
         raise InvalidInput(f"depth must be at least 1; got {depth}.")
     return n_items if depth is None else min(depth, n_items)
+
+
+class OrderKeys(NamedTuple):
+    """Whole numbers in the place of distances.
+
+    Attributes
+    ----------
+    values : (n, n_items) intp or uint32
+        Smaller is better; equal exactly where the distances are.
+    n_values : int or None
+        All of them are below this where they are few enough to be counted one by one; otherwise None.
+    """
+
+    values: NDArray[Any]
+    n_values: int | None
+
+
+def check_distances(distances: ArrayLike) -> NDArray[Any]:
+    """Return distances as a matrix of real numbers, or say what is wrong with them.
+
+    Parameters
+    ----------
+    distances : (n, n_items)
+        Smaller is better; infinity is a distance, NaN is none.
+
+    Returns
+    -------
+    (n, n_items) array
+        The argument itself where it is one.
+    """
+    block = np.asarray(distances)
+    if block.ndim != 2 or 0 in block.shape or block.dtype.kind not in "fiu":
+        raise InvalidInput(
+            "distances must be a matrix of real numbers, one row per query and one column per item;"
+            f" got {block.dtype} of shape {block.shape}."
+        )
+    if np.isnan(block.min()):
+        row, column = np.argwhere(np.isnan(block))[0]
+        raise NotFinite(
+            f"distances must not be NaN; got NaN at row {row}, column {column}. Check the features behind it."
+        )
+    return block
+
+
+def count_by_row(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Count the marks of each row; several times faster than NumPy's own count along an axis.
+
+    Parameters
+    ----------
+    marks : (n, n_items) bool
+
+    Returns
+    -------
+    (n,) int64
+    """
+    return np.fromiter(map(np.count_nonzero, marks), np.int64, len(marks))
+
+
+def order_keys(block: NDArray[Any]) -> OrderKeys:
+    """Replace checked distances by integers that sort and tie alike.
+
+    Parameters
+    ----------
+    block : (n, n_items) float or int
+        As :func:`check_distances` returns it. Nothing is rounded, whatever the type.
+
+    Returns
+    -------
+    OrderKeys
+        New arrays. Counts of differing bits stay what they are, so that they can be counted.
+    """
+    low, high = block.min().item(), block.max().item()
+    # no more values than items: the table of counts is then never larger than the block
+    if high - low < block.shape[1] and max(-low, high) < _LARGEST and _is_whole(block):
+        keys = block.astype(np.intp)
+        keys -= int(low)
+        return OrderKeys(keys, int(high - low) + 1)
+    if block.dtype.kind == "f" and block.dtype.itemsize <= 4:
+        return OrderKeys(_bits_in_order(block.astype(np.float32, copy=False)), None)
+    ranks = np.unique(block, return_inverse=True)[1]
+    return OrderKeys(ranks.reshape(block.shape).astype(np.uint32), None)
+
+
+def _is_whole(block: NDArray[Any]) -> bool:
+    """Whether all values are whole numbers; real distances betray themselves in the first row."""
+    return block.dtype.kind in "iu" or all(bool(np.all(np.trunc(b) == b)) for b in (block[0], block))
+
+
+def _bits_in_order(block: Float32) -> NDArray[np.uint32]:
+    """Floats as unsigned integers of the same order: all bits of negative ones flipped, else the sign's."""
+    bits = (block + np.float32(0)).view(np.uint32)  # -0.0 + 0 is 0.0: they are equal, their bits are not
+    flipped = (bits.view(np.int32) >> 31).view(np.uint32) | np.uint32(1 << 31)
+    return np.asarray(bits ^ flipped)

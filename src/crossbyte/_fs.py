@@ -1,4 +1,9 @@
-"""Reading a file once, replacing one in one step, free names: what model files ask of the file system."""
+"""Ask the file system for what every kind of file here needs: free names, whole files, bytes on the disk.
+
+A file is never seen half written: it is staged beside its name, flushed, and takes the name in one step. What
+differs is what may be in its place: `replace_file` and `stage_files` replace a file (the first keeps its
+permissions, the second asks), `rename_to_free_name` never replaces anything.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,30 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
 
-__all__ = ["check_free", "flush_folder", "read_regular_file", "replace_file"]
+__all__ = [
+    "Path",
+    "check_free",
+    "flush_file",
+    "flush_folder",
+    "read_regular_file",
+    "rename_to_free_name",
+    "replace_file",
+    "stage_files",
+]
+
+Path = str | os.PathLike[str]
 
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits for a writer for ever
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+def check_free(path: Path, *, overwrite: bool) -> None:
     """Refuse a name that nothing can be written to, before any long work.
 
     Parameters
@@ -104,7 +121,7 @@ def replace_file(path: str, data: bytes) -> None:
     target = os.path.realpath(path)  # so that a link stays a link
     mode = _mode_to_keep(target)
     folder = os.path.dirname(target)
-    staged = os.path.join(folder, f".crossbyte-{secrets.token_hex(8)}.tmp")
+    staged = _name_beside(target)
     with _naming(target, "before the old file was touched"), _folder(folder) as folder_descriptor:
         try:
             _write_through(staged, data, mode)
@@ -116,10 +133,98 @@ def replace_file(path: str, data: bytes) -> None:
             _flush_folder(folder_descriptor)
 
 
+@contextmanager
+def stage_files(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]]:
+    """Give names to write to; when the block ends well, the files take their places, the last one last.
+
+    On any failure before that, what was there is untouched and nothing is left behind. The last file is the
+    one that matters: old companions are never beside a new one, nor new ones beside an old one.
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        In folders that are there.
+    overwrite : bool
+        Whether files may be replaced.
+
+    Raises
+    ------
+    InvalidInput
+        Something is there already, or is no regular file.
+    OSError
+        The system refused, for example FileNotFoundError for a folder that is not there.
+    """
+    targets = [os.path.realpath(os.fspath(path)) for path in paths]  # so that a link stays a link
+    _check_all_free(targets, overwrite)
+    staged = [_name_beside(target) for target in targets]
+    try:
+        yield staged
+        for name in staged:
+            flush_file(name)
+        _check_all_free(targets, overwrite)
+        _replace_all(staged, targets)
+    finally:
+        for name in staged:
+            with suppress(OSError):  # in its place already, or never made
+                os.unlink(name)
+
+
+def rename_to_free_name(staged: str, target: str, claim: Callable[[str], None]) -> None:
+    """Give a file its name without ever replacing another: a rename would.
+
+    Where the file system has links, the name `staged` remains and is the caller's to remove.
+
+    Parameters
+    ----------
+    staged, target : str
+        In one folder.
+    claim : callable
+        Makes an empty file of a name that nothing has, or raises; used where there are no links.
+
+    Raises
+    ------
+    FileExistsError
+        Something has the name.
+    """
+    try:
+        os.link(staged, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        claim(target)
+        os.replace(staged, target)
+
+
+def flush_file(path: str) -> None:
+    """Flush the bytes of a file to the disk."""
+    with _descriptor(path, os.O_RDWR | _BINARY) as descriptor:
+        os.fsync(descriptor)
+
+
 def flush_folder(path: str) -> None:
     """Flush the names in a folder to the disk, where the system can."""
     with _folder(path) as descriptor:
         _flush_folder(descriptor)
+
+
+def _name_beside(target: str) -> str:
+    """Make up a hidden name in the same folder, so that a rename stays within one file system."""
+    return os.path.join(os.path.dirname(target), f".crossbyte-{secrets.token_hex(8)}.tmp")
+
+
+def _check_all_free(targets: Sequence[str], overwrite: bool) -> None:
+    for path in targets:
+        check_free(path, overwrite=overwrite)
+
+
+def _replace_all(staged: Sequence[str], targets: Sequence[str]) -> None:
+    if len(targets) > 1:
+        with suppress(FileNotFoundError):
+            os.unlink(targets[-1])
+    for name, target in zip(staged, targets, strict=True):
+        os.replace(name, target)
+    for folder in {os.path.dirname(target) for target in targets}:
+        flush_folder(folder)
 
 
 def _regular_size(descriptor: int, path: str) -> int:

@@ -1,19 +1,60 @@
-"""Precision over recall, with ties: the sweep through the ranks."""
+"""Score rankings by precision at a depth and over recall, expected over the orders of tied items."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from crossbyte.arrays import Float64
 from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.metrics.ties import TiedRanking
+from crossbyte.metrics.ties import Integers, TiedRanking
 
-__all__ = ["RECALL_LEVELS", "RankSweep", "precision_recall_curve"]
+__all__ = ["RECALL_LEVELS", "RankSweep", "expected_precision", "expected_precision_recall_curve"]
 
 RECALL_LEVELS = tuple(step / 20 for step in range(21))
 """Levels of recall at which the curve is read: 0, 0.05, …, 1."""
 
 _ROUNDING = 1e-9  # far less than a whole item of a single query adds to a mean recall
+
+
+def expected_precision(ranking: TiedRanking, depths: Sequence[int]) -> Float64:
+    """Expected share of relevant items among the first T results, per query.
+
+    Parameters
+    ----------
+    ranking : TiedRanking
+        Known at least to the largest depth.
+    depths : sequence of int
+        The depths T, from 1 to the number of items: there is no share of results that do not exist.
+
+    Returns
+    -------
+    (n, n_depths) float64
+        Between 0 and 1.
+    """
+    places = np.asarray(depths, dtype=np.int64)
+    if places.ndim != 1 or not np.all((places >= 1) & (places <= ranking.depth)):
+        raise InvalidInput(
+            f"depths must be from 1 to {ranking.depth}, as far as the items were ranked; got {list(depths)}."
+        )
+    return _expected_hits(ranking, places) / places
+
+
+def _expected_hits(ranking: TiedRanking, depths: Integers) -> Float64:
+    """Expected number of relevant items among the first places, per query: (n, n_depths) float64.
+
+    It rises evenly through a group of tied items, by the share of its items that are relevant.
+    """
+    step = ranking.n_items + 1
+    row = np.arange(len(ranking.total))[:, None]
+    # flat keys ascend through all rows: the last group that begins before the depth, if it is of this row
+    group = np.searchsorted(ranking.row * step + ranking.before, row * step + depths) - 1
+    own = group >= np.searchsorted(ranking.row, row)
+    if not own.any():
+        return np.zeros(own.shape)
+    b, R, n, r = ranking.counts(group)
+    return np.where(own, R + r * np.minimum(depths - b, n) / n, 0.0)
 
 
 class RankSweep:
@@ -56,7 +97,7 @@ class RankSweep:
         self._n_answerable += int(np.count_nonzero(ranking.total))
 
     def curve(self) -> Float64:
-        """Read the mean precision at each of ``RECALL_LEVELS``; see :func:`precision_recall_curve`.
+        """Read the mean precision at each of ``RECALL_LEVELS``; see :func:`expected_precision_recall_curve`.
 
         Returns
         -------
@@ -74,7 +115,7 @@ class RankSweep:
         return np.asarray(begun - np.bincount(ranking.before + ranking.size, slope, size))
 
 
-def precision_recall_curve(ranking: TiedRanking) -> Float64:
+def expected_precision_recall_curve(ranking: TiedRanking) -> Float64:
     """Mean precision where the mean recall first reaches a level: the sweep through the ranks.
 
     For t = 1, 2, … the precision and the recall of the first t results are averaged over queries, both
