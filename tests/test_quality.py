@@ -104,7 +104,7 @@ def test_a_level_is_the_mean_of_the_nearest_training_documents(
     draw = np.random.default_rng(n_rows)
     codes = {side: draw.integers(0, 256, (n_rows, 2), dtype=np.uint8) for side in ("image", "text")}
     chosen = [i * (n_rows - 1) // 2047 for i in range(2048)] if n_rows > 2048 else list(range(n_rows))
-    cohort = Cohort.of(model._current().quantizers, codes)
+    cohort = Cohort.of(model.fitted_.quantizers, codes)
     points = model.transform_texts(texts)
     found = cohort.levels(points, target)
     assert cohort.n_items == len(chosen)
@@ -117,7 +117,7 @@ def test_a_level_is_the_mean_of_the_nearest_training_documents(
 def test_the_cohort_of_a_model_are_its_training_documents() -> None:
     model, texts = small_model(), features(5, seed=4)[1]
     codes = {"image": model.image_codes_, "text": model.text_codes_}
-    found = model._current().cohort.levels(model.transform_texts(texts), "image")
+    found = model.fitted_.cohort.levels(model.transform_texts(texts), "image")
     np.testing.assert_allclose(found, naive_levels(model, codes, texts, "image"), rtol=1e-6)
 
 

@@ -15,9 +15,9 @@ from crossbyte.methods.from_model import FromModel, SparseMapping
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.fitting import prepare, start_sparse
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import ObjectiveRecord, Problem, State
-from crossbyte.model.parameters import check_parameters, generator
+from crossbyte.model.parameters import Settings, check_parameters, generator
 from crossbyte.model.training import alternate, initial_sides, quantization_blocks
 from crossbyte.progress import silent
 from crossbyte.quantization.collaborative import Side

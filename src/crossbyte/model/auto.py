@@ -19,8 +19,8 @@ from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.fitting import fit_pairs, fit_prepared, prepare
-from crossbyte.model.learned import Learned, Settings
-from crossbyte.model.parameters import SPARSE_IMAGE_COMPONENTS
+from crossbyte.model.learned import Learned
+from crossbyte.model.parameters import SPARSE_IMAGE_COMPONENTS, Settings
 from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
 from crossbyte.model.selection import Split, Trial, split_groups
 from crossbyte.progress import Progress, ProgressCallback, silent

@@ -17,8 +17,9 @@ from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseState, fold_in, initial_state
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
+from crossbyte.model.parameters import Settings
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.quantization.quantizer import Quantizer

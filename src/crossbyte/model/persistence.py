@@ -16,8 +16,9 @@ from crossbyte.errors import DamagedModelFile
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import Objective, ObjectiveRecord
+from crossbyte.model.parameters import Settings
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
 

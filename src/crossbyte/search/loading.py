@@ -38,7 +38,7 @@ def load_model(store: Store, given: CMCQ | None) -> CMCQ:
 
 def quantizers_of(model: CMCQ) -> Quantizers:
     """The quantizers of a fitted model by side."""
-    learned = model._current()
+    learned = model.fitted_
     return {"image": learned.image_quantizer, "text": learned.text_quantizer}
 
 

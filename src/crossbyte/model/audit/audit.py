@@ -17,8 +17,7 @@ from crossbyte.model.audit.disagreement import Disagreement
 from crossbyte.model.audit.duplicates import NEAR, Duplicate, find_duplicates
 from crossbyte.model.audit.table import write_table
 from crossbyte.model.fitting import prepare
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import check_parameters, generator
+from crossbyte.model.parameters import Settings, check_parameters, generator
 from crossbyte.model.quality.reliability import auroc
 from crossbyte.model.selection import check_enough_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
@@ -267,7 +266,7 @@ def _checked(
     images = check_features(images, "images", widths[0], min_rows=2)
     texts = check_features(texts, "texts", widths[1], min_rows=2)
     check_rows_agree(images, texts)
-    settings = model._current().settings if fitted else check_parameters(model)
+    settings = model.fitted_.settings if fitted else check_parameters(model)
     numbered = check_groups(groups, images.shape[0])
     return disagreement.audit_settings(settings, texts.shape[1]), (images, texts), numbered
 

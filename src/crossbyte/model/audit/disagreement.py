@@ -23,8 +23,7 @@ from crossbyte.data.features import Rows
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.model.fitting import prepare
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import canonical_settings
+from crossbyte.model.parameters import Settings, canonical_settings
 from crossbyte.progress import Progress, ProgressCallback
 
 __all__ = ["Disagreement", "audit_settings", "measure"]

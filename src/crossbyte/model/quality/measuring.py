@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from crossbyte.executors.threads import Workers
 from crossbyte.metrics import partner_ranks
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
+from crossbyte.model.parameters import Settings
 from crossbyte.model.quality import comparing
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.quality.calibration import Calibration, Key

@@ -17,8 +17,7 @@ from crossbyte.arrays import Float32
 from crossbyte.blocks import sample_rows
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import canonical_settings
+from crossbyte.model.parameters import Settings, canonical_settings
 from crossbyte.model.quality.training_rows import TrainingRows
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
