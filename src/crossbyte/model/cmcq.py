@@ -17,9 +17,8 @@ from crossbyte.arrays import Codes, Float32
 from crossbyte.data.stored.accepting import accept
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotCalibrated, NotFitted
-from crossbyte.executors.choosing import make_executor, usual_memory
+from crossbyte.executors.choosing import kept_open, make_executor, usual_memory
 from crossbyte.executors.protocol import Executor
-from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.model import auto, fitting, scoring
@@ -296,8 +295,8 @@ class CMCQ(BaseEstimator):
     ) -> Self:
         """Measure on held-out pairs what this model is worth: ``calibration_`` and ``report_``.
 
-        A sibling of this model is fitted on 90 % of the groups and measured on the others; the model itself
-        stays as it is. For the curve, siblings of other code lengths are fitted too (on a sample, beyond
+        The model is fitted again on 90 % of the groups (a refit) and measured on the others; the model itself
+        stays as it is. For the curve, there are refits of other code lengths too (on a sample, beyond
         20,000 pairs). A later ``fit`` forgets everything.
 
         Of pairs that are on disk, only a sample of whole groups with at most 20,000 pairs is read, and
@@ -365,12 +364,12 @@ class CMCQ(BaseEstimator):
     @property
     def image_codebooks_(self) -> Float32:
         """(M, 256, D) codebooks C of the images."""
-        return self.fitted_.image_quantizer.words
+        return self.fitted_.image_quantizer.codewords
 
     @property
     def text_codebooks_(self) -> Float32:
         """(M, 256, D) codebooks D of the texts."""
-        return self.fitted_.text_quantizer.words
+        return self.fitted_.text_quantizer.codewords
 
     @property
     def image_codes_(self) -> Codes:
@@ -425,12 +424,12 @@ class CMCQ(BaseEstimator):
     @property
     def correlation_(self) -> float:
         """γ in use."""
-        return self.fitted_.settings.pull.correlation
+        return self.fitted_.settings.quantization_weights.correlation
 
     @property
     def cross_penalty_(self) -> float:
         """μ in use."""
-        return self.fitted_.settings.pull.cross_penalty
+        return self.fitted_.settings.quantization_weights.cross_penalty
 
     @property
     def cross_term_(self) -> str:

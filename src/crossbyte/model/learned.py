@@ -99,6 +99,6 @@ class Learned:
             (quantizers[0].tables, quantizers[1].tables),
             self.fold_in(images, texts, workers),
             (quantizers[0].epsilon, quantizers[1].epsilon),
-            self.settings.pull._replace(cross_penalty=quantizers[0].penalty.weight),
+            self.settings.quantization_weights._replace(cross_penalty=quantizers[0].penalty.weight),
             workers,
         )

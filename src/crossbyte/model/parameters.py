@@ -33,7 +33,7 @@ SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
 IMAGE_COMPONENTS = 256
 _FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
 DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
-SHRINKAGE = 1.0  # of the words, where generalisation to unseen items counts; the paper has none
+SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
 
 
 class Settings(NamedTuple):
@@ -47,7 +47,7 @@ class Settings(NamedTuple):
     text_components: int | None
     ridge: float
     weights: SparseWeights
-    pull: Pull
+    quantization_weights: Pull
     shared_codebooks: bool
     cross_term: str
     query_map: str
@@ -84,7 +84,7 @@ def check_parameters(model: CMCQ) -> Settings:
             check_number(model.alignment, "alignment", 0.0),
             check_choice(model.sparsity_mode, "sparsity_mode", ("absolute", "ratio")) == "ratio",
         ),
-        pull=Pull(
+        quantization_weights=Pull(
             check_number(model.correlation, "correlation", 0.0),
             check_number(model.cross_penalty, "cross_penalty", 0.0),
             0.0 if is_sparse else SHRINKAGE,

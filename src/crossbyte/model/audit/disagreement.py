@@ -26,7 +26,7 @@ from crossbyte.model.fitting import prepare
 from crossbyte.model.parameters import Settings, canonical_settings
 from crossbyte.progress import Progress, ProgressCallback
 
-__all__ = ["Disagreement", "audit_settings", "measure"]
+__all__ = ["Disagreement", "audit_settings", "measure_disagreement"]
 
 Numbers = NDArray[np.intp]
 
@@ -82,7 +82,7 @@ def audit_settings(settings: Settings, text_width: int) -> Settings:
     return canonical_settings(wide, text_width)
 
 
-def measure(
+def measure_disagreement(
     settings: Settings,
     images: Any,
     texts: Any,
