@@ -22,7 +22,7 @@ from crossbyte.model.parameters import Settings
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
 
-__all__ = ["contents_of", "learned_from"]
+__all__ = ["Arrays", "contents_of", "learned_from"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
