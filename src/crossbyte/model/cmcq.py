@@ -140,6 +140,8 @@ class CMCQ(BaseEstimator):
         What :meth:`calibrate` measured: ``print(model.report_)``, ``.to_dict()``, ``.to_html()``.
     n_features_in_, n_text_features_ : int
         Width of image and text features.
+    fitted_ : FittedModel
+        All of this as one immutable value, for code that searches, plans or explains with the model.
 
     References
     ----------
