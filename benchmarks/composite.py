@@ -36,7 +36,7 @@ def measure(mu: float, seed: int) -> tuple[float, float, float]:
         )
         seconds = time.perf_counter() - start
         error = float(((points - side.decoded) ** 2).sum() / (points**2).sum())
-        return error, float(cross_terms(side.words, side.codes, workers).std()), seconds
+        return error, float(cross_terms(side.codewords, side.codes, workers).std()), seconds
 
 
 def main() -> None:

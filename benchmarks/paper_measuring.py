@@ -91,7 +91,7 @@ def measure() -> list[Measurement]:
 def _scanned(coded: Coded, n_items: int) -> Scanned:
     codes = kernels.pack_codes(extend_codes(coded.codes, n_items))
     points = np.load(coded.folder / "queries.npy")[: max(BATCH, SINGLES)]
-    table = coded.model._current().image_quantizer.table(points)
+    table = coded.model.fitted_.image_quantizer.table(points)
     return Scanned(codes, n_items, np.ascontiguousarray(table.tables), table.offsets)
 
 

@@ -50,7 +50,7 @@ def fit_once(n_pairs: int) -> dict[str, float]:
 def peer_seconds(model: CMCQ, pairs: Any) -> float:
     """One pass of scikit-learn over the S problem that the fitted model has."""
     lam = model.alignment
-    learned = model._current()
+    learned = model.fitted_
     with Workers(N_JOBS) as workers:
         X = learned.image_preparation.apply(pairs.images, workers).dense()
         points = learned.text_quantizer.decode(learned.text_codes, workers)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Codes", "Float32", "Float64", "Raw", "is_sparse"]
+__all__ = ["Codes", "Float32", "Float64", "Raw"]
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -16,8 +16,3 @@ Codes = NDArray[np.uint8]
 """(n, M): one byte per codebook"""
 Raw = NDArray[Any] | sparse.csr_matrix
 """(n, d) features as the user gave them, after validation"""
-
-
-def is_sparse(rows: Any) -> bool:
-    """Whether rows are sparse: those of SciPy, and stored ones that say so."""
-    return bool(sparse.issparse(rows) or getattr(rows, "is_sparse", False))

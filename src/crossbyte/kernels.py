@@ -74,17 +74,17 @@ class CrossPenalty(NamedTuple):
 class WordTables(NamedTuple):
     """What the code kernels need to know of the codebooks C of one side."""
 
-    words: Float64
+    codewords: Float64
     """(M, K, d)"""
-    words_by_dim: Float32
-    """(M, d, K): one dimension of all words lies together."""
+    codewords_by_dim: Float32
+    """(M, d, K): one dimension of all codewords lies together."""
     gram: Float32
     """(M K, M K): inner products of all codewords."""
 
     @classmethod
-    def of(cls, words: NDArray[np.floating[Any]]) -> WordTables:
+    def of(cls, codewords: NDArray[np.floating[Any]]) -> WordTables:
         """Make the tables of codebooks of shape (M, K, d)."""
-        exact = np.ascontiguousarray(words, dtype=np.float64)
+        exact = np.ascontiguousarray(codewords, dtype=np.float64)
         flat = exact.reshape(-1, exact.shape[2])
         gram = (flat @ flat.T).astype(np.float32)
         return cls(exact, np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32), gram)
@@ -131,7 +131,7 @@ def lasso(
 def icm(tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int) -> Codes:
     """Improve codes one codebook after another (iterated conditional modes).
 
-    Every row minimises ``|t - sum of words|² + μ (cross - ε)²``; no row gets worse.
+    Every row minimises ``|t - sum of codewords|² + μ (cross - ε)²``; no row gets worse.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def icm(tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: Code
     if _native is None:
         return kernels_numpy.icm(tables, targets, penalty, codes, max_sweeps)
     better = codes.copy()
-    _native.icm(tables.words_by_dim, tables.words, tables.gram, targets, *penalty, max_sweeps, better)
+    _native.icm(tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, max_sweeps, better)
     return better
 
 
@@ -153,32 +153,34 @@ def beam_search(tables: WordTables, targets: Float32, penalty: CrossPenalty, wid
     """
     if _native is None:
         return kernels_numpy.beam_search(tables, targets, penalty, width)
-    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
-    _native.beam_search(tables.words_by_dim, tables.words, tables.gram, targets, *penalty, width, codes)
+    codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
+    _native.beam_search(
+        tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, width, codes
+    )
     return codes
 
 
 def codebook_value_gradient(
-    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
+    codewords: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
 ) -> tuple[float, Float64]:
-    """Sum of ``|t - sum of words|² + μ (cross - ε)²`` over rows, and its gradient (M, K, d)."""
+    """Sum of ``|t - sum of codewords|² + μ (cross - ε)²`` over rows, and its gradient (M, K, d)."""
     if _native is None:
-        return kernels_numpy.codebook_value_gradient(words, codes, targets, penalty)
-    gradient = np.empty_like(words)
-    value = _native.codebook_value_gradient(words, codes, targets, *penalty, gradient)
+        return kernels_numpy.codebook_value_gradient(codewords, codes, targets, penalty)
+    gradient = np.empty_like(codewords)
+    value = _native.codebook_value_gradient(codewords, codes, targets, *penalty, gradient)
     return float(value), gradient
 
 
-def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
-    """Squared distances (n, M, K) float32 from points (n, d) to all words (M, d, K).
+def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
+    """Squared distances (n, M, K) float32 from points (n, d) to all codewords (M, d, K).
 
     Summed over the dimensions in order, in float32: a row does not depend on the rows beside it.
     """
     if _native is None:
-        return kernels_numpy.distance_tables(points, words_by_dim)
-    n_codebooks, _, n_words = words_by_dim.shape
-    tables = np.empty((len(points), n_codebooks, n_words), dtype=np.float32)
-    _native.distance_tables(points, words_by_dim, tables)
+        return kernels_numpy.distance_tables(points, codewords_by_dim)
+    n_codebooks, _, n_codewords = codewords_by_dim.shape
+    tables = np.empty((len(points), n_codebooks, n_codewords), dtype=np.float32)
+    _native.distance_tables(points, codewords_by_dim, tables)
     return tables
 
 

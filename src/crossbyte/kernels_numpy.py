@@ -66,8 +66,8 @@ def _lasso_sweep(G: Float64, S: Float64, C: Float64, z: Float64, rows: NDArray[n
 
 
 def _word_products(tables: WordTables, targets: Float32) -> Float32:
-    """<t, word> as (n, M, K), summed over the dimensions in order."""
-    by_dim = tables.words_by_dim
+    """<t, codeword> as (n, M, K), summed over the dimensions in order."""
+    by_dim = tables.codewords_by_dim
     products = np.zeros((len(targets), by_dim.shape[0], by_dim.shape[2]), dtype=np.float32)
     for j in range(by_dim.shape[1]):
         products += targets[:, j, None, None] * by_dim[None, :, j, :]
@@ -75,7 +75,7 @@ def _word_products(tables: WordTables, targets: Float32) -> Float32:
 
 
 def _overlaps(gram: NDArray[np.float32], codes: NDArray[Any], m: int, until: int) -> Float32:
-    """Sum over the other codebooks of <their word, word (m, k)>, as (..., K); gram is (M, K, M, K)."""
+    """Sum over the other codebooks of <their codeword, this one (m, k)>, (..., K); gram is (M, K, M, K)."""
     overlaps = np.zeros((*codes.shape[:-1], gram.shape[1]), dtype=np.float32)
     for j in range(until):
         if j != m:
@@ -92,7 +92,7 @@ def _cross_terms(gram: NDArray[np.float32], codes: NDArray[Any]) -> Float32:
 
 
 def _four_axes(tables: WordTables) -> tuple[NDArray[np.float32], Float32]:
-    M, K, _ = tables.words.shape
+    M, K, _ = tables.codewords.shape
     gram = tables.gram.reshape(M, K, M, K)
     norms = np.ascontiguousarray(np.diagonal(tables.gram)).reshape(M, K)
     return gram, norms
@@ -101,7 +101,7 @@ def _four_axes(tables: WordTables) -> tuple[NDArray[np.float32], Float32]:
 def _exact_objective(
     tables: WordTables, targets: Float32, penalty: CrossPenalty, codes: NDArray[Any]
 ) -> Float64:
-    chosen = tables.words[np.arange(codes.shape[1]), codes]  # (n, M, d)
+    chosen = tables.codewords[np.arange(codes.shape[1]), codes]  # (n, M, d)
     sums = chosen.sum(axis=1)
     cross = (sums**2).sum(axis=1) - (chosen**2).sum(axis=(1, 2))
     error = ((targets - sums) ** 2).sum(axis=1)
@@ -159,7 +159,7 @@ def _improve_one(
 
 def beam_search(tables: WordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
     """See :func:`crossbyte.kernels.beam_search`."""
-    codes = np.empty((len(targets), len(tables.words)), dtype=np.uint8)
+    codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
     for start in range(0, len(targets), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         codes[rows] = _beam_rows(tables, targets[rows], penalty, width)
@@ -198,28 +198,28 @@ def _smallest(values: Float32, count: int) -> tuple[Float32, NDArray[np.intp]]:
 
 
 def codebook_value_gradient(
-    words: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
+    codewords: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
 ) -> tuple[float, Float64]:
     """See :func:`crossbyte.kernels.codebook_value_gradient`."""
     books = np.arange(codes.shape[1])
-    chosen = words[books, codes]  # (n, M, d)
+    chosen = codewords[books, codes]  # (n, M, d)
     sums = chosen.sum(axis=1)
     error = sums - targets
     gap = (sums**2).sum(axis=1) - (chosen**2).sum(axis=(1, 2)) - penalty.epsilon
     value = float((error**2).sum() + penalty.weight * (gap**2).sum())
     push = (4.0 * penalty.weight * gap)[:, None, None]
     pull = 2.0 * error[:, None, :] + push * (sums[:, None, :] - chosen)
-    gradient = np.zeros_like(words)
+    gradient = np.zeros_like(codewords)
     np.add.at(gradient, (books[None, :], codes), pull)
     return value, gradient
 
 
-def distance_tables(points: Float32, words_by_dim: Float32) -> Float32:
+def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
     """See :func:`crossbyte.kernels.distance_tables`."""
-    n_codebooks, n_dims, n_words = words_by_dim.shape
-    tables = np.zeros((len(points), n_codebooks, n_words), dtype=np.float32)
+    n_codebooks, n_dims, n_codewords = codewords_by_dim.shape
+    tables = np.zeros((len(points), n_codebooks, n_codewords), dtype=np.float32)
     for j in range(n_dims):
-        difference = points[:, j, None, None] - words_by_dim[None, :, j, :]
+        difference = points[:, j, None, None] - codewords_by_dim[None, :, j, :]
         tables += difference * difference
     return tables
 

@@ -29,6 +29,7 @@ __all__ = [
     "check_number",
     "check_pairs",
     "check_rows_agree",
+    "is_sparse",
     "is_stored",
 ]
 
@@ -90,6 +91,11 @@ def check_rows_agree(images: Raw, texts: Raw) -> None:
             f"{texts.shape[0]} texts{_first_difference(images, texts)}; repeat the image of an image with "
             "several texts"
         )
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are sparse: those of SciPy, and stored ones that say so."""
+    return bool(sparse.issparse(rows) or getattr(rows, "is_sparse", False))
 
 
 def is_stored(values: Any) -> bool:

@@ -173,18 +173,18 @@ def test_offsets_equal_a_plain_computation(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(sample.Sample, "of", spy)
     model = CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
-    sibling_learned, known, images, texts, _ = seen[0]
-    sibling = CMCQ.from_bytes(model.to_bytes())
-    sibling._learned = sibling_learned
-    assert len(sibling.image_codes_) == 900
+    refit_learned, known, images, texts, _ = seen[0]
+    refit = CMCQ.from_bytes(model.to_bytes())
+    refit._learned = refit_learned
+    assert len(refit.image_codes_) == 900
     assert len(known) == len(images) == 100
 
-    pairs = sibling.encode_pairs(images, texts)
+    pairs = refit.encode_pairs(images, texts)
     pair, alone, trained = (
-        sibling.distances(texts=texts, image_codes=codes)
-        for codes in (pairs[0], sibling.encode_images(images), sibling.image_codes_[known])
+        refit.distances(texts=texts, image_codes=codes)
+        for codes in (pairs[0], refit.encode_images(images), refit.image_codes_[known])
     )
-    both = pair + sibling.distances(texts=texts, text_codes=pairs[1])
+    both = pair + refit.distances(texts=texts, text_codes=pairs[1])
     for key, found, reference in (
         (("text", "image", "pair"), pair, alone),
         (("text", "image", "training"), trained, alone),
@@ -349,7 +349,7 @@ def test_progress_ends_with_the_curve() -> None:
     assert steps[-1][:4] == ("calibrate", "2 bytes", 4, 4)
 
 
-def test_texts_too_wide_for_canonical_correlation_are_reduced_for_the_peers() -> None:
+def test_texts_too_wide_for_canonical_correlation_are_reduced_for_the_baselines() -> None:
     rng = np.random.default_rng(0)
     texts = sparse.random(60, 9000, 0.01, format="csr", random_state=0, dtype=np.float32)
     images = rng.normal(size=(60, 20))

@@ -23,6 +23,7 @@ from crossbyte.model.quality.cohort import Cohort
 from crossbyte.model.quality.comparing import chance, expected_recall
 from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
 from crossbyte.model.quality.sample import Sample, hold_out
+from crossbyte.model.scoring import auroc
 from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
 from crossbyte.quantization.kmeans import kmeans
 from support.calibration_samples import drawn, naive_levels, plain_model, settings
@@ -71,7 +72,7 @@ def test_a_level_is_the_mean_of_the_nearest_training_documents(
     draw = np.random.default_rng(n_rows)
     codes = {side: draw.integers(0, 256, (n_rows, 2), dtype=np.uint8) for side in ("image", "text")}
     chosen = [i * (n_rows - 1) // 2047 for i in range(2048)] if n_rows > 2048 else list(range(n_rows))
-    cohort = Cohort.of(model._current().quantizers, codes)
+    cohort = Cohort.of(model.fitted_.quantizers, codes)
     points = model.transform_texts(texts)
     found = cohort.levels(points, target)
     assert cohort.n_items == len(chosen)
@@ -84,7 +85,7 @@ def test_a_level_is_the_mean_of_the_nearest_training_documents(
 def test_the_cohort_of_a_model_are_its_training_documents() -> None:
     model, texts = small_model(), features(5, seed=4)[1]
     codes = {"image": model.image_codes_, "text": model.text_codes_}
-    found = model._current().cohort.levels(model.transform_texts(texts), "image")
+    found = model.fitted_.cohort.levels(model.transform_texts(texts), "image")
     np.testing.assert_allclose(found, naive_levels(model, codes, texts, "image"), rtol=1e-6)
 
 
@@ -218,11 +219,11 @@ def test_auroc_is_that_of_scikit_learn_with_ties(seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.random(60) < 0.3
     scores = np.round(rng.normal(size=60) + truth, seed % 3)
-    assert reliability.auroc(scores, truth) == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
+    assert auroc(scores, truth) == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
 
 
 def test_auroc_of_one_kind_alone_is_that_of_chance() -> None:
-    assert reliability.auroc([1.0, 2.0], [True, True]) == reliability.auroc([1.0], [False]) == 0.5
+    assert auroc([1.0, 2.0], [True, True]) == auroc([1.0], [False]) == 0.5
 
 
 def test_bins_and_error_by_hand() -> None:
@@ -428,7 +429,7 @@ def test_partners_that_come_last_are_no_error() -> None:
 
 
 class Watched:
-    """A model that was calibrated while somebody noted what its siblings were shown."""
+    """A model that was calibrated while somebody noted what its refits were shown."""
 
     def __init__(self, pairs: tuple[np.ndarray, ...], curve: tuple[int, ...], **changes: Any) -> None:
         self.samples: list[tuple[Any, ...]] = []
@@ -443,10 +444,10 @@ class Watched:
             patch.setattr(Sample, "one_sided", spy)
             self.model.calibrate(*pairs, curve=curve)
 
-    def sibling(self, place: int = 0) -> CMCQ:
-        sibling = CMCQ.from_bytes(self.model.to_bytes())
-        sibling._learned = self.samples[place][0]
-        return sibling
+    def refit(self, place: int = 0) -> CMCQ:
+        refit = CMCQ.from_bytes(self.model.to_bytes())
+        refit._learned = self.samples[place][0]
+        return refit
 
     def held(self, place: int = 0) -> tuple[Any, Any]:
         return self.samples[place][1:3]
@@ -465,21 +466,21 @@ def watched() -> Watched:
     return Watched(drawn(400, 3)[:2], (1, 2), n_components=6)
 
 
-def test_the_report_says_what_the_sibling_finds_among_pairs_it_has_not_seen() -> None:
-    sibling, (images, texts), report = watched().sibling(), watched().held(), watched().model.report_
+def test_the_report_says_what_the_refit_finds_among_pairs_it_has_not_seen() -> None:
+    refit, (images, texts), report = watched().refit(), watched().held(), watched().model.report_
     all_images = drawn(400, 3)[0]
     unseen = [np.flatnonzero((all_images == image).all(axis=1))[0] for image in images]
     assert len(set(unseen)) == report.n_held_out == 40
     assert (report.n_pairs, report.n_bytes, report.n_components, report.mapping) == (400, 2, 6, "cca")
     refitted = CMCQ(**settings(n_components=6)).fit(*(np.delete(x, unseen, 0) for x in drawn(400, 3)[:2]))
     np.testing.assert_allclose(  # the space has no chance in it: it was learned from the other 360 rows
-        np.abs(sibling.transform_texts(texts)), np.abs(refitted.transform_texts(texts)), rtol=1e-3, atol=1e-4
+        np.abs(refit.transform_texts(texts)), np.abs(refitted.transform_texts(texts)), rtol=1e-3, atol=1e-4
     )
-    points = sibling.transform_images(images), sibling.transform_texts(texts)
+    points = refit.transform_images(images), refit.transform_texts(texts)
     gaps = ((points[0][:, None] - points[1]) ** 2).sum(axis=2)
     ranks = {
-        ("crossbyte", 0): ranks_of(sibling.distances(images=images, text_codes=sibling.encode_texts(texts))),
-        ("crossbyte", 1): ranks_of(sibling.distances(texts=texts, image_codes=sibling.encode_images(images))),
+        ("crossbyte", 0): ranks_of(refit.distances(images=images, text_codes=refit.encode_texts(texts))),
+        ("crossbyte", 1): ranks_of(refit.distances(texts=texts, image_codes=refit.encode_images(images))),
         ("uncompressed", 0): ranks_of(gaps),
         ("uncompressed", 1): ranks_of(gaps.T),
     }
@@ -515,7 +516,7 @@ def test_gains_bytes_and_curve_agree_with_the_systems() -> None:
     assert report.n_curve_pairs == 400
     for name, by in report.curve[1].recall.items():
         assert by == {way: report.system(name).directions[way].recall[10] for way in DIRECTIONS}
-    one = watched().sibling(1).partner_ranks(*watched().held(1))
+    one = watched().refit(1).partner_ranks(*watched().held(1))
     assert [point.recall_at(40) for point in report.curve] == pytest.approx([one.recall(), report.recall()])
     assert [report.curve[0].recall["crossbyte"][way].value for way in DIRECTIONS] == [
         (ranks < 10).mean() for ranks in one
@@ -584,10 +585,10 @@ def test_without_groups_only_the_other_side_is_known() -> None:
 
 
 def test_likelihoods_are_those_of_one_sided_partners() -> None:
-    sibling, (images, texts) = watched().sibling(), watched().held()
-    codes = {"image": sibling.image_codes_, "text": sibling.text_codes_}
-    distances = sibling.distances(texts=texts, image_codes=sibling.encode_images(images))
-    levels = naive_levels(sibling, codes, texts, "image")
+    refit, (images, texts) = watched().refit(), watched().held()
+    codes = {"image": refit.image_codes_, "text": refit.text_codes_}
+    distances = refit.distances(texts=texts, image_codes=refit.encode_images(images))
+    levels = naive_levels(refit, codes, texts, "image")
     expected = regression(NearItems.among(distances, np.arange(40), levels))
     found = watched().model.calibration_.likelihoods["text", "image", "image"]
     np.testing.assert_allclose(found, expected, atol=2e-3, rtol=2e-3)
@@ -608,16 +609,16 @@ def test_texts_of_one_picture_show_partners_among_pairs_but_the_picture_itself_d
 
 @pytest.mark.parametrize("target", ["image", "text", "document"])
 def test_ratios_of_pairs_come_from_another_text_of_the_group(target: str) -> None:
-    sibling, texts = watched_groups().sibling(), watched_groups().held(0)[1]
+    refit, texts = watched_groups().refit(), watched_groups().held(0)[1]
     other_images, other_texts = watched_groups().held(1)
     assert (texts != other_texts).any(axis=1).all()
     learned = {}
     for name, pairs in {"own": watched_groups().held(0), "other": (other_images, other_texts)}.items():
-        coded = dict(zip(("image", "text"), sibling.encode_pairs(*pairs), strict=True))
+        coded = dict(zip(("image", "text"), refit.encode_pairs(*pairs), strict=True))
         sides = coded if target == "document" else [target]
-        parts = [sibling.distances(texts=texts, **{f"{side}_codes": coded[side]}) for side in sides]
-        codes = {"image": sibling.image_codes_, "text": sibling.text_codes_}
-        levels = naive_levels(sibling, codes, texts, target)
+        parts = [refit.distances(texts=texts, **{f"{side}_codes": coded[side]}) for side in sides]
+        codes = {"image": refit.image_codes_, "text": refit.text_codes_}
+        levels = naive_levels(refit, codes, texts, target)
         learned[name] = regression(NearItems.among(sum(parts), np.arange(60), levels))
     found = watched_groups().model.calibration_.likelihoods["text", target, "pair"]
     np.testing.assert_allclose(found, learned["other"], atol=5e-3, rtol=5e-3)

@@ -67,7 +67,7 @@ def test_a_point_does_not_depend_on_its_batch(model: CMCQ, storage: str, n_jobs:
 
 def test_pairs_do_not_depend_on_their_batch(model: CMCQ) -> None:
     images, texts = PAIRS.images, PAIRS.texts
-    learned = model._current()
+    learned = model.fitted_
 
     def points(rows: slice) -> tuple[Any, Any]:
         with Workers(1) as workers:

@@ -168,10 +168,12 @@ def test_one_sweep_of_icm_is_the_brute_force_one(level: str, M: int, penalty: Cr
     tables, targets, codes = _books(M, 6, M, 8)
     found = kernels.icm(tables, targets, penalty, codes, 1)
     for target, code, new in zip(targets, codes, found, strict=True):
-        swept = oracles.icm_sweep(tables.words, target, code, *penalty)
-        expected = oracles.row_objective(tables.words, target, swept, *penalty)
+        swept = oracles.icm_sweep(tables.codewords, target, code, *penalty)
+        expected = oracles.row_objective(tables.codewords, target, swept, *penalty)
         # float32 scores may prefer another word that is as good
-        assert oracles.row_objective(tables.words, target, new, *penalty) == pytest.approx(expected, abs=1e-5)
+        assert oracles.row_objective(tables.codewords, target, new, *penalty) == pytest.approx(
+            expected, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -182,28 +184,28 @@ def test_icm_makes_no_row_worse(level: str, M: int, penalty: CrossPenalty) -> No
     found = kernels.icm(tables, targets, penalty, codes, 10)
     np.testing.assert_array_equal(codes, before)
     for target, old, new in zip(targets, codes, found, strict=True):
-        old_value = oracles.row_objective(tables.words, target, old, *penalty)
-        assert oracles.row_objective(tables.words, target, new, *penalty) <= old_value * (1 + 1e-12)
+        old_value = oracles.row_objective(tables.codewords, target, old, *penalty)
+        assert oracles.row_objective(tables.codewords, target, new, *penalty) <= old_value * (1 + 1e-12)
     again = kernels.icm(tables, targets, penalty, found, 10)
     for target, old, new in zip(targets, found, again, strict=True):
-        old_value = oracles.row_objective(tables.words, target, old, *penalty)
-        assert oracles.row_objective(tables.words, target, new, *penalty) <= old_value * (1 + 1e-12)
+        old_value = oracles.row_objective(tables.codewords, target, old, *penalty)
+        assert oracles.row_objective(tables.codewords, target, new, *penalty) <= old_value * (1 + 1e-12)
 
 
 def test_icm_makes_no_row_worse_where_single_precision_is_coarse(level: str) -> None:
     rng = np.random.default_rng(36)
     tables = WordTables.of(1e4 + rng.standard_normal((2, 256, 8)))
     codes = rng.integers(256, size=(40, 2)).astype(np.uint8)
-    targets = oracles.decode(tables.words, codes).astype(np.float32)  # these codes are the best there are
+    targets = oracles.decode(tables.codewords, codes).astype(np.float32)  # these codes are the best there are
     found = kernels.icm(tables, targets, PENALTIES[0], codes, 5)
     for target, old, new in zip(targets, codes, found, strict=True):
-        old_value = oracles.row_objective(tables.words, target, old, 0.0, 0.0)
-        assert oracles.row_objective(tables.words, target, new, 0.0, 0.0) <= old_value
+        old_value = oracles.row_objective(tables.codewords, target, old, 0.0, 0.0)
+        assert oracles.row_objective(tables.codewords, target, new, 0.0, 0.0) <= old_value
 
 
 def test_icm_with_one_codebook_finds_the_nearest_word(level: str) -> None:
     tables, targets, codes = _books(30, 50, 1, 9)
-    nearest = ((targets[:, None].astype(float) - tables.words[0]) ** 2).sum(axis=2).argmin(axis=1)
+    nearest = ((targets[:, None].astype(float) - tables.codewords[0]) ** 2).sum(axis=2).argmin(axis=1)
     np.testing.assert_array_equal(kernels.icm(tables, targets, PENALTIES[0], codes, 3)[:, 0], nearest)
     np.testing.assert_array_equal(kernels.beam_search(tables, targets, PENALTIES[0], 1)[:, 0], nearest)
 
@@ -211,13 +213,13 @@ def test_icm_with_one_codebook_finds_the_nearest_word(level: str) -> None:
 def test_a_beam_wide_enough_finds_the_best_code(level: str) -> None:
     tables, targets, _ = _books(31, 8, 2, 8)
     found = kernels.beam_search(tables, targets, CrossPenalty(0.0, 0.0), 256)
-    np.testing.assert_array_equal(found, oracles.best_pair_codes(tables.words, targets))
+    np.testing.assert_array_equal(found, oracles.best_pair_codes(tables.codewords, targets))
 
 
 def test_a_wider_beam_is_better_on_average(level: str) -> None:
     tables, targets, _ = _books(32, 50, 4, 10)
     errors = [
-        oracles.codebook_objective(tables.words, found, targets, 0.0, 0.0)
+        oracles.codebook_objective(tables.codewords, found, targets, 0.0, 0.0)
         for found in (kernels.beam_search(tables, targets, PENALTIES[0], width) for width in (1, 4, 16))
     ]
     assert errors[0] > errors[1] > errors[2]
@@ -227,7 +229,7 @@ def test_the_penalty_decides_between_finished_codes(level: str) -> None:
     tables, targets, _ = _books(33, 40, 2, 8)
     strict = CrossPenalty(100.0, 0.2)
     gaps = [
-        np.mean([abs(oracles.cross_term(tables.words, code) - strict.epsilon) for code in codes])
+        np.mean([abs(oracles.cross_term(tables.codewords, code) - strict.epsilon) for code in codes])
         for codes in (kernels.beam_search(tables, targets, p, 16) for p in (PENALTIES[0], strict))
     ]
     assert gaps[1] < gaps[0] / 2
@@ -303,7 +305,7 @@ def test_beams_of_any_width_are_those_of_numpy(level: str, kind: str) -> None:
 
 def test_targets_that_are_codes_and_targets_far_away(level: str) -> None:
     tables, targets, codes = _books(39, 60, 4, 12)
-    exact = oracles.decode(tables.words, codes).astype(np.float32)
+    exact = oracles.decode(tables.codewords, codes).astype(np.float32)
     for rows in (exact, 1e6 * targets, 1e-12 * targets, 0.0 * targets):
         np.testing.assert_array_equal(
             kernels.beam_search(tables, rows, PENALTIES[1], 16),
@@ -313,7 +315,7 @@ def test_targets_that_are_codes_and_targets_far_away(level: str) -> None:
 
 def test_codes_of_equal_words_take_the_first(level: str) -> None:
     tables, targets, codes = _books(34, 30, 2, 8)
-    words = tables.words.copy()
+    words = tables.codewords.copy()
     words[:, 1::2] = words[:, ::2]  # every word twice
     tables = WordTables.of(words)
     found = kernels.beam_search(tables, targets, PENALTIES[0], 8)
@@ -326,7 +328,7 @@ def test_no_rows_give_no_codes(level: str) -> None:
     tables, targets, codes = _books(35, 3, 2, 8)
     assert kernels.icm(tables, targets[:0], PENALTIES[1], codes[:0], 5).shape == (0, 2)
     assert kernels.beam_search(tables, targets[:0], PENALTIES[1], 4).shape == (0, 2)
-    assert kernels.distance_tables(targets[:0], tables.words_by_dim).shape == (0, 2, 256)
+    assert kernels.distance_tables(targets[:0], tables.codewords_by_dim).shape == (0, 2, 256)
 
 
 # --- codebooks ------------------------------------------------------------------------------------------
@@ -336,28 +338,28 @@ def test_no_rows_give_no_codes(level: str) -> None:
 @pytest.mark.parametrize("M", [1, 2, 4])
 def test_codebook_value_and_gradient(level: str, M: int, penalty: CrossPenalty) -> None:
     tables, targets, codes = _books(40 + M, 50, M, 8)
-    value, gradient = kernels.codebook_value_gradient(tables.words, codes, targets, penalty)
+    value, gradient = kernels.codebook_value_gradient(tables.codewords, codes, targets, penalty)
 
     def objective(words: Any) -> float:
         return oracles.codebook_objective(words, codes, targets, *penalty)
 
-    assert value == pytest.approx(objective(tables.words), rel=1e-10)
+    assert value == pytest.approx(objective(tables.codewords), rel=1e-10)
     rng = np.random.default_rng(M)
     for _ in range(3):
-        direction = rng.standard_normal(tables.words.shape)
-        slope = oracles.slope_along(objective, tables.words, direction, 1e-6)
+        direction = rng.standard_normal(tables.codewords.shape)
+        slope = oracles.slope_along(objective, tables.codewords, direction, 1e-6)
         assert float(np.vdot(gradient, direction)) == pytest.approx(slope, rel=1e-6, abs=1e-6)
 
 
 def test_single_entries_of_the_gradient(level: str) -> None:
     tables, targets, codes = _books(45, 20, 2, 8)
-    _, gradient = kernels.codebook_value_gradient(tables.words, codes, targets, PENALTIES[1])
+    _, gradient = kernels.codebook_value_gradient(tables.codewords, codes, targets, PENALTIES[1])
     for m, k, j in [(0, codes[0, 0], 0), (1, codes[3, 1], 7), (0, codes[9, 0], 4)]:
-        direction = np.zeros_like(tables.words)
+        direction = np.zeros_like(tables.codewords)
         direction[m, k, j] = 1.0
         slope = oracles.slope_along(
             lambda words: oracles.codebook_objective(words, codes, targets, *PENALTIES[1]),
-            tables.words,
+            tables.codewords,
             direction,
             1e-6,
         )
@@ -369,8 +371,8 @@ def test_single_entries_of_the_gradient(level: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 8), (333, 2, 13), (200, 4, 20)])
 def test_codebook_gradient_agrees_with_numpy(level: str, shape: tuple[int, int, int]) -> None:
     tables, targets, codes = _books(46, *shape)
-    found = kernels.codebook_value_gradient(tables.words, codes, targets, PENALTIES[1])
-    expected = kernels_numpy.codebook_value_gradient(tables.words, codes, targets, PENALTIES[1])
+    found = kernels.codebook_value_gradient(tables.codewords, codes, targets, PENALTIES[1])
+    expected = kernels_numpy.codebook_value_gradient(tables.codewords, codes, targets, PENALTIES[1])
     assert found[0] == pytest.approx(expected[0], rel=1e-12)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-12)
 
@@ -380,24 +382,26 @@ def test_codebook_gradient_agrees_with_numpy(level: str, shape: tuple[int, int, 
 
 def test_tables_are_the_squared_distances(level: str) -> None:
     tables, points, codes = _books(50, 20, 3, 9)
-    found = kernels.distance_tables(points, tables.words_by_dim)
+    found = kernels.distance_tables(points, tables.codewords_by_dim)
     for point, table, code in zip(points, found, codes, strict=True):
         total = sum(float(table[m, k]) for m, k in enumerate(code))
-        assert total == pytest.approx(oracles.table_distance(tables.words, point, code), rel=1e-5)
+        assert total == pytest.approx(oracles.table_distance(tables.codewords, point, code), rel=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 2, 13), (65, 4, 20), (33, 3, 8)])
 def test_tables_are_those_of_numpy_to_the_last_bit(level: str, shape: tuple[int, int, int]) -> None:
     tables, points, _ = _books(51, *shape)
-    found = kernels.distance_tables(points, tables.words_by_dim)
-    expected = kernels_numpy.distance_tables(points, tables.words_by_dim)
+    found = kernels.distance_tables(points, tables.codewords_by_dim)
+    expected = kernels_numpy.distance_tables(points, tables.codewords_by_dim)
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 def test_a_table_does_not_depend_on_its_batch(level: str) -> None:
     tables, points, _ = _books(52, 37, 2, 15)
-    together = kernels.distance_tables(points, tables.words_by_dim)
-    alone = np.concatenate([kernels.distance_tables(point[None], tables.words_by_dim) for point in points])
+    together = kernels.distance_tables(points, tables.codewords_by_dim)
+    alone = np.concatenate(
+        [kernels.distance_tables(point[None], tables.codewords_by_dim) for point in points]
+    )
     np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
 
 
@@ -409,14 +413,21 @@ def _arguments() -> dict[str, list[Any]]:
     tables, targets, codes = _books(60, 6, 2, 8)
     atoms, rows = _lasso_problem(60, n=6, n_atoms=16, d=8)
     gram, products = (atoms @ atoms.T), rows @ atoms.T
-    books = [tables.words_by_dim, tables.words, tables.gram, targets, 0.1, 0.0, 3]
+    books = [tables.codewords_by_dim, tables.codewords, tables.gram, targets, 0.1, 0.0, 3]
     starts = [np.zeros(7, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)]
     return {
         "lasso": [gram, products, np.full(6, 0.1, np.float32), *starts, 1e-4],
         "icm": [*books, codes],
         "beam_search": [*books, codes],
-        "codebook_value_gradient": [tables.words, codes, targets, 0.1, 0.0, np.zeros_like(tables.words)],
-        "distance_tables": [targets, tables.words_by_dim, np.zeros((6, 2, 256), np.float32)],
+        "codebook_value_gradient": [
+            tables.codewords,
+            codes,
+            targets,
+            0.1,
+            0.0,
+            np.zeros_like(tables.codewords),
+        ],
+        "distance_tables": [targets, tables.codewords_by_dim, np.zeros((6, 2, 256), np.float32)],
     }
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from crossbyte.errors import MissingExtra
+from crossbyte.executors.choosing import kept_open
 from crossbyte.executors.ray_arrays import RayArray, RaySparse, cut, leaving_rows_out, needed
-from crossbyte.executors.ray_cluster import kept_open
 
 N_ROWS = 50
 BLOCKS = [[slice(0, 8), slice(8, 16)], [slice(16, 24), slice(24, 32)], [slice(32, 40), slice(40, N_ROWS)]]

@@ -14,7 +14,8 @@ import pytest
 from crossbyte import CMCQ, Index
 from crossbyte.errors import InvalidInput, NotCalibrated
 from crossbyte.model.quality.likelihood import Likelihood
-from crossbyte.model.quality.reliability import auroc, equal_bins, expected_error
+from crossbyte.model.quality.reliability import equal_bins, expected_error
+from crossbyte.model.scoring import auroc
 from support.calibration_samples import drawn, grouped_model, naive_levels, plain_model, settings
 from support.paths import GOLDEN
 

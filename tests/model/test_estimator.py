@@ -315,7 +315,7 @@ def test_queries_of_either_kind_reach_items_of_either_kind() -> None:
 
 @pytest.mark.parametrize("variant", ["sparse", "cca", "stored", "stored cca", "one byte"])
 def test_a_query_point_has_the_same_table_in_any_batch(variant: str) -> None:
-    quantizer = fitted(variant)._current().image_quantizer
+    quantizer = fitted(variant).fitted_.image_quantizer
     points = fitted(variant).transform_texts(NEW_TEXTS)
     whole, alone = quantizer.table(points), quantizer.table(points[40:41])
     np.testing.assert_array_equal(alone.tables[0], whole.tables[40])

@@ -31,9 +31,9 @@ def problem(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """A small problem, over several blocks."""
     monkeypatch.setattr("crossbyte.blocks.BLOCK_ROWS", 128)
     images, texts = oracles.paired_rows(np.random.default_rng(0), N, (12, 10))
-    weights, pull = SparseWeights(0.2, 0.5, 0.9), Pull(0.4, 0.6, 0.05)
+    weights, quantization = SparseWeights(0.2, 0.5, 0.9), Pull(0.4, 0.6, 0.05)
     with Workers(request.param) as workers:
-        yield Problem(DenseRows(images), DenseRows(texts), weights, pull, workers)
+        yield Problem(DenseRows(images), DenseRows(texts), weights, quantization, workers)
 
 
 def _state(problem: Problem, n_codebooks: int = 2) -> State:
@@ -56,9 +56,9 @@ def _squares(left: np.ndarray, right: np.ndarray) -> float:
 def _naive(problem: Problem, state: State) -> Objective:
     mapping, (images, texts) = state.mapping, state.sides
     S, Yp = mapping.S.toarray(), mapping.text_points
-    CP, DQ = (oracles.decode(side.words, side.codes) for side in state.sides)
+    CP, DQ = (oracles.decode(side.codewords, side.codes) for side in state.sides)
     gaps = [
-        sum((oracles.cross_term(side.words, code) - side.epsilon) ** 2 for code in side.codes)
+        sum((oracles.cross_term(side.codewords, code) - side.epsilon) ** 2 for code in side.codes)
         for side in state.sides
     ]
     return Objective(
@@ -71,7 +71,7 @@ def _naive(problem: Problem, state: State) -> Objective:
         correlation=0.4 * _squares(CP, DQ),
         image_penalty=0.6 * gaps[0],
         text_penalty=0.6 * gaps[1],
-        shrinkage=0.05 * float((images.words**2).sum() + (texts.words**2).sum()),
+        shrinkage=0.05 * float((images.codewords**2).sum() + (texts.codewords**2).sum()),
     )
 
 

@@ -24,7 +24,7 @@ class Case(NamedTuple):
     """One way of training."""
 
     weights: SparseWeights = SparseWeights()
-    pull: Pull = Pull(0.3, 0.1)
+    quantization: Pull = Pull(0.3, 0.1)
     shared: bool = False
     linear: bool = False
     n_codebooks: int = 2
@@ -32,13 +32,13 @@ class Case(NamedTuple):
 
 CASES = {
     "full": Case(),
-    "gamma=0": Case(pull=Pull(0.0, 0.1)),
+    "gamma=0": Case(quantization=Pull(0.0, 0.1)),
     "lambda=0": Case(SparseWeights(alignment=0.0)),
-    "mu=0": Case(pull=Pull(0.3, 0.0)),
+    "mu=0": Case(quantization=Pull(0.3, 0.0)),
     "strong": Case(SparseWeights(0.7, 5.0, 5.0), Pull(5.0, 1.0)),
     "shared": Case(shared=True),
-    "cca": Case(linear=True, pull=Pull(1.0, 0.1, 0.2)),
-    "cca shared": Case(linear=True, shared=True, pull=Pull(1.0, 0.1, 0.2)),
+    "cca": Case(linear=True, quantization=Pull(1.0, 0.1, 0.2)),
+    "cca shared": Case(linear=True, shared=True, quantization=Pull(1.0, 0.1, 0.2)),
     "one codebook": Case(n_codebooks=1),
     "three codebooks": Case(n_codebooks=3),
 }
@@ -52,7 +52,7 @@ def workers() -> Iterator[Workers]:
 
 def _problem(case: Case, seed: int, workers: Workers) -> Problem:
     images, texts = oracles.paired_rows(np.random.default_rng(seed), N, (12, 10))
-    return Problem(DenseRows(images), DenseRows(texts), case.weights, case.pull, workers)
+    return Problem(DenseRows(images), DenseRows(texts), case.weights, case.quantization, workers)
 
 
 def _start(case: Case, problem: Problem, rng: np.random.Generator) -> tuple[State, list[ObjectiveRecord]]:
@@ -127,14 +127,14 @@ def test_every_block_is_recorded(workers: Workers) -> None:
 
 def test_shared_codebooks_stay_shared(workers: Workers) -> None:
     _, state, _, _ = _train(CASES["shared"], 1, workers)
-    np.testing.assert_array_equal(state.sides[0].words, state.sides[1].words)
+    np.testing.assert_array_equal(state.sides[0].codewords, state.sides[1].codewords)
 
 
 def test_correlation_draws_the_codes_together(workers: Workers) -> None:
     gaps = []
     for gamma in (0.0, 5.0):
-        _, state, _, _ = _train(Case(pull=Pull(gamma, 0.1)), 2, workers)
-        decoded = [oracles.decode(side.words, side.codes) for side in state.sides]
+        _, state, _, _ = _train(Case(quantization=Pull(gamma, 0.1)), 2, workers)
+        decoded = [oracles.decode(side.codewords, side.codes) for side in state.sides]
         gaps.append(((decoded[0] - decoded[1]) ** 2).sum())
     assert gaps[1] < 0.5 * gaps[0]
 
@@ -142,9 +142,9 @@ def test_correlation_draws_the_codes_together(workers: Workers) -> None:
 def test_the_penalty_makes_cross_terms_alike(workers: Workers) -> None:
     spreads = []
     for mu in (0.0, 10.0):
-        _, state, _, _ = _train(Case(pull=Pull(0.3, mu)), 3, workers)
+        _, state, _, _ = _train(Case(quantization=Pull(0.3, mu)), 3, workers)
         side = state.sides[0]
-        spreads.append(np.std([oracles.cross_term(side.words, code) for code in side.codes]))
+        spreads.append(np.std([oracles.cross_term(side.codewords, code) for code in side.codes]))
     assert spreads[1] < 0.5 * spreads[0]
 
 
@@ -165,7 +165,9 @@ def test_training_is_a_function_of_data_and_seed(name: str, monkeypatch: pytest.
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:
             _, state, _, history = _train(CASES[name], 6, workers, max_iter=1)
-            found.append((history, [(side.words.tobytes(), side.codes.tobytes()) for side in state.sides]))
+            found.append(
+                (history, [(side.codewords.tobytes(), side.codes.tobytes()) for side in state.sides])
+            )
     assert found[0] == found[1]
 
 

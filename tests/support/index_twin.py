@@ -185,7 +185,7 @@ class Twin:
         if not having:
             return {}
         codes = np.array([entry.code(side) for entry in having], dtype=np.uint8)
-        quantizer = getattr(self.model._current(), f"{side}_quantizer")
+        quantizer = getattr(self.model.fitted_, f"{side}_quantizer")
         with Workers(1) as workers:
             distances = quantizer.table(point).distances(quantizer.scan_codes(codes, workers))[0]
         return {entry.id: distance for entry, distance in zip(having, distances, strict=True)}

@@ -22,7 +22,7 @@ def random_model(n_codebooks: int, cross_term: str, seed: int = 0, calibrated: b
     """The common space of a small fit, and random words, codes and coding offsets."""
     rng = np.random.default_rng([seed, n_codebooks])
     base = small_model(8, n_components=N_DIMS, calibrated=True)
-    learned, calibration = base._current(), base.calibration_
+    learned, calibration = base.fitted_, base.calibration_
     assert calibration is not None
     offsets = {
         key: line._replace(at_held_out=float(rng.normal() / 10)) for key, line in calibration.offsets.items()

@@ -22,7 +22,7 @@ def ray_on_stderr(cluster: str | None) -> Iterator[None]:
 @contextmanager
 def connected(cluster: str | None, jobs: int | None) -> Iterator[None]:
     """Stay connected through all calls of a verb, with Ray on stderr."""
-    from crossbyte.executors.ray_cluster import kept_open
+    from crossbyte.executors.choosing import kept_open
 
     with ray_on_stderr(cluster), kept_open(cluster, jobs):
         yield

@@ -101,7 +101,7 @@ def _cells(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
 
 
 def _write_shard(path: str, details: Details, before: list[NewRecord], within: range) -> None:
-    n_codebooks = len(details.snapshot.quantizers["image"].words)
+    n_codebooks = len(details.snapshot.quantizers["image"].codewords)
     segments = list(compact_segments(details, n_codebooks, within))
     records = [*before, *(segment.to_record() for segment in segments)]
     payloads = _payloads(details, [segment.numbers for segment in segments])

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from crossbyte.arrays import Float32, Float64, Raw, is_sparse
+from crossbyte.arrays import Float32, Float64, Raw
 from crossbyte.blocks import SHARE_ROWS, covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
 from crossbyte.data.subspace import fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
+from crossbyte.validation import is_sparse
 
 __all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
 

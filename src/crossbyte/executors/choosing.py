@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
-from crossbyte.executors.scratch import ScratchWorkers
 from crossbyte.executors.threads import Workers
 
 if TYPE_CHECKING:
     from crossbyte.executors.ray_tasks import RayWorkers
 
-__all__ = ["make_executor", "on_cluster", "parse_memory", "usual_memory"]
+__all__ = ["kept_open", "make_executor", "on_cluster", "parse_memory", "usual_memory"]
 
 _UNITS = {
     "": 1,
@@ -57,7 +58,11 @@ def make_executor(
     n_bytes = None if max_memory is None else parse_memory(max_memory)
     if cluster is not None:
         return on_cluster(cluster, n_jobs)
-    return Workers(n_jobs) if n_bytes is None else ScratchWorkers(n_jobs, n_bytes)
+    if n_bytes is None:
+        return Workers(n_jobs)
+    from crossbyte.executors.scratch import ScratchWorkers
+
+    return ScratchWorkers(n_jobs, n_bytes)
 
 
 def on_cluster(cluster: Any, n_jobs: int | None) -> RayWorkers:
@@ -73,6 +78,18 @@ def on_cluster(cluster: Any, n_jobs: int | None) -> RayWorkers:
     from crossbyte.executors.ray_tasks import RayWorkers
 
     return RayWorkers(cluster, n_jobs)
+
+
+@contextmanager
+def kept_open(cluster: str | None, n_jobs: int | None = None) -> Iterator[None]:
+    """Stay connected to a cluster through several calls that name it; without one, do nothing."""
+    if not isinstance(cluster, str) or not cluster:  # what is none at all, the calls refuse
+        yield
+        return
+    from crossbyte.executors.ray_cluster import Cluster
+
+    with Cluster(cluster, None if n_jobs is None or n_jobs < 0 else max(1, n_jobs)):
+        yield
 
 
 def parse_memory(amount: Any, name: str = "max_memory") -> int:

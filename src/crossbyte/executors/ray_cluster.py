@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from crossbyte.errors import ClusterError
 from crossbyte.executors.ray_connection import LOCAL, knock, ours, ray_module
 from crossbyte.executors.ray_errors import translated
 
-__all__ = ["LOCAL", "Cluster", "kept_open", "ray_module", "translated"]
+__all__ = ["LOCAL", "Cluster", "ray_module", "translated"]
 
 _SECONDS_BETWEEN_LOOKS = 5.0
 _SECONDS_OF_TRUST = 0.1
@@ -136,16 +134,6 @@ class Cluster:
         nodes = [node for node in self._ray.nodes() if node["NodeID"] == here]
         host, _, port = context.gcs_address.rpartition(":")
         return [(host, int(port))] + [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes]
-
-
-@contextmanager
-def kept_open(cluster: str | None, n_jobs: int | None = None) -> Iterator[None]:
-    """Stay connected to a cluster through several calls that name it; without one, do nothing."""
-    if not isinstance(cluster, str) or not cluster:  # what is none at all, the calls refuse
-        yield
-        return
-    with Cluster(cluster, None if n_jobs is None or n_jobs < 0 else max(1, n_jobs)):
-        yield
 
 
 def _owned(result: Any) -> Any:

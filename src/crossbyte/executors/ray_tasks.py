@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -21,15 +21,13 @@ from crossbyte import kernels
 from crossbyte.blocks import row_blocks
 from crossbyte.errors import ClusterError
 from crossbyte.executors import ray_errors
-from crossbyte.executors.protocol import Executor
+from crossbyte.executors.protocol import Executor, Item, Result
 from crossbyte.executors.ray_arrays import RayArray, RaySparse, cut, leaving_rows_out, needed, shares_at_hand
 from crossbyte.executors.ray_cluster import LOCAL, Cluster, ray_module, translated
 from crossbyte.executors.threads import Workers, added, available_cores
 
 __all__ = ["RayWorkers"]
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _PASSED_ON = ("CROSSBYTE_NO_NATIVE",)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,13 +12,11 @@ from scipy import sparse
 
 from crossbyte.blocks import row_blocks
 from crossbyte.executors.disk import DiskArray, DiskSparse
-from crossbyte.executors.protocol import Executor
+from crossbyte.executors.protocol import Executor, Item, Result
 from crossbyte.executors.threads import Workers, no_rows
 
 __all__ = ["ScratchWorkers"]
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _SHARE = 32  # of max_memory; a fit keeps some twenty arrays of rows at a time
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,12 +18,9 @@ from scipy import sparse
 from threadpoolctl import LibController, ThreadpoolController
 
 from crossbyte.blocks import SHARE_BLOCKS, row_blocks
-from crossbyte.executors.protocol import Executor
+from crossbyte.executors.protocol import Executor, Item, Result
 
 __all__ = ["Workers", "added", "available_cores", "batched", "no_rows"]
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def available_cores() -> int:

@@ -1,10 +1,9 @@
-"""The protocol of a fitted common space, and the paper's as one of its kind."""
+"""The paper's common space after training, and the regressions into it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -24,24 +23,7 @@ from crossbyte.mapping.sparse import (
     points_of_codes,
 )
 
-__all__ = ["CommonSpace", "SparseSpace", "ridge_map"]
-
-
-class CommonSpace(Protocol):
-    """Where images and texts can be compared: (n, d) prepared rows in, (n, D) float32 points out."""
-
-    @property
-    def n_dims(self) -> int:
-        """Dimensions of the common space."""
-
-    def transform_images(self, images: Rows, workers: Executor) -> Float32:
-        """Place images on their own."""
-
-    def transform_texts(self, texts: Rows, workers: Executor) -> Float32:
-        """Place texts on their own."""
-
-    def fold_in(self, images: Rows, texts: Rows, workers: Executor) -> tuple[Float32, Float32]:
-        """Place pairs, each half knowing the other."""
+__all__ = ["SparseSpace", "ridge_map"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from crossbyte.mapping.linear import LinearSpace, canonical_correlation, unit_ro
 from crossbyte.methods.protocol import Method, Side
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.fitting import prepare
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import canonical_settings, check_parameters
+from crossbyte.model.parameters import Settings, canonical_settings, check_parameters
 from crossbyte.validation import check_features, check_pairs, check_rows_agree
 
 __all__ = ["Canonical", "CanonicalSpace", "blend", "space_settings"]

@@ -14,8 +14,7 @@ from crossbyte.methods.canonical import CanonicalSpace, blend, space_settings
 from crossbyte.methods.hamming import SeparateHashing, pack_signs
 from crossbyte.methods.itq import learn_rotation
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About, Side
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import DEFAULT_RIDGE
+from crossbyte.model.parameters import DEFAULT_RIDGE, Settings
 from crossbyte.validation import check_integer, check_rows_agree
 
 __all__ = ["CCAITQ"]

@@ -2,7 +2,7 @@
 
 The simplest thing that anybody would do with the same bytes, and it is given the benefit of the doubt:
 distances are exact ones to what the codes stand for, whatever they would cost at search. For product codes
-that is the usual table sum; for the others it takes the cross term of the item's words besides.
+that is the usual table sum; for the others it takes the cross term of the item's codewords besides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from crossbyte.validation import check_integer
 __all__ = ["CCALSQ", "CCAOPQ", "CCAPQ", "CCARQ", "CCAQuantized"]
 
 Items = NDArray[np.void]
-"""(n,) records: ``codes``, (M,) uint8, and ``cross``, float32, the cross term of the item's words"""
+"""(n,) records: ``codes``, (M,) uint8, and ``cross``, float32, the cross term of the item's codewords"""
 
 
 @dataclass(kw_only=True)
@@ -40,7 +40,7 @@ class CCAQuantized(Canonical):
     searched side: the blended point answers captions that were never indexed better than that of either half
     (see :class:`crossbyte.methods.cca.CCA`), at no cost in bytes.
 
-    ``n_bits`` is a multiple of 8, or less than 8 for one codebook of 2**n_bits words.
+    ``n_bits`` is a multiple of 8, or less than 8 for one codebook of 2**n_bits codewords.
     """
 
     _quantizers: dict[Side, Trained] = field(init=False, repr=False, default_factory=dict)
@@ -69,7 +69,7 @@ class CCAQuantized(Canonical):
         for side, own in points.items():
             quantizer = self._quantizers[side] = self._train(own)
             items = self._training_items[side] = _items(quantizer, own, workers)
-            self._errors[side] = relative_error(own, decode(quantizer.words, items["codes"], workers))
+            self._errors[side] = relative_error(own, decode(quantizer.codewords, items["codes"], workers))
 
     def training_items(self, side: Side) -> Items:
         """Items of one side of the training documents, coded from it alone."""
@@ -91,7 +91,7 @@ class CCAQuantized(Canonical):
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Squared Euclidean distances (n, N) from points to what the items' codes stand for."""
         self._fitted()
-        quantizer = Quantizer(self._quantizers[side].words, 0.0, 0.0, None)
+        quantizer = Quantizer(self._quantizers[side].codewords, 0.0, 0.0, None)
         with Workers(self.n_jobs) as workers:
             distances = table_distances(quantizer, queries, np.ascontiguousarray(items["codes"]), workers)
         distances += items["cross"]
@@ -101,7 +101,7 @@ class CCAQuantized(Canonical):
 def _items(quantizer: Trained, points: Float32, workers: Workers) -> Items:
     codes = quantizer.encode(points)
     items = np.empty(len(codes), dtype=[("codes", np.uint8, codes.shape[1:]), ("cross", np.float32)])
-    items["codes"], items["cross"] = codes, cross_terms(quantizer.words, codes, workers)
+    items["codes"], items["cross"] = codes, cross_terms(quantizer.codewords, codes, workers)
     return items
 
 

@@ -52,7 +52,7 @@ class Pairs(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The weight λ of the texts, and the ridge τ on the words."""
+    """The weight λ of the texts, and the ridge τ on the codewords."""
 
     text_weight: float = 1.0
     ridge: float = 1e-3
@@ -63,25 +63,27 @@ class State(NamedTuple):
 
     rotations: tuple[Float64, Float64]
     """R₁ (d_I, d) and R₂ (d_T, d) with orthonormal columns"""
-    words: Float64
-    """(M, 256, d) codebooks C of both sides; where bits are left over, the last one uses its first words"""
+    codewords: Float64
+    """(M, 256, d) codebooks C of both sides; where bits are left over, the last uses its first codewords"""
     codes: Codes
     """(N, M), B"""
 
 
 def objective(state: State, pairs: Pairs, weights: Weights, workers: Workers) -> float:
     """|X - B C R₁'|² + λ |Y - B C R₂'|² + τ |C|², each error as |x|² - 2 x R·c + |c|²."""
-    decoded = decode(state.words, state.codes, workers).astype(np.float64)
+    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
     images, texts = (
         np.vdot(rows, rows) - 2 * np.vdot(rows @ R, decoded) + np.vdot(decoded, decoded)
         for rows, R in zip(pairs, state.rotations, strict=True)
     )
-    return float(images + weights.text_weight * texts + weights.ridge * np.vdot(state.words, state.words))
+    return float(
+        images + weights.text_weight * texts + weights.ridge * np.vdot(state.codewords, state.codewords)
+    )
 
 
 def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
     """R_t: the orthonormal factor of X_t' B C."""
-    decoded = decode(state.words, state.codes, workers).astype(np.float64)
+    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
     first, second = (nearest_rotation(rows.T @ decoded) for rows in pairs)
     return state._replace(rotations=(first, second))
 
@@ -89,19 +91,19 @@ def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
 def update_words(
     state: State, targets: Float32, weights: Weights, workers: Workers, max_iter: int = 12
 ) -> State:
-    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² over the words, not worse than the start.
+    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² over the codewords, not worse than the start.
 
     The paper inverts the (256 M)² matrix of common use; the same minimum is approached here without it.
     """
     ridge = weights.ridge / (1.0 + weights.text_weight)
-    words = update_codebooks(state.words, state.codes, targets, _FREE, ridge, workers, max_iter)
-    return state._replace(words=words)
+    codewords = update_codebooks(state.codewords, state.codes, targets, _FREE, ridge, workers, max_iter)
+    return state._replace(codewords=codewords)
 
 
 def update_codes(state: State, targets: Float32, sizes: list[int], workers: Workers) -> State:
     """B: greedy codes of the targets, where they are better than those that are there."""
-    found = greedy_codes(state.words, targets, sizes, workers)
-    old, new = (_squares(targets - decode(state.words, codes, workers)) for codes in (state.codes, found))
+    found = greedy_codes(state.codewords, targets, sizes, workers)
+    old, new = (_squares(targets - decode(state.codewords, codes, workers)) for codes in (state.codes, found))
     return state._replace(codes=np.where((new < old)[:, None], found, state.codes))
 
 
@@ -114,14 +116,14 @@ def blended(rotations: tuple[Float64, Float64], pairs: Pairs, text_weight: float
     return np.asarray((images + text_weight * texts) / (1.0 + text_weight), dtype=np.float32)
 
 
-def greedy_codes(words: Float64, targets: Float32, sizes: list[int], workers: Workers) -> Codes:
-    """Codes (n, M): in each codebook the word nearest to what the ones before leave over."""
-    codes = np.empty((len(targets), len(words)), dtype=np.uint8)
+def greedy_codes(codewords: Float64, targets: Float32, sizes: list[int], workers: Workers) -> Codes:
+    """Codes (n, M): in each codebook the codeword nearest to what the ones before leave over."""
+    codes = np.empty((len(targets), len(codewords)), dtype=np.uint8)
     rest = targets.copy()
     for m, size in enumerate(sizes):
-        labels, _ = nearest(rest, words[m, :size], workers)
+        labels, _ = nearest(rest, codewords[m, :size], workers)
         codes[:, m] = labels
-        rest -= words[m].astype(np.float32)[labels]
+        rest -= codewords[m].astype(np.float32)[labels]
     return codes
 
 
@@ -133,16 +135,16 @@ def initial_state(
     rng: np.random.Generator,
     workers: Workers,
 ) -> State:
-    """Rotations along the strongest common directions of the sides, words by residual k-means."""
+    """Rotations along the strongest common directions of the sides, codewords by residual k-means."""
     rotations = _common_directions(pairs, n_dims)
     rest = blended(rotations, pairs, text_weight)
-    words = np.zeros((len(sizes), WORDS, n_dims))
+    codewords = np.zeros((len(sizes), WORDS, n_dims))
     codes = np.empty((len(rest), len(sizes)), dtype=np.uint8)
     for m, size in enumerate(sizes):
-        words[m, :size] = kmeans(rest, size, rng, workers)
-        codes[:, m], _ = nearest(rest, words[m, :size], workers)
-        rest -= words[m].astype(np.float32)[codes[:, m]]
-    return State(rotations, words, codes)
+        codewords[m, :size] = kmeans(rest, size, rng, workers)
+        codes[:, m], _ = nearest(rest, codewords[m, :size], workers)
+        rest -= codewords[m].astype(np.float32)[codes[:, m]]
+    return State(rotations, codewords, codes)
 
 
 def _common_directions(pairs: Pairs, n_dims: int) -> tuple[Float64, Float64]:
@@ -170,15 +172,15 @@ class CCQ(Method):
 
     ``|X - B C R₁'|² + λ |Y - B C R₂'|²`` with orthonormal columns in R₁ and R₂ is minimised block by block.
     A query stays a point: the ridge regression of the learned sums on its side. It is compared with items by
-    ``|q|² - 2 q·c + |c|²``, the middle by tables of q's products with the words, the last stored with each
-    item as four bytes behind its code; so nothing is asked of the words' inner products.
+    ``|q|² - 2 q·c + |c|²``, the middle by tables of q's products with the codewords, the last stored with
+    each item as four bytes behind its code; so nothing is asked of the codewords' inner products.
 
     Attributes
     ----------
     text_weight : float
         λ.
     ridge : float
-        τ, on the words and on the regressions.
+        τ, on the codewords and on the regressions.
     unit : bool
         Whether centred features are brought to unit length.
     max_iter : int
@@ -190,7 +192,7 @@ class CCQ(Method):
     dimensions (10 on Wiki). Ours: the start (the strongest common directions and residual k-means, where the
     authors take the first dimensions and random points); greedy codes are kept only where they are better
     than those before, so that no step raises the objective; bits that do not fill a byte have a last
-    codebook of fewer words.
+    codebook of fewer codewords.
     """
 
     about: ClassVar[About] = About(
@@ -211,7 +213,7 @@ class CCQ(Method):
 
     _centrings: dict[Side, Centring] = field(init=False, repr=False, default_factory=dict)
     _maps: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
-    _words: Float64 = field(init=False, repr=False)
+    _codewords: Float64 = field(init=False, repr=False)
     _training_codes: Codes = field(init=False, repr=False)
     _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -268,12 +270,12 @@ class CCQ(Method):
         return state, self.max_iter
 
     def _keep(self, state: State, pairs: Pairs, workers: Workers) -> None:
-        """Keep words and codes, and regressions in place of the rotations."""
-        decoded = decode(state.words, state.codes, workers)
+        """Keep codewords and codes, and regressions in place of the rotations."""
+        decoded = decode(state.codewords, state.codes, workers)
         first, second = (regressor(rows, decoded, self.ridge) for rows in pairs)
         errors = [relative_error(rows @ R, decoded) for rows, R in zip(pairs, state.rotations, strict=True)]
         self._maps = {"image": first, "text": second}
-        self._words, self._training_codes = state.words, state.codes
+        self._codewords, self._training_codes = state.codewords, state.codes
         self._details = {
             "quantization_error": {"image": errors[0], "text": errors[1]},
             "n_dims": decoded.shape[1],
@@ -305,7 +307,7 @@ class CCQ(Method):
         self._check_fitted()
         points, stored = np.asarray(queries, dtype=np.float32), np.asarray(items, dtype=np.uint8)
         codes, norms = stored[:, :-4], np.ascontiguousarray(stored[:, -4:]).view(np.float32)[:, 0]
-        flat = self._words.reshape(-1, self._words.shape[2]).astype(np.float32)
+        flat = self._codewords.reshape(-1, self._codewords.shape[2]).astype(np.float32)
         tables = -2 * steady_product(points, np.ascontiguousarray(flat.T))
         shaped = tables.reshape(len(points), -1, WORDS)
         total = DistanceTable(shaped, _squares(points).astype(np.float32)).distances(codes)
@@ -314,12 +316,12 @@ class CCQ(Method):
 
     def _coded(self, points: Float32) -> Codes:
         with Workers(self.n_jobs) as workers:
-            return self._with_norms(greedy_codes(self._words, points, self._sizes, workers))
+            return self._with_norms(greedy_codes(self._codewords, points, self._sizes, workers))
 
     def _with_norms(self, codes: Codes) -> Codes:
         """Codes (n, M), and behind each the squared length of what it stands for, as bytes of a float32."""
         with Workers(self.n_jobs) as workers:
-            norms = _squares(decode(self._words, codes, workers)).astype(np.float32)
+            norms = _squares(decode(self._codewords, codes, workers)).astype(np.float32)
         return np.hstack([codes, norms[:, None].view(np.uint8)])
 
     def _check_fitted(self) -> None:

@@ -78,7 +78,7 @@ class Collaborative(FromModel):
         if self.mapping != "sparse":
             settings = canonical_settings(check_parameters(self._model), texts.shape[1])
             self._model.set_params(text_components=settings.text_components)
-        return self._model.fit(images, texts)._current()
+        return self._model.fit(images, texts).fitted_
 
 
 @dataclass(kw_only=True)

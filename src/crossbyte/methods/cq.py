@@ -15,9 +15,9 @@ from crossbyte.methods.from_model import FromModel, SparseMapping
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.fitting import prepare, start_sparse
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import ObjectiveRecord, Problem, State
-from crossbyte.model.parameters import check_parameters, generator
+from crossbyte.model.parameters import Settings, check_parameters, generator
 from crossbyte.model.training import alternate, initial_sides, quantization_blocks
 from crossbyte.progress import silent
 from crossbyte.quantization.collaborative import Side as QuantizerSide
@@ -82,13 +82,13 @@ class CQ(SparseMapping, FromModel):
         settings, rng = self._settings(), generator(self.random_state)
         with Workers(self.n_jobs) as workers:
             preparations, rows = prepare(settings, images, texts, workers)
-            problem = Problem(*rows, settings.weights, settings.pull, workers)
+            problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
             mapping = start_sparse(problem, settings, rng, silent)
             state, history = _quantized(problem, mapping, settings, rng)
             space = SparseSpace.of(mapping, *rows, settings.weights, settings.query_map, workers)
             assert state.sides is not None
             image, text = state.sides
-            weight = settings.pull.cross_penalty
+            weight = settings.quantization_weights.cross_penalty
             learned = Learned(
                 settings,
                 *preparations,
@@ -103,7 +103,7 @@ class CQ(SparseMapping, FromModel):
 
 
 def _quantizer(side: QuantizerSide, cross_penalty: float) -> Quantizer:
-    return Quantizer(side.words.astype(np.float32), side.epsilon, cross_penalty, None)
+    return Quantizer(side.codewords.astype(np.float32), side.epsilon, cross_penalty, None)
 
 
 def _quantized(

@@ -1,7 +1,7 @@
 """Standard quantizers, as FAISS has them, with its own defaults.
 
-Each is brought to one form: codebooks of whole vectors, of which an item is the sum of one word each. A
-product quantizer's words are zero outside their part, an optimised one's are turned back. So one piece of
+Each is brought to one form: codebooks of whole vectors, of which an item is the sum of one codeword each. A
+product quantizer's codewords are zero outside their part, an optimised one's are turned back. So one piece of
 code decodes them all and measures distances to what the codes stand for. FAISS runs on one thread, because
 its results may depend on the number of threads.
 """
@@ -41,18 +41,18 @@ class Trained:
 
     Attributes
     ----------
-    words : (M, 256, d) float32
-        Codebooks; with codes of fewer than 8 bits, the words that no code names are zero.
+    codewords : (M, 256, d) float32
+        Codebooks; with codes of fewer than 8 bits, the codewords that no code names are zero.
     code : callable
         FAISS's codes (n, M) uint8 of points (n, d).
     """
 
-    words: Float32
+    codewords: Float32
     code: Callable[[Float32], Codes]
 
     def encode(self, points: Float32) -> Codes:
         """Codes (n, M) uint8 of points (n, d), in blocks, so that memory stays bounded."""
-        codes = np.empty((len(points), len(self.words)), dtype=np.uint8)
+        codes = np.empty((len(points), len(self.codewords)), dtype=np.uint8)
         with threadpool_limits(1):
             for rows in row_blocks(len(points)):
                 codes[rows] = self.code(np.ascontiguousarray(points[rows]))
@@ -72,7 +72,7 @@ def product(points: Float32, n_bits: int, seed: int) -> Trained:
     points : (N, d) float32
         To learn from.
     n_bits : int
-        A multiple of 8, or fewer than 8 for one codebook of 2**n_bits words.
+        A multiple of 8, or fewer than 8 for one codebook of 2**n_bits codewords.
     seed : int
 
     Notes
@@ -87,8 +87,8 @@ def product(points: Float32, n_bits: int, seed: int) -> Trained:
     quantizer = _product_quantizer(faiss, parts.size, len(parts), n_bits, seed)
     with threadpool_limits(1):
         quantizer.train(_spread(sample, parts))
-    words = _whole_words(faiss, quantizer, parts, points.shape[1])
-    return Trained(words, lambda some: quantizer.compute_codes(_spread(some, parts)))
+    codewords = _whole_words(faiss, quantizer, parts, points.shape[1])
+    return Trained(codewords, lambda some: quantizer.compute_codes(_spread(some, parts)))
 
 
 def optimised_product(points: Float32, n_bits: int, seed: int) -> Trained:
@@ -109,8 +109,8 @@ def optimised_product(points: Float32, n_bits: int, seed: int) -> Trained:
         quantizer.train(rotation.apply(sample))
     del inner  # FAISS only borrowed it
     turn = faiss.vector_to_array(rotation.A).reshape(parts.size, d)
-    words = _whole_words(faiss, quantizer, parts, parts.size) @ turn
-    return Trained(words, lambda some: quantizer.compute_codes(rotation.apply(some)))
+    codewords = _whole_words(faiss, quantizer, parts, parts.size) @ turn
+    return Trained(codewords, lambda some: quantizer.compute_codes(rotation.apply(some)))
 
 
 def residual(points: Float32, n_bits: int, seed: int) -> Trained:
@@ -142,7 +142,7 @@ def _n_codebooks(n_bits: int) -> int:
 
 
 def _sample(points: Float32, n_bits: int, seed: int, most: int = _MOST_POINTS) -> Float32:
-    """Points to learn from: not too many, and at least one per word, by repeating them."""
+    """Points to learn from: not too many, and at least one per codeword, by repeating them."""
     rows = np.arange(len(points))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
@@ -152,8 +152,8 @@ def _sample(points: Float32, n_bits: int, seed: int, most: int = _MOST_POINTS) -
 def _additive(faiss: Any, quantizer: Any, sample: Float32) -> Trained:
     with threadpool_limits(1):
         quantizer.train(sample)
-    words = faiss.vector_to_array(quantizer.codebooks)
-    return Trained(_filled(words.reshape(quantizer.M, -1, quantizer.d)), quantizer.compute_codes)
+    codewords = faiss.vector_to_array(quantizer.codebooks)
+    return Trained(_filled(codewords.reshape(quantizer.M, -1, quantizer.d)), quantizer.compute_codes)
 
 
 def _product_quantizer(faiss: Any, n_dims: int, n_parts: int, n_bits: int, seed: int) -> Any:
@@ -177,17 +177,17 @@ def _spread(points: Float32, parts: NDArray[np.intp]) -> Float32:
 
 
 def _whole_words(faiss: Any, quantizer: Any, parts: NDArray[np.intp], n_dims: int) -> Float32:
-    """The parts' words as vectors (M, 256, d), zero outside their part."""
+    """The parts' codewords as vectors (M, 256, d), zero outside their part."""
     n_parts, width = parts.shape
     centres = faiss.vector_to_array(quantizer.centroids).reshape(n_parts, -1, width)
-    words = np.zeros((n_parts, centres.shape[1], n_dims), dtype=np.float32)
+    codewords = np.zeros((n_parts, centres.shape[1], n_dims), dtype=np.float32)
     for part, dims in enumerate(parts):
-        words[part][:, dims[dims >= 0]] = centres[part][:, dims >= 0]
-    return _filled(words)
+        codewords[part][:, dims[dims >= 0]] = centres[part][:, dims >= 0]
+    return _filled(codewords)
 
 
-def _filled(words: Float32) -> Float32:
-    """Codebooks of 256 words, the added ones zero."""
-    filled = np.zeros((len(words), WORDS, words.shape[2]), dtype=np.float32)
-    filled[:, : words.shape[1]] = words
+def _filled(codewords: Float32) -> Float32:
+    """Codebooks of 256 codewords, the added ones zero."""
+    filled = np.zeros((len(codewords), WORDS, codewords.shape[2]), dtype=np.float32)
+    filled[:, : codewords.shape[1]] = codewords
     return filled

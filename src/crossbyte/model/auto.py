@@ -19,8 +19,8 @@ from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.model.fitting import fit_pairs, fit_prepared, prepare
-from crossbyte.model.learned import Learned, Settings
-from crossbyte.model.parameters import SPARSE_IMAGE_COMPONENTS
+from crossbyte.model.learned import Learned
+from crossbyte.model.parameters import SPARSE_IMAGE_COMPONENTS, Settings
 from crossbyte.model.scoring import PartnerRanks, held_out_ranks, point_ranks
 from crossbyte.model.selection import Split, Trial, split_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
@@ -84,7 +84,9 @@ def choose(
     """
     split = split_groups(groups, rng)
     base = settings._replace(
-        mapping="cca", pull=settings.pull._replace(correlation=1.0, cross_penalty=0.1), cross_term="stored"
+        mapping="cca",
+        quantization_weights=settings.quantization_weights._replace(correlation=1.0, cross_penalty=0.1),
+        cross_term="stored",
     )
     data = _split_data(base, images, texts, groups, split, workers)
     seed = int(rng.integers(2**32))
@@ -122,8 +124,10 @@ def choose_space(
 def _paper_candidate(base: Settings) -> _Candidate:
     """The paper's mapping, with its preparation and without shrinkage."""
     components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
-    pull = base.pull._replace(shrinkage=0.0)
-    return _Candidate(base._replace(mapping="sparse", image_components=components, pull=pull), None)
+    weights = base.quantization_weights._replace(shrinkage=0.0)
+    return _Candidate(
+        base._replace(mapping="sparse", image_components=components, quantization_weights=weights), None
+    )
 
 
 def _split_data(
@@ -214,13 +218,17 @@ def _compare_codes(
     for candidate in candidates:
         try_out(candidate)
     chosen = _simplest_of_the_best(measured).candidate
-    pull = chosen.settings.pull
-    try_out(chosen._replace(settings=chosen.settings._replace(pull=pull._replace(cross_penalty=1.0))))
+    weights = chosen.settings.quantization_weights
+    try_out(
+        chosen._replace(
+            settings=chosen.settings._replace(quantization_weights=weights._replace(cross_penalty=1.0))
+        )
+    )
     same_space = [m for m in measured if m.candidate.space is chosen.space]
     best = max(same_space, key=lambda m: m.trial.score).candidate
     for correlation in _CORRELATIONS[1:]:
-        pull = best.settings.pull._replace(correlation=correlation)
-        try_out(best._replace(settings=best.settings._replace(pull=pull)))
+        weights = best.settings.quantization_weights._replace(correlation=correlation)
+        try_out(best._replace(settings=best.settings._replace(quantization_weights=weights)))
     return _largest_correlation(measured, best)
 
 
@@ -262,8 +270,8 @@ def _describe(settings: Settings) -> dict[str, Any]:
         "mapping": settings.mapping,
         "n_components": settings.n_components,
         "ridge": settings.ridge,
-        "correlation": settings.pull.correlation,
-        "cross_penalty": settings.pull.cross_penalty,
+        "correlation": settings.quantization_weights.correlation,
+        "cross_penalty": settings.quantization_weights.cross_penalty,
         "cross_term": settings.cross_term,
     }
 
@@ -286,12 +294,17 @@ def _simplest_of_the_best(measured: list[_Measured]) -> _Measured:
 
 def _largest_correlation(measured: list[_Measured], like: _Candidate) -> Settings:
     """γ: the largest value within one standard error of the best, all else equal."""
-    wanted = like.settings._replace(pull=like.settings.pull._replace(correlation=0.0))
+    wanted = like.settings._replace(
+        quantization_weights=like.settings.quantization_weights._replace(correlation=0.0)
+    )
     rivals = [
         m
         for m in measured
-        if m.candidate.settings._replace(pull=m.candidate.settings.pull._replace(correlation=0.0)) == wanted
+        if m.candidate.settings._replace(
+            quantization_weights=m.candidate.settings.quantization_weights._replace(correlation=0.0)
+        )
+        == wanted
     ]
     best = max(rivals, key=lambda m: m.trial.score).trial
     close = [m for m in rivals if m.trial.score >= best.score - best.standard_error]
-    return max(close, key=lambda m: m.candidate.settings.pull.correlation).candidate.settings
+    return max(close, key=lambda m: m.candidate.settings.quantization_weights.correlation).candidate.settings

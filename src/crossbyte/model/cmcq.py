@@ -1,38 +1,65 @@
-"""CMCQ: the estimator. Validates, fits, keeps; everything else is done by the modules beside it."""
+"""CMCQ: the estimator. Checks what it is given, fits, codes, measures, and goes into a file and back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from crossbyte.arrays import Codes, Float32
 from crossbyte.data.stored.accepting import accept
-from crossbyte.errors import FitInterrupted, InvalidInput
-from crossbyte.executors.choosing import make_executor, usual_memory
+from crossbyte.encoders.protocol import EncoderState
+from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotCalibrated, NotFitted
+from crossbyte.executors.choosing import kept_open, make_executor, usual_memory
 from crossbyte.executors.protocol import Executor
-from crossbyte.executors.ray_cluster import kept_open
 from crossbyte.executors.threads import Workers
-from crossbyte.model import auto, fitting
-from crossbyte.model.coding import Coding
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import AUTOMATIC, MAX_BITS, check_parameters, generator
+from crossbyte.mapping.space import SparseSpace
+from crossbyte.model import auto, fitting, scoring
+from crossbyte.model.file import model_bytes, parse_model_bytes, read_model_file, write_model_file
+from crossbyte.model.learned import Learned
+from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.model.parameters import (
+    AUTOMATIC,
+    MAX_BITS,
+    QUERY_MAPS,
+    Settings,
+    check_parameters,
+    generator,
+)
+from crossbyte.model.persistence import contents_of, learned_from
 from crossbyte.model.quality import measuring
+from crossbyte.model.quality.calibration import Calibration
+from crossbyte.model.quality.persistence import calibration_from, quality_document, report_from
+from crossbyte.model.recorded_encoders import check_encoder, encoder_contents, encoders_from
+from crossbyte.model.report.report import Report
 from crossbyte.model.selection import Trial
 from crossbyte.progress import ProgressCallback, Watch, silent
 from crossbyte.validation import (
+    check_choice,
+    check_codes,
+    check_features,
     check_groups,
     check_integer,
     check_pairs,
+    check_rows_agree,
     is_stored,
 )
 
 __all__ = ["CMCQ"]
 
+_NOT_IN_FILE = ("n_jobs", "callback")
+# Parameters that came later, with their defaults: without them, older versions can read the file, too.
+_ONLY_IF_CHANGED = {"ridge": None, "text_ridge": None, "image_power": 1.0, "text_power": 1.0}
 
-class CMCQ(Coding):
+
+class CMCQ(BaseEstimator):
     """Collaborative quantization for cross-modal search.
 
     From pairs of image and text features (of any two encoders) it learns a common space and two additive
@@ -113,11 +140,19 @@ class CMCQ(Coding):
         What :meth:`calibrate` measured: ``print(model.report_)``, ``.to_dict()``, ``.to_html()``.
     n_features_in_, n_text_features_ : int
         Width of image and text features.
+    fitted_ : FittedModel
+        All of this as one immutable value, for code that searches, plans or explains with the model.
 
     References
     ----------
     T. Zhang, J. Wang: Collaborative Quantization for Cross-Modal Similarity Search. CVPR 2016.
     """
+
+    _learned: Learned
+    _trials: list[Trial]
+    _calibration: Calibration | None
+    _report: Report | None = None
+    _encoders: Mapping[str, EncoderState] = MappingProxyType({})
 
     def __init__(
         self,
@@ -262,8 +297,8 @@ class CMCQ(Coding):
     ) -> Self:
         """Measure on held-out pairs what this model is worth: ``calibration_`` and ``report_``.
 
-        A sibling of this model is fitted on 90 % of the groups and measured on the others; the model itself
-        stays as it is. For the curve, siblings of other code lengths are fitted too (on a sample, beyond
+        The model is fitted again on 90 % of the groups (a refit) and measured on the others; the model itself
+        stays as it is. For the curve, there are refits of other code lengths too (on a sample, beyond
         20,000 pairs). A later ``fit`` forgets everything.
 
         Of pairs that are on disk, only a sample of whole groups with at most 20,000 pairs is read, and
@@ -284,7 +319,7 @@ class CMCQ(Coding):
         FitInterrupted
             On Ctrl-C; the model is as it was before.
         """
-        pairs = self._check_new_pairs(accept(images, "images"), accept(texts, "texts"), groups)
+        pairs = self.fitted_.check_pairs(accept(images, "images"), accept(texts, "texts"), groups)
         widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
         watch, rng = Watch(self.callback or silent), generator(self.random_state)
         try:
@@ -302,12 +337,335 @@ class CMCQ(Coding):
 
     def _settings_at(self, n_bytes: int) -> Settings:
         """Settings of this model with another code length."""
-        settings = self._current().settings
+        settings = self.fitted_.settings
         if n_bytes == settings.n_codebooks:
             return settings
         follows = self.n_components is None and self.mapping not in AUTOMATIC
         n_components = 8 * n_bytes if follows else settings.n_components
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
+
+    # What was learned
+
+    @property
+    def fitted_(self) -> Learned:
+        """Everything that was learned, as one immutable value; with the query map as it is set now.
+
+        Raises
+        ------
+        NotFitted
+            Before ``fit``.
+        """
+        self._check_fitted()
+        learned = self._learned
+        if self.query_map == learned.settings.query_map or not isinstance(learned.space, SparseSpace):
+            return learned
+        query_map = check_choice(self.query_map, "query_map", QUERY_MAPS)
+        settings = learned.settings._replace(query_map=query_map)
+        return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
+
+    @property
+    def image_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks C of the images."""
+        return self.fitted_.image_quantizer.codewords
+
+    @property
+    def text_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks D of the texts."""
+        return self.fitted_.text_quantizer.codewords
+
+    @property
+    def image_codes_(self) -> Codes:
+        """(N, M) codes P of the training images."""
+        return self.fitted_.image_codes
+
+    @property
+    def text_codes_(self) -> Codes:
+        """(N, M) codes Q of the training texts."""
+        return self.fitted_.text_codes
+
+    @property
+    def image_cross_(self) -> float:
+        """Mean cross term ε₁ of the images."""
+        return self.fitted_.image_quantizer.epsilon
+
+    @property
+    def text_cross_(self) -> float:
+        """Mean cross term ε₂ of the texts."""
+        return self.fitted_.text_quantizer.epsilon
+
+    @property
+    def image_dictionary_(self) -> NDArray[np.float64]:
+        """(A, d_I) image dictionary B."""
+        return self._sparse_space("image_dictionary_").image_dictionary
+
+    @property
+    def text_basis_(self) -> NDArray[np.float64]:
+        """(D, d_T) text basis U."""
+        return self._sparse_space("text_basis_").text_basis
+
+    @property
+    def image_map_(self) -> NDArray[np.float64]:
+        """(A, D) image map R."""
+        return self._sparse_space("image_map_").image_map
+
+    @property
+    def mapping_(self) -> str:
+        """The mapping in use."""
+        return self.fitted_.settings.mapping
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the common space."""
+        return self.fitted_.settings.n_components
+
+    @property
+    def ridge_(self) -> float:
+        """Regularisation of the canonical correlation, in units of the mean variance."""
+        return self.fitted_.settings.ridge
+
+    @property
+    def correlation_(self) -> float:
+        """γ in use."""
+        return self.fitted_.settings.quantization_weights.correlation
+
+    @property
+    def cross_penalty_(self) -> float:
+        """μ in use."""
+        return self.fitted_.settings.quantization_weights.cross_penalty
+
+    @property
+    def cross_term_(self) -> str:
+        """How the cross term is treated at search."""
+        return self.fitted_.settings.cross_term
+
+    @property
+    def selection_(self) -> list[Trial]:
+        """Everything that ``mapping="auto"`` tried."""
+        self._check_fitted()
+        return list(self._trials)
+
+    @property
+    def objective_history_(self) -> list[ObjectiveRecord]:
+        """The objective after every block update."""
+        return list(self.fitted_.history)
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """What ``calibrate`` measured on held-out pairs; None where it has not run."""
+        self._check_fitted()
+        return self._calibration
+
+    @property
+    def report_(self) -> Report:
+        """The quality report that ``calibrate`` made.
+
+        Raises
+        ------
+        NotCalibrated
+            Where it has not run.
+        """
+        self._check_fitted()
+        if self._report is None:
+            raise NotCalibrated("this model has no quality report: call calibrate(images, texts) first")
+        return self._report
+
+    @property
+    def encoder_states_(self) -> dict[str, EncoderState]:
+        """What made the features, by side ("image", "text"); empty for a model of plain features."""
+        self._check_fitted()
+        return dict(self._encoders)
+
+    @property
+    def n_text_features_(self) -> int:
+        """Width of the text features."""
+        return self.fitted_.text_preparation.n_features
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_learned"):
+            raise NotFitted(
+                f"This {type(self).__name__} instance is not fitted yet: "
+                "call fit(images, texts), or load a model"
+            )
+
+    def _sparse_space(self, name: str) -> SparseSpace:
+        space = self.fitted_.space
+        if not isinstance(space, SparseSpace):
+            raise AttributeError(
+                f"{name} belongs to mapping='sparse'; this model has mapping={self.mapping_!r}"
+            )
+        return space
+
+    @property
+    def _n_codebooks(self) -> int:
+        return self.fitted_.settings.n_codebooks
+
+    # New items
+
+    def transform_images(self, images: Any) -> Float32:
+        """Place (n, d_I) image features in the common space: (n, D) float32."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_images(images, workers)
+
+    def transform_texts(self, texts: Any) -> Float32:
+        """Place (n, d_T) text features in the common space: (n, D) float32."""
+        learned = self.fitted_
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_texts(texts, workers)
+
+    def encode_images(self, images: Any) -> Codes:
+        """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_images(images, workers)
+
+    def encode_texts(self, texts: Any) -> Codes:
+        """Code (n, d_T) text features that come without their images: (n, M) uint8."""
+        learned = self.fitted_
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_texts(texts, workers)
+
+    def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
+        """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        check_rows_agree(images, texts)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_pairs(images, texts, workers)
+
+    def decode_images(self, codes: Any) -> Float32:
+        """Give the points (n, D) that image codes (n, M) stand for."""
+        return self._decode("image", codes)
+
+    def decode_texts(self, codes: Any) -> Float32:
+        """Give the points (n, D) that text codes (n, M) stand for."""
+        return self._decode("text", codes)
+
+    # Distances
+
+    def distances(
+        self, *, images: Any = None, texts: Any = None, image_codes: Any = None, text_codes: Any = None
+    ) -> Float32:
+        """Distances (n, N) float32 from queries of one kind to coded items of one kind.
+
+        Give one of ``images`` and ``texts`` (query features) and one of ``image_codes`` and ``text_codes``
+        (items, (N, M) uint8). A distance estimates the squared Euclidean one in the common space.
+        """
+        if (images is None) == (texts is None) or (image_codes is None) == (text_codes is None):
+            raise InvalidInput(
+                "expected one kind of query (images= or texts=) "
+                "and one kind of item (image_codes= or text_codes=)"
+            )
+        points = self.transform_texts(texts) if images is None else self.transform_images(images)
+        side = "text" if image_codes is None else "image"
+        codes = check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
+        quantizer = getattr(self.fitted_, f"{side}_quantizer")
+        with Workers(self.n_jobs) as workers:
+            scan = quantizer.scan_codes(codes, workers)
+        return np.asarray(quantizer.table(points).distances(scan), dtype=np.float32)
+
+    def training_distances(self, *, images: Any = None, texts: Any = None) -> Float32:
+        """Distances (n, N) from image queries to the training texts, or from texts to the images.
+
+        The paper's search: the database is the training set with its learned codes.
+        """
+        if images is not None:
+            return self.distances(images=images, texts=texts, text_codes=self.text_codes_)
+        return self.distances(texts=texts, image_codes=self.image_codes_)
+
+    def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> scoring.PartnerRanks:
+        """Rank of each item's true partner among these pairs, every item coded from its own side alone."""
+        pairs = self.fitted_.check_pairs(images, texts, groups)
+        with Workers(self.n_jobs) as workers:
+            return scoring.held_out_ranks(self.fitted_, *pairs, workers)
+
+    def score(self, images: Any, texts: Any, groups: Any = None) -> float:
+        """Mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
+        if texts is None:
+            raise InvalidInput("score requires y to be passed, but the target y is None: expected the texts")
+        return self.partner_ranks(images, texts, groups).recall(10)
+
+    def _decode(self, side: str, codes: Any) -> Float32:
+        codes = check_codes(codes, self._n_codebooks)
+        with Workers(self.n_jobs) as workers:
+            return np.asarray(getattr(self.fitted_, f"{side}_quantizer").decode(codes, workers))
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write the model to one safetensors file, all or nothing; returns its identity digest."""
+        return write_model_file(path, *self._contents())
+
+    def to_bytes(self) -> bytes:
+        """Give the bytes that :meth:`save` would write."""
+        return model_bytes(*self._contents())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model written by :meth:`save`; every byte is verified."""
+        contents = read_model_file(path)
+        return cls._from_contents(contents.arrays, contents.document, os.fspath(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "model") -> Self:
+        """Read a model from the bytes of :meth:`to_bytes`."""
+        contents = parse_model_bytes(data, name)
+        return cls._from_contents(contents.arrays, contents.document, name)
+
+    def attach_encoders(self, *, image: EncoderState | None = None, text: EncoderState | None = None) -> Self:
+        """Record what made the features, so that queries are encoded the same way; ``fit`` forgets it.
+
+        Parameters
+        ----------
+        image, text : EncoderState, optional
+            The ``state`` of an encoder; None for features that came from elsewhere.
+
+        Raises
+        ------
+        InvalidInput
+            Its features have another width than the model's.
+        """
+        learned = self.fitted_
+        widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
+        given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
+        self._encoders = {side: check_encoder(side, state, widths[side]) for side, state in given.items()}
+        return self
+
+    def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, document = contents_of(self.fitted_)
+        params = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params().items()
+            if name not in _NOT_IN_FILE and not (name in _ONLY_IF_CHANGED and value == _ONLY_IF_CHANGED[name])
+        }
+        if not isinstance(params["random_state"], int):
+            params["random_state"] = None  # a generator has moved on since; its state would say nothing
+        selection = [list(trial) for trial in self._trials]
+        document |= {"parameters": params, "selection": selection}
+        encoder_arrays, encoders = encoder_contents(self._encoders)
+        arrays, document = arrays | encoder_arrays, document | encoders
+        return arrays, document | quality_document(self._calibration, self._report)
+
+    @classmethod
+    def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
+        learned = learned_from(arrays, document, name)
+        try:
+            model = cls(**document["parameters"])
+            trials = [Trial(*trial) for trial in document["selection"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
+        model._learned, model._trials = learned, trials
+        model._calibration, model._report = calibration_from(document, name), report_from(document, name)
+        model._encoders = encoders_from(arrays, document, name)
+        model.n_features_in_ = learned.image_preparation.n_features
+        return model
+
+    # scikit-learn
 
     def __sklearn_is_fitted__(self) -> bool:
         """Tell scikit-learn whether ``fit`` has run."""

@@ -17,8 +17,9 @@ from crossbyte.mapping.contrastive import refine_contrastively
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseState, fold_in, initial_state
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
+from crossbyte.model.parameters import Settings
 from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.quantization.quantizer import Quantizer
@@ -66,7 +67,7 @@ def fit_prepared(
     space: LinearSpace | None = None,
 ) -> Learned:
     """Fit on prepared pairs; a linear space made before may be given."""
-    problem = Problem(*rows, settings.weights, settings.pull, workers)
+    problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
         mapping: Any = start_sparse(problem, settings, rng, report)
         blocks = mapping_blocks(settings.weights.ratio)
@@ -145,7 +146,9 @@ def _keep(
         )
     assert kept is not None
     image, text = (
-        Quantizer(side.words.astype(np.float32), side.epsilon, settings.pull.cross_penalty, None)
+        Quantizer(
+            side.codewords.astype(np.float32), side.epsilon, settings.quantization_weights.cross_penalty, None
+        )
         for side in state.sides
     )
     settings = settings._replace(n_components=kept.n_dims)
@@ -156,21 +159,21 @@ def _keep(
 
 
 def _renumbered(learned: Learned) -> Learned:
-    """The same words and codes, with numbers that help the scan."""
-    image_words, image_codes = renumber(learned.image_quantizer.words, learned.image_codes)
-    text_words, text_codes = renumber(learned.text_quantizer.words, learned.text_codes)
+    """The same codewords and codes, with numbers that help the scan."""
+    image_codewords, image_codes = renumber(learned.image_quantizer.codewords, learned.image_codes)
+    text_codewords, text_codes = renumber(learned.text_quantizer.codewords, learned.text_codes)
     return replace(
         learned,
-        image_quantizer=replace(learned.image_quantizer, words=image_words),
-        text_quantizer=replace(learned.text_quantizer, words=text_words),
+        image_quantizer=replace(learned.image_quantizer, codewords=image_codewords),
+        text_quantizer=replace(learned.text_quantizer, codewords=text_codewords),
         image_codes=image_codes,
         text_codes=text_codes,
     )
 
 
 def _check_result(learned: Learned) -> None:
-    words = (learned.image_quantizer.words, learned.text_quantizer.words)
-    if not all(np.isfinite(side).all() for side in words) or not np.isfinite(learned.history[-1].total):
+    codewords = (learned.image_quantizer.codewords, learned.text_quantizer.codewords)
+    if not all(np.isfinite(side).all() for side in codewords) or not np.isfinite(learned.history[-1].total):
         raise NumericalError(
             "the fit ended with values that are not finite; please report it with the parameters: "
             f"{learned.settings}"

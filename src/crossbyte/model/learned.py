@@ -4,44 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from crossbyte.arrays import Codes, Float32
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.executors.protocol import Executor
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
-from crossbyte.mapping.sparse import SparseWeights
 from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.model.parameters import Settings
 from crossbyte.model.quality.cohort import Cohort
 from crossbyte.quantization import collaborative
-from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
+from crossbyte.validation import check_features, check_groups, check_rows_agree
 
-__all__ = ["Learned", "Settings"]
-
-
-class Settings(NamedTuple):
-    """All choices of one fit, resolved: nothing here is None or "auto"."""
-
-    n_codebooks: int
-    mapping: str
-    n_components: int
-    n_atoms: int
-    image_components: int | None
-    text_components: int | None
-    ridge: float
-    weights: SparseWeights
-    pull: Pull
-    shared_codebooks: bool
-    cross_term: str
-    query_map: str
-    max_iter: int
-    tol: float
-    image_power: float = 1.0
-    text_power: float = 1.0
-    text_ridge: float | None = None
+__all__ = ["Learned"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +48,13 @@ class Learned:
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
         return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
+
+    def check_pairs(self, images: Any, texts: Any, groups: Any) -> tuple[Raw, Raw, NDArray[np.intp]]:
+        """Check new pairs that this model can code: both sides and their numbered groups."""
+        images = check_features(images, "images", self.image_preparation.n_features, min_rows=1)
+        texts = check_features(texts, "texts", self.text_preparation.n_features, min_rows=1)
+        check_rows_agree(images, texts)
+        return images, texts, check_groups(groups, images.shape[0])
 
     def transform_images(self, images: Any, workers: Executor) -> Float32:
         """Raw image features (n, d_I) to points (n, D)."""
@@ -111,6 +99,6 @@ class Learned:
             (quantizers[0].tables, quantizers[1].tables),
             self.fold_in(images, texts, workers),
             (quantizers[0].epsilon, quantizers[1].epsilon),
-            self.settings.pull._replace(cross_penalty=quantizers[0].penalty.weight),
+            self.settings.quantization_weights._replace(cross_penalty=quantizers[0].penalty.weight),
             workers,
         )

@@ -40,7 +40,7 @@ class Problem(NamedTuple):
     texts: Rows
     """(N, d_T) prepared, Y"""
     weights: SparseWeights
-    pull: Pull
+    quantization_weights: Pull
     workers: Executor
 
 
@@ -158,7 +158,9 @@ def correlation(problem: Problem, state: State) -> float:
     if state.sides is None:
         return 0.0
     images, texts = state.sides
-    return problem.pull.correlation * _distance(images.decoded, texts.decoded, problem.workers)
+    return problem.quantization_weights.correlation * _distance(
+        images.decoded, texts.decoded, problem.workers
+    )
 
 
 def image_penalty(problem: Problem, state: State) -> float:
@@ -173,7 +175,9 @@ def text_penalty(problem: Problem, state: State) -> float:
 
 def shrinkage(problem: Problem, state: State) -> float:
     """τ (|C|² + |D|²); not in the paper, and zero with its mapping."""
-    return problem.pull.shrinkage * float(sum(np.vdot(side.words, side.words) for side in state.sides or ()))
+    return problem.quantization_weights.shrinkage * float(
+        sum(np.vdot(side.codewords, side.codewords) for side in state.sides or ())
+    )
 
 
 def _error(problem: Problem, state: State, side: int) -> float:
@@ -183,11 +187,11 @@ def _error(problem: Problem, state: State, side: int) -> float:
 
 
 def _penalty(problem: Problem, state: State, side: int) -> float:
-    if state.sides is None or problem.pull.cross_penalty == 0.0:
+    if state.sides is None or problem.quantization_weights.cross_penalty == 0.0:
         return 0.0
     own = state.sides[side]
-    spread = cross_spread(own.words, own.codes, own.epsilon, problem.workers)
-    return problem.pull.cross_penalty * spread
+    spread = cross_spread(own.codewords, own.codes, own.epsilon, problem.workers)
+    return problem.quantization_weights.cross_penalty * spread
 
 
 def _distance(left: Any, right: Any, workers: Executor) -> float:

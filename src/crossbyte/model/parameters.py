@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput
 from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.model.learned import Settings
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.validation import check_choice, check_integer, check_number
 
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
 
-__all__ = ["AUTOMATIC", "MAPPINGS", "QUERY_MAPS", "canonical_settings", "check_parameters", "generator"]
+__all__ = [
+    "AUTOMATIC",
+    "MAPPINGS",
+    "QUERY_MAPS",
+    "Settings",
+    "canonical_settings",
+    "check_parameters",
+    "generator",
+]
 
 AUTOMATIC = ("auto", "auto-space")
 MAPPINGS = ("sparse", "cca", "contrastive", *AUTOMATIC)
@@ -26,7 +33,29 @@ SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
 IMAGE_COMPONENTS = 256
 _FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
 DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
-SHRINKAGE = 1.0  # of the words, where generalisation to unseen items counts; the paper has none
+SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
+
+
+class Settings(NamedTuple):
+    """All choices of one fit, resolved: nothing here is None or "auto"."""
+
+    n_codebooks: int
+    mapping: str
+    n_components: int
+    n_atoms: int
+    image_components: int | None
+    text_components: int | None
+    ridge: float
+    weights: SparseWeights
+    quantization_weights: Pull
+    shared_codebooks: bool
+    cross_term: str
+    query_map: str
+    max_iter: int
+    tol: float
+    image_power: float = 1.0
+    text_power: float = 1.0
+    text_ridge: float | None = None
 
 
 def check_parameters(model: CMCQ) -> Settings:
@@ -55,7 +84,7 @@ def check_parameters(model: CMCQ) -> Settings:
             check_number(model.alignment, "alignment", 0.0),
             check_choice(model.sparsity_mode, "sparsity_mode", ("absolute", "ratio")) == "ratio",
         ),
-        pull=Pull(
+        quantization_weights=Pull(
             check_number(model.correlation, "correlation", 0.0),
             check_number(model.cross_penalty, "cross_penalty", 0.0),
             0.0 if is_sparse else SHRINKAGE,

@@ -16,12 +16,13 @@ from crossbyte.errors import DamagedModelFile
 from crossbyte.mapping.linear import LinearSpace
 from crossbyte.mapping.space import SparseSpace
 from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
 from crossbyte.model.objective import Objective, ObjectiveRecord
+from crossbyte.model.parameters import Settings
 from crossbyte.quantization.collaborative import Pull
 from crossbyte.quantization.quantizer import Quantizer
 
-__all__ = ["contents_of", "learned_from"]
+__all__ = ["Arrays", "contents_of", "learned_from"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -47,7 +48,7 @@ def contents_of(learned: Learned) -> tuple[dict[str, NDArray[Any]], dict[str, An
         arrays[f"{side}.components"] = preparation.components
         document[f"{side}.scale"] = preparation.scale
     for side, quantizer in (("image", learned.image_quantizer), ("text", learned.text_quantizer)):
-        arrays[f"{side}.words"] = quantizer.words
+        arrays[f"{side}.words"] = quantizer.codewords
         arrays[f"{side}.cross_levels"] = quantizer.cross_levels
         document[f"{side}.epsilon"] = quantizer.epsilon
     return {name: array for name, array in arrays.items() if array is not None}, document
@@ -84,12 +85,14 @@ def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:
 def _settings_document(settings: Settings) -> dict[str, Any]:
     later = {name for name, usual in Settings._field_defaults.items() if getattr(settings, name) == usual}
     known = {name: value for name, value in settings._asdict().items() if name not in later}
-    return known | {"weights": settings.weights._asdict(), "pull": settings.pull._asdict()}
+    del known["quantization_weights"]  # "pull" in the file
+    return known | {"weights": settings.weights._asdict(), "pull": settings.quantization_weights._asdict()}
 
 
 def _settings_from(document: Mapping[str, Any]) -> Settings:
-    nested = {"weights": SparseWeights(**document["weights"]), "pull": Pull(**document["pull"])}
-    return Settings(**{**document, **nested})
+    plain = {name: value for name, value in document.items() if name not in ("weights", "pull")}
+    weights, pull = SparseWeights(**document["weights"]), Pull(**document["pull"])
+    return Settings(**plain, weights=weights, quantization_weights=pull)
 
 
 def _preparation(arrays: Arrays, document: Mapping[str, Any], side: str, power: float) -> Preparation:
@@ -109,7 +112,7 @@ def _quantizer(arrays: Arrays, document: Mapping[str, Any], side: str, settings:
     return Quantizer(
         arrays[f"{side}.words"],
         document[f"{side}.epsilon"],
-        settings.pull.cross_penalty,
+        settings.quantization_weights.cross_penalty,
         arrays.get(f"{side}.cross_levels"),
     )
 
@@ -142,7 +145,9 @@ def _check_side(
     learned: Learned, preparation: Preparation, width: int, quantizer: Quantizer, codes: NDArray[Any]
 ) -> None:
     n_codebooks, components = learned.settings.n_codebooks, preparation.components
-    _require(quantizer.words.shape == (n_codebooks, 256, learned.space.n_dims), "codebooks of another shape")
+    _require(
+        quantizer.codewords.shape == (n_codebooks, 256, learned.space.n_dims), "codebooks of another shape"
+    )
     _require(codes.dtype == np.uint8 and codes.shape[1:] == (n_codebooks,), "codes of another shape")
     _require(preparation.n_dims == width, "a preparation of another width")
     _require(
@@ -153,7 +158,11 @@ def _check_side(
         (levels is not None) == (learned.settings.cross_term == "stored"), "cross levels that do not fit"
     )
     _require(levels is None or levels.shape == (256,), "cross levels of another number")
-    numbers = (quantizer.words, preparation.mean, preparation.scale + quantizer.epsilon + preparation.power)
+    numbers = (
+        quantizer.codewords,
+        preparation.mean,
+        preparation.scale + quantizer.epsilon + preparation.power,
+    )
     _require(all(bool(np.isfinite(part).all()) for part in numbers), "numbers that are not finite")
 
 

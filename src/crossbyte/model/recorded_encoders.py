@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from crossbyte.encoders.protocol import SIDES, EncoderState
 from crossbyte.errors import DamagedModelFile, InvalidInput
+from crossbyte.model.persistence import Arrays
 
 __all__ = ["check_encoder", "encoder_contents", "encoders_from"]
 
-Arrays = Mapping[str, NDArray[Any]]
 States = Mapping[str, EncoderState]
 
 _WRITTEN = ("kind", "name", "dimension", "fingerprint", "settings")

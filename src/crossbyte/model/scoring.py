@@ -13,7 +13,7 @@ from crossbyte.metrics import partner_ranks_ties_by_column
 from crossbyte.model.learned import Learned
 from crossbyte.quantization.quantizer import Quantizer
 
-__all__ = ["PartnerRanks", "code_ranks", "held_out_ranks", "point_ranks"]
+__all__ = ["PartnerRanks", "auroc", "code_ranks", "held_out_ranks", "point_ranks"]
 
 Ranks = NDArray[np.int64]
 
@@ -37,6 +37,17 @@ class PartnerRanks(NamedTuple):
     def hits(self, k: int = 10) -> NDArray[np.float64]:
         """Per pair the share of its two queries that found their partner: (n,)."""
         return np.mean([ranks < k for ranks in self], axis=0)
+
+
+def auroc(scores: Any, truth: Any) -> float:
+    """Chance that a true one scores above another; equal scores count half, and one kind alone gives 0.5."""
+    scores, truth = np.asarray(scores), np.asarray(truth, dtype=bool)
+    n_true, n_false = int(truth.sum()), int((~truth).sum())
+    if not n_true or not n_false:
+        return 0.5
+    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return float((ranks[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 
 def held_out_ranks(

@@ -95,18 +95,19 @@ def initial_sides(
     points, workers = state.mapping.points, problem.workers
     if not shared:
         images, texts = (
-            collaborative.initial_side(side, n_codebooks, problem.pull, rng, workers) for side in points
+            collaborative.initial_side(side, n_codebooks, problem.quantization_weights, rng, workers)
+            for side in points
         )
         return state._replace(sides=(images, texts))
     n = len(points[0])
     chosen = sample_rows(2 * n, rng)
     some = _of_both(points, chosen)
-    joint = collaborative.composite(some, n_codebooks, problem.pull, rng, workers.local)
+    joint = collaborative.composite(some, n_codebooks, problem.quantization_weights, rng, workers.local)
     if chosen is None:
         images, texts = (_part(joint, at, workers) for at in (slice(n), slice(n, 2 * n)))
     else:
-        penalty = problem.pull.penalty(joint.epsilon)
-        images, texts = (collaborative.coded(joint.words, side, penalty, workers) for side in points)
+        penalty = problem.quantization_weights.penalty(joint.epsilon)
+        images, texts = (collaborative.coded(joint.codewords, side, penalty, workers) for side in points)
     return state._replace(sides=(images, texts))
 
 
@@ -163,7 +164,9 @@ def _update_image_map(problem: Problem, state: State) -> State:
 
 def _update_shared_words(problem: Problem, state: State) -> State:
     assert state.sides is not None
-    new = collaborative.update_shared_words(state.sides, state.mapping.points, problem.pull, problem.workers)
+    new = collaborative.update_shared_words(
+        state.sides, state.mapping.points, problem.quantization_weights, problem.workers
+    )
     return state._replace(sides=new)
 
 
@@ -184,4 +187,6 @@ def _beside_the_other(update: Callable[..., Side], problem: Problem, state: Stat
     assert state.sides is not None
     own, other = state.sides[side], state.sides[1 - side]
     points = state.mapping.points[side]
-    return state.with_side(side, update(own, points, other.decoded, problem.pull, problem.workers))
+    return state.with_side(
+        side, update(own, points, other.decoded, problem.quantization_weights, problem.workers)
+    )

@@ -44,7 +44,7 @@ _ROWS_AT_ONCE = 1024  # items are coded each for itself, so small blocks keep al
 class Side(NamedTuple):
     """The quantizer of one modality and what it makes of the training points."""
 
-    words: Float64
+    codewords: Float64
     """(M, K, d) codebooks: C or D"""
     codes: Codes
     """(N, M): P or Q"""
@@ -55,10 +55,10 @@ class Side(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """What pulls at codes and words beside their own points.
+    """The weights of what draws codes and codewords away from their own points.
 
-    The weights γ (towards the other half of the pair), μ (towards constant cross terms) and τ (of the
-    words towards the origin).
+    These are γ (towards the other half of the pair), μ (towards constant cross terms) and τ (of the
+    codewords towards the origin).
     """
 
     correlation: float = 0.0
@@ -86,7 +86,7 @@ def encode(tables: WordTables, targets: Float32, penalty: CrossPenalty, workers:
         found = kernels.beam_search(tables, some, penalty, BEAM_WIDTH)
         return kernels.icm(tables, some, penalty, found, MAX_SWEEPS)
 
-    codes: Codes = workers.rows(code, len(targets), (len(tables.words),), np.uint8, _ROWS_AT_ONCE)
+    codes: Codes = workers.rows(code, len(targets), (len(tables.codewords),), np.uint8, _ROWS_AT_ONCE)
     return codes
 
 
@@ -98,40 +98,40 @@ def improve(
     def update(rows: slice) -> Codes:
         return kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
 
-    better: Codes = workers.rows(update, len(codes), (len(tables.words),), np.uint8, _ROWS_AT_ONCE)
+    better: Codes = workers.rows(update, len(codes), (len(tables.codewords),), np.uint8, _ROWS_AT_ONCE)
     return better
 
 
 def initial_side(
-    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Executor
+    points: Float32, n_codebooks: int, weights: Pull, rng: np.random.Generator, workers: Executor
 ) -> Side:
     """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
     chosen = sample_rows(len(points), rng)
     some = np.asarray(points) if chosen is None else points[chosen]
-    side = composite(some, n_codebooks, pull, rng, workers.local)
+    side = composite(some, n_codebooks, weights, rng, workers.local)
     if chosen is not None:
-        return coded(side.words, points, pull.penalty(side.epsilon), workers)
+        return coded(side.codewords, points, weights.penalty(side.epsilon), workers)
     return side._replace(codes=workers.hold(side.codes), decoded=workers.hold(side.decoded))
 
 
 def composite(
-    points: Float32, n_codebooks: int, pull: Pull, rng: np.random.Generator, workers: Executor
+    points: Float32, n_codebooks: int, weights: Pull, rng: np.random.Generator, workers: Executor
 ) -> Side:
     """Composite quantization of points in memory, from residual k-means."""
-    words = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
-    return refine(coded(words, points, CrossPenalty(0.0, 0.0), workers), points, pull, workers)
+    codewords = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
+    return refine(coded(codewords, points, CrossPenalty(0.0, 0.0), workers), points, weights, workers)
 
 
-def coded(words: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
-    """Code the points from nothing with these words."""
-    codes = encode(WordTables.of(words), points, penalty, workers)
-    side = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
+def coded(codewords: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
+    """Code the points from nothing with these codewords."""
+    codes = encode(WordTables.of(codewords), points, penalty, workers)
+    side = Side(codewords, codes, 0.0, codebooks.decode(codewords, codes, workers))
     return update_epsilon(side, workers)
 
 
-def refine(side: Side, points: Float32, pull: Pull, workers: Executor, n_rounds: int = 5) -> Side:
+def refine(side: Side, points: Float32, weights: Pull, workers: Executor, n_rounds: int = 5) -> Side:
     """Alternate codebooks, ε and codes of composite quantization, the other half left out."""
-    alone = pull._replace(correlation=0.0)
+    alone = weights._replace(correlation=0.0)
     for _ in range(n_rounds):
         side = update_words(side, points, side.decoded, alone, workers)
         side = update_epsilon(side, workers)
@@ -149,50 +149,53 @@ def _targets(points: Float32, other: Float32, correlation: float, workers: Execu
     return targets
 
 
-def update_words(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
+def update_words(side: Side, points: Float32, other: Float32, weights: Pull, workers: Executor) -> Side:
     """C: L-BFGS on the blended target."""
-    targets = _targets(points, other, pull.correlation, workers)
-    words = codebooks.update_codebooks(
-        side.words,
+    targets = _targets(points, other, weights.correlation, workers)
+    codewords = codebooks.update_codebooks(
+        side.codewords,
         side.codes,
         targets,
-        pull.penalty(side.epsilon),
-        pull.shrinkage / (1.0 + pull.correlation),  # beside a blended target, as the penalty
+        weights.penalty(side.epsilon),
+        weights.shrinkage / (1.0 + weights.correlation),  # beside a blended target, as the penalty
         workers,
     )
-    return side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers))
+    return side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
 
 
 def update_epsilon(side: Side, workers: Executor) -> Side:
     """ε: the mean of the cross terms."""
-    return side._replace(epsilon=codebooks.mean_cross(side.words, side.codes, workers))
+    return side._replace(epsilon=codebooks.mean_cross(side.codewords, side.codes, workers))
 
 
-def update_codes(side: Side, points: Float32, other: Float32, pull: Pull, workers: Executor) -> Side:
+def update_codes(side: Side, points: Float32, other: Float32, weights: Pull, workers: Executor) -> Side:
     """P: iterated conditional modes on the blended target."""
-    targets = _targets(points, other, pull.correlation, workers)
-    codes = improve(WordTables.of(side.words), targets, pull.penalty(side.epsilon), side.codes, workers)
-    return side._replace(codes=codes, decoded=codebooks.decode(side.words, codes, workers))
+    targets = _targets(points, other, weights.correlation, workers)
+    codes = improve(
+        WordTables.of(side.codewords), targets, weights.penalty(side.epsilon), side.codes, workers
+    )
+    return side._replace(codes=codes, decoded=codebooks.decode(side.codewords, codes, workers))
 
 
 def update_shared_words(
-    sides: tuple[Side, Side], points: tuple[Float32, Float32], pull: Pull, workers: Executor
+    sides: tuple[Side, Side], points: tuple[Float32, Float32], weights: Pull, workers: Executor
 ) -> tuple[Side, Side]:
     """C = D: L-BFGS on the joint objective of both sides."""
-    words = codebooks.update_shared_codebooks(
-        sides[0].words,
+    codewords = codebooks.update_shared_codebooks(
+        sides[0].codewords,
         (sides[0].codes, sides[1].codes),
         points,
         (
-            CrossPenalty(pull.cross_penalty, sides[0].epsilon),
-            CrossPenalty(pull.cross_penalty, sides[1].epsilon),
+            CrossPenalty(weights.cross_penalty, sides[0].epsilon),
+            CrossPenalty(weights.cross_penalty, sides[1].epsilon),
         ),
-        pull.correlation,
-        2 * pull.shrinkage,  # the words serve both sides, and count once for each
+        weights.correlation,
+        2 * weights.shrinkage,  # the codewords serve both sides, and count once for each
         workers,
     )
     images, texts = (
-        side._replace(words=words, decoded=codebooks.decode(words, side.codes, workers)) for side in sides
+        side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
+        for side in sides
     )
     return images, texts
 
@@ -201,7 +204,7 @@ def encode_pairs(
     tables: tuple[WordTables, WordTables],
     points: tuple[Float32, Float32],
     epsilons: tuple[float, float],
-    pull: Pull,
+    weights: Pull,
     workers: Executor,
     max_rounds: int = 10,
 ) -> tuple[Codes, Codes]:
@@ -211,15 +214,15 @@ def encode_pairs(
     point of |x' - a|² + |y' - b|² + γ|a - b|² is |x' - a|² + w|y' - a|² with w = γ / (1 + γ). From the codes
     of each half alone, the larger γ is, the sooner the alternation is stuck. Ends when no code changes.
     """
-    penalties = tuple(pull.penalty(epsilon) for epsilon in epsilons)
-    w = pull.correlation / (1.0 + pull.correlation)
+    penalties = tuple(weights.penalty(epsilon) for epsilon in epsilons)
+    w = weights.correlation / (1.0 + weights.correlation)
     starts = [blend(points[i], points[1 - i], w) for i in (0, 1)]
     codes = [encode(tables[i], starts[i], penalties[i], workers) for i in (0, 1)]
-    for _ in range(max_rounds if pull.correlation > 0 else 0):
+    for _ in range(max_rounds if weights.correlation > 0 else 0):
         before = [side.copy() for side in codes]
         for i in (0, 1):
-            other = codebooks.decode(tables[1 - i].words, codes[1 - i], workers)
-            target = blend(points[i], other, pull.correlation)
+            other = codebooks.decode(tables[1 - i].codewords, codes[1 - i], workers)
+            target = blend(points[i], other, weights.correlation)
             codes[i] = improve(tables[i], target, penalties[i], codes[i], workers)
         if all((new == old).all() for new, old in zip(codes, before, strict=True)):
             break

@@ -21,12 +21,12 @@ _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a cor
 
 
 def kmeans(
-    points: Float32, n_words: int, rng: np.random.Generator, workers: Executor, n_iter: int = 12
+    points: Float32, n_codewords: int, rng: np.random.Generator, workers: Executor, n_iter: int = 12
 ) -> Float64:
-    """Return (n_words, d) centres; with fewer points than words, points are repeated."""
+    """Return (n_codewords, d) centres; with fewer points than codewords, points are repeated."""
     order = rng.permutation(len(points))
-    centres = points[np.resize(order, n_words)].astype(np.float64)
-    if len(points) <= n_words:
+    centres = points[np.resize(order, n_codewords)].astype(np.float64)
+    if len(points) <= n_codewords:
         return centres
     for _ in range(n_iter):
         labels, errors = nearest(points, centres, workers)
@@ -64,6 +64,6 @@ def _means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: 
     )
     sums = np.asarray(members @ points.astype(np.float64))
     empty = np.flatnonzero(counts == 0)
-    # An empty word takes over the worst-served points, one each.
+    # An empty codeword takes over the worst-served points, one each.
     sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
     return sums / np.maximum(counts, 1)[:, None]

@@ -54,7 +54,7 @@ class Quantizer:
 
     Attributes
     ----------
-    words : (M, 256, d) float32
+    codewords : (M, 256, d) float32
         Codebooks C or D.
     epsilon : float
         Mean cross term of the training items.
@@ -64,23 +64,23 @@ class Quantizer:
         Values that a stored cross term is rounded to; None with the paper's constant cross term.
     """
 
-    words: Float32
+    codewords: Float32
     epsilon: float
     cross_penalty: float
     cross_levels: Float32 | None
 
     @cached_property
-    def _words_by_dim(self) -> Float32:
-        return np.ascontiguousarray(self.words.transpose(0, 2, 1))
+    def _codewords_by_dim(self) -> Float32:
+        return np.ascontiguousarray(self.codewords.transpose(0, 2, 1))
 
     @property
     def tables(self) -> WordTables:
-        """What coding needs to know of the words; kept while it is small (it grows with M²)."""
-        return self._kept_tables if len(self.words) <= _KEPT_CODEBOOKS else WordTables.of(self.words)
+        """What coding needs to know of the codewords; kept while it is small (it grows with M²)."""
+        return self._kept_tables if len(self.codewords) <= _KEPT_CODEBOOKS else WordTables.of(self.codewords)
 
     @cached_property
     def _kept_tables(self) -> WordTables:
-        return WordTables.of(self.words)
+        return WordTables.of(self.codewords)
 
     @property
     def penalty(self) -> CrossPenalty:
@@ -88,10 +88,10 @@ class Quantizer:
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
 
     def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
-        """The same words with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
+        """The same codewords with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
         if cross_term == "constant":
             return replace(self, cross_levels=None)
-        return replace(self, cross_levels=_levels(codebooks.cross_terms(self.words, codes, workers)))
+        return replace(self, cross_levels=_levels(codebooks.cross_terms(self.codewords, codes, workers)))
 
     def encode(self, points: Float32, workers: Executor) -> Codes:
         """Codes (n, M) uint8 of points (n, d) of the common space."""
@@ -99,13 +99,13 @@ class Quantizer:
 
     def decode(self, codes: Codes, workers: Executor) -> Float32:
         """The points (n, d) that codes (n, M) stand for."""
-        return codebooks.decode(self.words, codes, workers)
+        return codebooks.decode(self.codewords, codes, workers)
 
     def scan_codes(self, codes: Codes, workers: Executor) -> Codes:
         """What a search reads: the codes, and one more byte where the cross term is stored."""
         if self.cross_levels is None:
             return codes
-        cross = codebooks.cross_terms(self.words, codes, workers)
+        cross = codebooks.cross_terms(self.codewords, codes, workers)
         low, high = float(self.cross_levels[0]), float(self.cross_levels[-1])
         step = (high - low) / (_LEVELS - 1)
         byte = np.clip(np.rint((cross - low) / (step or 1.0)), 0, _LEVELS - 1).astype(np.uint8)
@@ -113,10 +113,10 @@ class Quantizer:
 
     def table(self, points: Float32) -> DistanceTable:
         """Distance table of query points (n, d); a query's does not depend on the others."""
-        tables = kernels.distance_tables(points, self._words_by_dim)
+        tables = kernels.distance_tables(points, self._codewords_by_dim)
         # In order, so that it does not depend on the batch either.
         squares = np.add.accumulate(points * points, axis=1)[:, -1]
-        offsets = -np.float32(len(self.words) - 1) * squares
+        offsets = -np.float32(len(self.codewords) - 1) * squares
         if self.cross_levels is None:
             return DistanceTable(tables, offsets + np.float32(self.epsilon))
         stored = np.broadcast_to(self.cross_levels, (len(points), 1, _LEVELS))

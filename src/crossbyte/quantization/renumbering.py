@@ -1,7 +1,7 @@
-"""The numbers of codewords, chosen so that words with equal high bits lie close together.
+"""The numbers of codewords, chosen so that codewords with equal high bits lie close together.
 
 A number means nothing to the method. The scan uses it: where a processor can hold only 64 table entries in
-registers, it looks up the smallest entry of the four words that share their six high bits, and the closer
+registers, it looks up the smallest entry of the four codewords that share their six high bits, and the closer
 these are, the more items that bound rules out.
 """
 
@@ -16,25 +16,25 @@ from crossbyte.arrays import Codes, Float32
 
 __all__ = ["renumber"]
 
-_TOGETHER = 4  # words that share their six high bits
+_TOGETHER = 4  # codewords that share their six high bits
 
 
-def renumber(words: Float32, codes: Codes) -> tuple[Float32, Codes]:
-    """Give codebooks (M, K, d) and codes (n, M) of the same points with words numbered by place."""
-    orders = np.stack([_order(book.astype(np.float64), np.arange(len(book))) for book in words])
+def renumber(codewords: Float32, codes: Codes) -> tuple[Float32, Codes]:
+    """Give codebooks (M, K, d) and codes (n, M) of the same points with codewords numbered by place."""
+    orders = np.stack([_order(book.astype(np.float64), np.arange(len(book))) for book in codewords])
     numbers = np.argsort(orders, axis=1)  # from old to new
     new_codes = np.stack([numbers[m, column] for m, column in enumerate(codes.T)], axis=1)
-    return np.take_along_axis(words, orders[:, :, None], axis=1), new_codes.astype(np.uint8)
+    return np.take_along_axis(codewords, orders[:, :, None], axis=1), new_codes.astype(np.uint8)
 
 
-def _order(book: NDArray[np.float64], words: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Halve the words along their widest direction, and each half again."""
-    if len(words) <= _TOGETHER:
-        return np.sort(words)
-    points = book[words] - book[words].mean(axis=0)
+def _order(book: NDArray[np.float64], codewords: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Halve the codewords along their widest direction, and each half again."""
+    if len(codewords) <= _TOGETHER:
+        return np.sort(codewords)
+    points = book[codewords] - book[codewords].mean(axis=0)
     place = points @ _widest_direction(points)
-    ranked = words[np.argsort(place, kind="stable")]
-    half = len(words) // 2
+    ranked = codewords[np.argsort(place, kind="stable")]
+    half = len(codewords) // 2
     return np.concatenate([_order(book, ranked[:half]), _order(book, ranked[half:])])
 
 

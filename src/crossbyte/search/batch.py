@@ -162,7 +162,7 @@ class Batch:
         """Code the documents with what is known of them, here or on a cluster."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
-        learned, parts, done = model._current(), [], 0  # not through the model: features are judged already
+        learned, parts, done = model.fitted_, [], 0  # not through the model: features are judged already
         with make_executor(model.n_jobs, cluster=cluster) as workers:
             for part in self._coded(learned, workers, cluster):
                 parts.append(part)

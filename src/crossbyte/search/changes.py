@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import DuplicateId, InvalidInput, UnknownId
-from crossbyte.executors.ray_cluster import kept_open
+from crossbyte.executors.choosing import kept_open
 from crossbyte.executors.threads import Workers
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback

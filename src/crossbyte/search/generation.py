@@ -93,7 +93,7 @@ class Generation:
         return self.details.payloads([Place(CODINGS[coding], row) for coding, row in pairs])
 
     def _examples(self, shelf: Shelf, rows: Any) -> list[Example]:
-        n_codebooks = len(self.snapshot.quantizers["image"].words)
+        n_codebooks = len(self.snapshot.quantizers["image"].codewords)
         codes = {side: shelf.code_rows(side, rows, n_codebooks) for side in shelf.codes}
         return [
             Example(number, shelf.coding, {side: each[i] for side, each in codes.items()})

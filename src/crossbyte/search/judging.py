@@ -56,7 +56,7 @@ class Judgement(NamedTuple):
             self._require_none(model, kind, target)
             return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
         n_items = len(searched)
-        levels = _Levels(model._current().cohort, points, searched.n_threads)
+        levels = _Levels(model.fitted_.cohort, points, searched.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [

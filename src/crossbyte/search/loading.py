@@ -38,7 +38,7 @@ def load_model(store: Store, given: CMCQ | None) -> CMCQ:
 
 def quantizers_of(model: CMCQ) -> Quantizers:
     """The quantizers of a fitted model by side."""
-    learned = model._current()
+    learned = model.fitted_
     return {"image": learned.image_quantizer, "text": learned.text_quantizer}
 
 
@@ -60,7 +60,7 @@ def load_next(snapshot: Snapshot, store: Store) -> Snapshot:
 
 
 def _after(snapshot: Snapshot, store: Store, records: list[Record]) -> Snapshot:
-    n_codebooks = len(snapshot.quantizers["image"].words)
+    n_codebooks = len(snapshot.quantizers["image"].codewords)
     with store.reading() as catalogue:
         segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
         return snapshot.next(catalogue, records, segments, store).settle()

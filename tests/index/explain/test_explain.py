@@ -123,7 +123,7 @@ def test_a_stored_cross_term_is_one_more_share(small: tuple[Index, Twin]) -> Non
     assert code is not None
     chosen = np.array([words[m, k] for m, k in enumerate(code)])
     cross = (chosen.sum(axis=0) ** 2).sum() - (chosen**2).sum()
-    levels = small[0].model._current().image_quantizer.cross_levels
+    levels = small[0].model.fitted_.image_quantizer.cross_levels
     assert levels is not None
     assert last.entry == pytest.approx(
         min(max(cross, levels[0]), levels[-1]), abs=float(np.diff(levels).max())

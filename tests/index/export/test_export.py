@@ -157,7 +157,7 @@ def test_squared_distances_to_the_vectors_are_those_of_the_search(tmp_path: Path
         export_vectors(index, tmp_path / "a.npy", target="image")
         hits = index.search(texts=texts[0], k=100)[0]
     apart = model.transform_texts(texts[:1]) - np.load(tmp_path / "a.npy")[hits.ids]
-    levels = model._current().image_quantizer.cross_levels
+    levels = model.fitted_.image_quantizer.cross_levels
     assert levels is not None
     inside = (apart**2).sum(axis=1)
     assert np.median(np.abs(inside - hits.distances)) <= np.diff(levels).max() / 2 + 1e-6

@@ -114,7 +114,7 @@ def test_a_pair_is_the_point_between_its_halves() -> None:
 def test_coded_distances_are_exact_to_what_the_codes_stand_for(key: str) -> None:
     method = fitted(key)
     queries, items = method.queries("image", NEW_IMAGES), method.side_items("text", NEW_TEXTS)
-    points = decoded(method._quantizers["text"].words, items["codes"])
+    points = decoded(method._quantizers["text"].codewords, items["codes"])
     found = method.distances("text", queries, items)
     assert np.allclose(found, naive_distances(queries, points), atol=1e-5)
     assert all(0 < error < 0.5 for error in method.details["quantization_error"].values())
@@ -141,7 +141,7 @@ def test_additive_quantizers_are_those_of_faiss() -> None:
         theirs.train(points)
         codes = theirs.compute_codes(points)
         assert np.array_equal(own.encode(points), codes)
-        assert np.allclose(decoded(own.words, codes), theirs.decode(codes), atol=1e-6)
+        assert np.allclose(decoded(own.codewords, codes), theirs.decode(codes), atol=1e-6)
     faiss.omp_set_num_threads(threads)
 
 
@@ -150,12 +150,12 @@ def test_product_codes_name_the_nearest_word_of_each_part(n_dims: int, n_bits: i
     """Also where the parts do not divide the dimensions, and where there are more bytes than dimensions."""
     points = points_of(d=n_dims)
     trained = faiss_quantizers.product(points, n_bits, 0)
-    used = trained.words.any(axis=1)  # (M, d): which dimensions a part has
+    used = trained.codewords.any(axis=1)  # (M, d): which dimensions a part has
     assert len(used) == n_parts and (used.sum(axis=0) == 1).all()
     assert np.ptp(used.sum(axis=1)) <= 1
     codes = trained.encode(points)
     for part, dims in enumerate(used):
-        words = trained.words[part][: 2 ** min(n_bits, 8), dims]
+        words = trained.codewords[part][: 2 ** min(n_bits, 8), dims]
         nearest = naive_distances(points[:, dims], words)
         assert np.allclose(nearest[np.arange(400), codes[:, part]], nearest.min(axis=1), atol=1e-6)
 
@@ -170,8 +170,8 @@ def test_a_rotation_is_taken_back(n_dims: int) -> None:
     """Otherwise words and points would have nothing in common; into a wider space where parts need it."""
     points = points_of(d=n_dims)
     trained = faiss_quantizers.optimised_product(points, 32, 0)
-    lost = points - decoded(trained.words, trained.encode(points))
-    assert trained.words.shape == (4, 256, n_dims)
+    lost = points - decoded(trained.codewords, trained.encode(points))
+    assert trained.codewords.shape == (4, 256, n_dims)
     assert (lost**2).sum() < 0.1 * (points**2).sum()
 
 
@@ -187,7 +187,9 @@ def test_few_points_and_parts_of_a_byte_give_no_warning(key: str, capfd: pytest.
 def test_many_points_are_sampled() -> None:
     points = points_of()
     whole, sampled, again = (faiss_quantizers.local_search(points, 8, 0, 2, most) for most in (400, 300, 300))
-    assert np.array_equal(sampled.words, again.words) and not np.array_equal(sampled.words, whole.words)
+    assert np.array_equal(sampled.codewords, again.codewords) and not np.array_equal(
+        sampled.codewords, whole.codewords
+    )
     assert sampled.encode(points).shape == (400, 1)
     assert faiss_quantizers._sample(points, 8, 0, 10).shape == (256, 10)
 
@@ -235,7 +237,7 @@ def test_the_quantization_error_is_that_of_the_training_points() -> None:
     for side, rows in (("image", IMAGES), ("text", TEXTS)):
         points = method.queries(side, rows)
         codes = method.training_items(side)[:, :2]
-        lost = points - decoded(method._fitted().quantizers[side].words, codes)
+        lost = points - decoded(method._fitted().quantizers[side].codewords, codes)
         expected = (lost**2).sum() / (points**2).sum()
         assert method.details["quantization_error"][side] == pytest.approx(expected, rel=1e-4)
 
@@ -246,7 +248,7 @@ def test_the_ablations_of_the_paper_are_parameters(change: dict[str, Any]) -> No
     plain = make("cmcq", 8, parameters=SMALL).fit(IMAGES, TEXTS)
     assert method.parameters.items() >= change.items()
     assert method.details["objective"] != plain.details["objective"]
-    words = [quantizer.words for quantizer in method._fitted().quantizers.values()]
+    words = [quantizer.codewords for quantizer in method._fitted().quantizers.values()]
     assert np.array_equal(np.sort(words[0], axis=1), np.sort(words[1], axis=1)) == (
         "shared_codebooks" in change
     )

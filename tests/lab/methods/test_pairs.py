@@ -398,11 +398,11 @@ class Composite:
         self.state = ccq.initial_state(self.pairs, 4, self.sizes, 2.0, rng, workers)
 
     def of(self, state: ccq.State) -> float:
-        decoded = oracles.decode(state.words, state.codes)
+        decoded = oracles.decode(state.codewords, state.codes)
         errors = [
             ((rows - decoded @ R.T) ** 2).sum() for rows, R in zip(self.pairs, state.rotations, strict=True)
         ]
-        return float(errors[0] + 2.0 * errors[1] + 0.01 * (state.words**2).sum())
+        return float(errors[0] + 2.0 * errors[1] + 0.01 * (state.codewords**2).sum())
 
 
 def test_ccq_measures_the_objective_of_the_paper(workers: Workers) -> None:
@@ -450,7 +450,7 @@ def test_ccq_words_reach_the_closed_form(workers: Workers) -> None:
         hot[np.arange(90), m, state.codes[:, m]] = 1.0
     flat = hot.reshape(90, -1)
     exact = np.linalg.solve(flat.T @ flat + 0.01 / 3.0 * np.eye(512), flat.T @ targets)
-    best = problem.of(state._replace(words=exact.reshape(2, 256, 4)))
+    best = problem.of(state._replace(codewords=exact.reshape(2, 256, 4)))
     before = problem.of(problem.state)
     assert best <= problem.of(state) < best + 1e-3 * (before - best) + 1e-4 * best
 
@@ -458,13 +458,13 @@ def test_ccq_words_reach_the_closed_form(workers: Workers) -> None:
 def test_ccq_codes_are_greedy(workers: Workers) -> None:
     problem = Composite(workers)
     targets = ccq.blended(problem.state.rotations, problem.pairs, 2.0)
-    codes = ccq.greedy_codes(problem.state.words, targets, problem.sizes, workers)
+    codes = ccq.greedy_codes(problem.state.codewords, targets, problem.sizes, workers)
     for target, code in zip(targets[:20].astype(float), codes, strict=False):
         rest = target
         for m, size in enumerate(problem.sizes):
-            nearest = ((problem.state.words[m, :size] - rest) ** 2).sum(axis=1).argmin()
+            nearest = ((problem.state.codewords[m, :size] - rest) ** 2).sum(axis=1).argmin()
             assert nearest == code[m]
-            rest = rest - problem.state.words[m, nearest]
+            rest = rest - problem.state.codewords[m, nearest]
 
 
 def test_ccq_regression_leaves_no_gradient() -> None:
@@ -482,7 +482,7 @@ def test_ccq_distances_are_those_to_the_decoded_items(pairs: Pairs) -> None:
     model = fitted("ccq", pairs, n_bits=20)
     assert isinstance(model, CCQ)
     items, points = model.training_items("text"), model.queries("image", pairs.images[:9])
-    decoded = oracles.decode(model._words, items[:, :-4])
+    decoded = oracles.decode(model._codewords, items[:, :-4])
     expected = ((points[:, None].astype(float) - decoded) ** 2).sum(axis=2)
     assert np.allclose(model.distances("text", points, items), expected, atol=1e-5)
 

@@ -40,12 +40,12 @@ def _random_side(seed: int, M: int, workers: Workers, n: int = N) -> Side:
 
 def _psi(sides: tuple[Side, Side], points: tuple[Any, Any], pull: Pull) -> float:
     """The quantization objective as the paper writes it, and the shrinkage of the words."""
-    decoded = [oracles.decode(side.words, side.codes) for side in sides]
+    decoded = [oracles.decode(side.codewords, side.codes) for side in sides]
     value = pull.correlation * ((decoded[0] - decoded[1]) ** 2).sum()
     for side, own, at in zip(sides, decoded, points, strict=True):
-        cross = np.array([oracles.cross_term(side.words, code) for code in side.codes])
+        cross = np.array([oracles.cross_term(side.codewords, code) for code in side.codes])
         value += ((at - own) ** 2).sum() + pull.cross_penalty * ((cross - side.epsilon) ** 2).sum()
-        value += pull.shrinkage * (side.words**2).sum()
+        value += pull.shrinkage * (side.codewords**2).sum()
     return float(value)
 
 
@@ -55,17 +55,17 @@ def _psi(sides: tuple[Side, Side], points: tuple[Any, Any], pull: Pull) -> float
 @pytest.mark.parametrize("M", [1, 2, 4])
 def test_decoding_and_cross_terms(M: int, workers: Workers) -> None:
     side = _random_side(0, M, workers)
-    np.testing.assert_allclose(side.decoded, oracles.decode(side.words, side.codes), atol=1e-6)
-    expected = [oracles.cross_term(side.words, code) for code in side.codes]
+    np.testing.assert_allclose(side.decoded, oracles.decode(side.codewords, side.codes), atol=1e-6)
+    expected = [oracles.cross_term(side.codewords, code) for code in side.codes]
     np.testing.assert_allclose(
-        codebooks.cross_terms(side.words, side.codes, workers), expected, rtol=1e-9, atol=1e-12
+        codebooks.cross_terms(side.codewords, side.codes, workers), expected, rtol=1e-9, atol=1e-12
     )
     assert side.decoded.dtype == np.float32
 
 
 def test_epsilon_is_the_mean_cross_term(workers: Workers) -> None:
     side = _random_side(1, 3, workers)._replace(epsilon=99.0)
-    expected = np.mean([oracles.cross_term(side.words, code) for code in side.codes])
+    expected = np.mean([oracles.cross_term(side.codewords, code) for code in side.codes])
     assert collaborative.update_epsilon(side, workers).epsilon == pytest.approx(expected, rel=1e-9)
 
 
@@ -74,11 +74,11 @@ def test_one_codebook_without_penalty_gets_the_means(workers: Workers) -> None:
     side = _random_side(2, 1, workers)
     side = side._replace(codes=side.codes % 8)
     found = codebooks.update_codebooks(
-        side.words, side.codes, X, CrossPenalty(0.0, 0.0), 0.0, workers, max_iter=50
+        side.codewords, side.codes, X, CrossPenalty(0.0, 0.0), 0.0, workers, max_iter=50
     )
     for k in range(8):
         np.testing.assert_allclose(found[0, k], X[side.codes[:, 0] == k].mean(axis=0), atol=1e-3)
-    np.testing.assert_allclose(found[0, 8:], side.words[0, 8:])  # unused words stay
+    np.testing.assert_allclose(found[0, 8:], side.codewords[0, 8:])  # unused words stay
 
 
 def test_residual_codebooks_leave_less_over_with_each_codebook(workers: Workers) -> None:
@@ -109,7 +109,7 @@ def test_blending_is_an_identity(gamma: float, workers: Workers) -> None:
     target = collaborative.blend(X, other.decoded, gamma).astype(float)
     constant = gamma / (1 + gamma) * ((X - other.decoded.astype(float)) ** 2).sum()
     for side in (own, _random_side(6, 2, workers)):  # the constant is one for all codes and words
-        decoded = oracles.decode(side.words, side.codes)
+        decoded = oracles.decode(side.codewords, side.codes)
         pulled = ((X - decoded) ** 2).sum() + gamma * ((decoded - other.decoded) ** 2).sum()
         assert (1 + gamma) * ((target - decoded) ** 2).sum() + constant == pytest.approx(pulled, rel=1e-6)
 
@@ -147,12 +147,12 @@ def test_words_of_one_side_follow_the_gradient_of_the_whole(
     seen: list[Any] = []
     monkeypatch.setattr(codebooks, "minimise", lambda function, words, *_: seen.append(function) or words)
     collaborative.update_words(sides[0], points[0], sides[1].decoded, pull, workers)
-    _, gradient = seen[0](sides[0].words)
+    _, gradient = seen[0](sides[0].codewords)
     for seed in range(3):
-        direction = np.random.default_rng(seed).standard_normal(sides[0].words.shape)
+        direction = np.random.default_rng(seed).standard_normal(sides[0].codewords.shape)
         slope = oracles.slope_along(
-            lambda words: _psi((sides[0]._replace(words=words), sides[1]), points, pull),
-            sides[0].words,
+            lambda words: _psi((sides[0]._replace(codewords=words), sides[1]), points, pull),
+            sides[0].codewords,
             direction,
             1e-5,
         )
@@ -166,19 +166,19 @@ def test_shared_words_value_and_gradient(
 ) -> None:
     points = _points(7, n=100)
     left, right = (_random_side(7, 2, workers, n=100), _random_side(8, 2, workers, n=100))
-    sides = (left, right._replace(words=left.words))
+    sides = (left, right._replace(codewords=left.codewords))
     seen: list[Any] = []
     monkeypatch.setattr(codebooks, "minimise", lambda function, words, *_: seen.append(function) or words)
     collaborative.update_shared_words(sides, points, pull, workers)
-    value, gradient = seen[0](left.words)
+    value, gradient = seen[0](left.codewords)
 
     def objective(words: Any) -> float:
-        return _psi(tuple(side._replace(words=words) for side in sides), points, pull)
+        return _psi(tuple(side._replace(codewords=words) for side in sides), points, pull)
 
-    assert value == pytest.approx(objective(left.words), rel=1e-6)
+    assert value == pytest.approx(objective(left.codewords), rel=1e-6)
     for seed in range(3):
-        direction = np.random.default_rng(seed).standard_normal(left.words.shape)
-        slope = oracles.slope_along(objective, left.words, direction, 1e-5)
+        direction = np.random.default_rng(seed).standard_normal(left.codewords.shape)
+        slope = oracles.slope_along(objective, left.codewords, direction, 1e-5)
         assert float(np.vdot(gradient, direction)) == pytest.approx(slope, rel=1e-5, abs=1e-4)
 
 
@@ -188,13 +188,15 @@ def test_shared_words_do_not_raise_the_objective(pull: Pull, workers: Workers) -
     left, right = (_random_side(9, 2, workers, n=100), _random_side(10, 2, workers, n=100))
     sides = (
         left,
-        right._replace(words=left.words, decoded=codebooks.decode(left.words, right.codes, workers)),
+        right._replace(
+            codewords=left.codewords, decoded=codebooks.decode(left.codewords, right.codes, workers)
+        ),
     )
     new = collaborative.update_shared_words(sides, points, pull, workers)
-    assert new[0].words is new[1].words
+    assert new[0].codewords is new[1].codewords
     assert _psi(new, points, pull) < _psi(sides, points, pull)
     for side in new:
-        np.testing.assert_allclose(side.decoded, oracles.decode(side.words, side.codes), atol=1e-6)
+        np.testing.assert_allclose(side.decoded, oracles.decode(side.codewords, side.codes), atol=1e-6)
 
 
 def test_the_start_is_better_than_residual_codebooks(workers: Workers) -> None:
@@ -204,7 +206,9 @@ def test_the_start_is_better_than_residual_codebooks(workers: Workers) -> None:
     words = codebooks.residual_codebooks(X, 2, np.random.default_rng(0), workers)
     codes = collaborative.encode(WordTables.of(words), X, CrossPenalty(0.0, 0.0), workers)
     plain = collaborative.update_epsilon(Side(words, codes, 0.0, X), workers)
-    values = [oracles.codebook_objective(one.words, one.codes, X, 0.1, one.epsilon) for one in (side, plain)]
+    values = [
+        oracles.codebook_objective(one.codewords, one.codes, X, 0.1, one.epsilon) for one in (side, plain)
+    ]
     assert values[0] < values[1]
 
 
@@ -220,7 +224,7 @@ def _fitted(workers: Workers) -> tuple[tuple[Any, Any], tuple[Side, Side]]:
 
 def test_pairs_without_correlation_are_coded_as_their_halves(workers: Workers) -> None:
     points, sides = _fitted(workers)
-    words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
+    words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
     found = collaborative.encode_pairs(
         tuple(map(WordTables.of, words)), points, epsilons, Pull(0.0, 0.1), workers
     )
@@ -235,7 +239,7 @@ def test_pairs_without_correlation_are_coded_as_their_halves(workers: Workers) -
 def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None:
     points, sides = _fitted(workers)
     pull = Pull(gamma, 0.1)
-    words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
+    words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
     found = collaborative.encode_pairs(tuple(map(WordTables.of, words)), points, epsilons, pull, workers)
     start = [
         collaborative.encode(WordTables.of(words[i]), points[i], pull.penalty(epsilons[i]), workers)
@@ -261,7 +265,7 @@ def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None
 def test_pairs_end_lower_than_from_the_codes_of_their_halves(gamma: float, workers: Workers) -> None:
     points, sides = _fitted(workers)
     pull = Pull(gamma, 0.0)
-    words, epsilons = (sides[0].words, sides[1].words), (sides[0].epsilon, sides[1].epsilon)
+    words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
     tables = tuple(map(WordTables.of, words))
     found = collaborative.encode_pairs(tables, points, epsilons, pull, workers)
     codes = [collaborative.encode(tables[i], points[i], pull.penalty(epsilons[i]), workers) for i in (0, 1)]
@@ -282,11 +286,12 @@ def test_pairs_end_lower_than_from_the_codes_of_their_halves(gamma: float, worke
 def test_one_item_is_coded_as_among_others(workers: Workers) -> None:
     points, sides = _fitted(workers)
     penalty = CrossPenalty(0.1, sides[0].epsilon)
-    together = collaborative.encode(WordTables.of(sides[0].words), points[0], penalty, workers)
+    together = collaborative.encode(WordTables.of(sides[0].codewords), points[0], penalty, workers)
     for i in (0, 50):
         one = np.ascontiguousarray(points[0][i : i + 1])
         np.testing.assert_array_equal(
-            collaborative.encode(WordTables.of(sides[0].words), one, penalty, workers), together[i : i + 1]
+            collaborative.encode(WordTables.of(sides[0].codewords), one, penalty, workers),
+            together[i : i + 1],
         )
 
 
@@ -296,15 +301,15 @@ def test_one_item_is_coded_as_among_others(workers: Workers) -> None:
 def _quantizer(M: int, workers: Workers) -> tuple[Quantizer, Any, Any]:
     side = _random_side(13, M, workers)
     queries, _ = _points(14, n=20)
-    return Quantizer(side.words.astype(np.float32), side.epsilon, 0.1, None), side.codes, queries
+    return Quantizer(side.codewords.astype(np.float32), side.epsilon, 0.1, None), side.codes, queries
 
 
 @pytest.mark.parametrize("M", [1, 2, 4])
 def test_table_distances_are_squared_distances_but_for_the_cross_term(M: int, workers: Workers) -> None:
     quantizer, codes, queries = _quantizer(M, workers)
-    decoded = oracles.decode(quantizer.words, codes)
+    decoded = oracles.decode(quantizer.codewords, codes)
     exact = ((queries[:, None].astype(float) - decoded) ** 2).sum(axis=2)
-    cross = np.array([oracles.cross_term(quantizer.words, code) for code in codes])
+    cross = np.array([oracles.cross_term(quantizer.codewords, code) for code in codes])
     found = quantizer.table(queries).distances(quantizer.scan_codes(codes, workers))
     assert found.dtype == np.float32 and found.shape == (20, N)
     np.testing.assert_allclose(found + (cross - quantizer.epsilon), exact, atol=1e-5)
@@ -319,7 +324,7 @@ def test_a_stored_cross_term_is_within_half_a_level(M: int, workers: Workers) ->
     np.testing.assert_array_equal(scan[:, :M], codes)
     table = stored.table(queries)
     assert table.tables.shape == (20, M + 1, 256) and table.offsets.shape == (20,)
-    decoded = oracles.decode(quantizer.words, codes)
+    decoded = oracles.decode(quantizer.codewords, codes)
     exact = ((queries[:, None].astype(float) - decoded) ** 2).sum(axis=2)
     half = float(stored.cross_levels[1] - stored.cross_levels[0]) / 2
     assert np.abs(table.distances(scan) - exact).max() <= half + 1e-5
@@ -330,7 +335,7 @@ def test_a_constant_cross_term_is_epsilon(workers: Workers) -> None:
     stored = quantizer.with_cross_term("stored", codes, workers)
     assert stored.with_cross_term("constant", codes, workers).cross_levels is None
     assert quantizer.scan_codes(codes, workers) is codes
-    shifted = Quantizer(quantizer.words, quantizer.epsilon + 1.0, 0.1, None)
+    shifted = Quantizer(quantizer.codewords, quantizer.epsilon + 1.0, 0.1, None)
     gap = shifted.table(queries).distances(codes) - quantizer.table(queries).distances(codes)
     np.testing.assert_allclose(gap, 1.0, atol=1e-5)
     assert stored.penalty.weight == 0.0 and quantizer.penalty == CrossPenalty(0.1, quantizer.epsilon)
@@ -338,7 +343,7 @@ def test_a_constant_cross_term_is_epsilon(workers: Workers) -> None:
 
 def test_cross_terms_beyond_the_levels_take_the_last_ones(workers: Workers) -> None:
     quantizer, codes, _ = _quantizer(2, workers)
-    cross = codebooks.cross_terms(quantizer.words, codes, workers)
+    cross = codebooks.cross_terms(quantizer.codewords, codes, workers)
     middle = codes[np.argsort(cross)[100:200]]
     stored = quantizer.with_cross_term("stored", middle, workers)
     scan = stored.scan_codes(codes, workers)[:, 2]
@@ -358,7 +363,7 @@ def test_encoding_and_decoding_by_the_quantizer(workers: Workers) -> None:
     assert found.shape == (20, 2) and found.dtype == np.uint8
     np.testing.assert_array_equal(quantizer.encode(queries[:1], workers), found[:1])
     np.testing.assert_allclose(
-        quantizer.decode(codes, workers), oracles.decode(quantizer.words, codes), atol=1e-6
+        quantizer.decode(codes, workers), oracles.decode(quantizer.codewords, codes), atol=1e-6
     )
 
 

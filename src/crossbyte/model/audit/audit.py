@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
 from crossbyte.executors.threads import Workers
-from crossbyte.model.audit import disagreement
-from crossbyte.model.audit.disagreement import Disagreement
+from crossbyte.model.audit.disagreement import Disagreement, audit_settings, measure_disagreement
 from crossbyte.model.audit.duplicates import NEAR, Duplicate, find_duplicates
 from crossbyte.model.audit.table import write_table
 from crossbyte.model.fitting import prepare
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import check_parameters, generator
-from crossbyte.model.quality.reliability import auroc
+from crossbyte.model.parameters import Settings, check_parameters, generator
+from crossbyte.model.scoring import auroc
 from crossbyte.model.selection import check_enough_groups
 from crossbyte.progress import Progress, ProgressCallback, silent
 from crossbyte.validation import check_features, check_groups, check_integer, check_number, check_rows_agree
@@ -250,7 +248,7 @@ def audit_pairs(
     report = callback or silent
     rng = generator(0 if model.random_state is None else model.random_state)
     with Workers(model.n_jobs) as workers:
-        found = disagreement.measure(settings, *raw, numbered, n_folds, rng, report, workers)
+        found = measure_disagreement(settings, *raw, numbered, n_folds, rng, report, workers)
         _, prepared = prepare(settings._replace(text_components=None), *raw, workers)
         duplicates = find_duplicates(raw, prepared, numbered, near, rng, workers)
         report(Progress("audit", "duplicates", 1, 1))
@@ -267,9 +265,9 @@ def _checked(
     images = check_features(images, "images", widths[0], min_rows=2)
     texts = check_features(texts, "texts", widths[1], min_rows=2)
     check_rows_agree(images, texts)
-    settings = model._current().settings if fitted else check_parameters(model)
+    settings = model.fitted_.settings if fitted else check_parameters(model)
     numbered = check_groups(groups, images.shape[0])
-    return disagreement.audit_settings(settings, texts.shape[1]), (images, texts), numbered
+    return audit_settings(settings, texts.shape[1]), (images, texts), numbered
 
 
 def _check_folds(n_folds: int, n_groups: int) -> int:

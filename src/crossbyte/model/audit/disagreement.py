@@ -23,11 +23,10 @@ from crossbyte.data.features import Rows
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import canonical_correlation
 from crossbyte.model.fitting import prepare
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import canonical_settings
+from crossbyte.model.parameters import Settings, canonical_settings
 from crossbyte.progress import Progress, ProgressCallback
 
-__all__ = ["Disagreement", "audit_settings", "measure"]
+__all__ = ["Disagreement", "audit_settings", "measure_disagreement"]
 
 Numbers = NDArray[np.intp]
 
@@ -83,7 +82,7 @@ def audit_settings(settings: Settings, text_width: int) -> Settings:
     return canonical_settings(wide, text_width)
 
 
-def measure(
+def measure_disagreement(
     settings: Settings,
     images: Any,
     texts: Any,

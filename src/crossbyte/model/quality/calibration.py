@@ -1,4 +1,4 @@
-"""Calibration: what a sibling of the model, fitted on nine tenths of the groups, shows on the last tenth."""
+"""Calibration: what a refit of the model, fitted on nine tenths of the groups, shows on the last tenth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure a model: fit its siblings, and let held-out pairs speak."""
+"""Measure a model: fit its refits, and let held-out pairs speak."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from crossbyte.executors.threads import Workers
 from crossbyte.metrics import partner_ranks_ties_by_column
-from crossbyte.model.learned import Learned, Settings
-from crossbyte.model.quality import comparing
+from crossbyte.model.learned import Learned
+from crossbyte.model.parameters import Settings
 from crossbyte.model.quality.bootstrap import Bootstrap
 from crossbyte.model.quality.calibration import Calibration, Key
+from crossbyte.model.quality.comparing import chance, curve_point, gains, score
 from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
 from crossbyte.model.quality.offsets import coding_offsets
 from crossbyte.model.quality.peers import Peers
@@ -53,16 +54,16 @@ class _Seen(NamedTuple):
 
     rows: Rows
     training: TrainingRows
-    peers: Peers
+    baselines: Peers
     bootstrap: Bootstrap
 
     @classmethod
     def of(cls, context: _Context, broadest: Settings, pairs: Pairs, rows: Rows) -> _Seen:
-        """Learn the peers' space, with as many dimensions as the longest code has."""
+        """Learn the baselines' space, with as many dimensions as the longest code has."""
         images, texts, groups = (part[rows.train] for part in pairs)
         training = TrainingRows(images, texts, groups, context.workers)
-        peers = Peers.of(broadest, training, _held(pairs, rows), context.rng, context.workers)
-        return cls(rows, training, peers, Bootstrap(len(rows.held), context.rng))
+        baselines = Peers.of(broadest, training, _held(pairs, rows), context.rng, context.workers)
+        return cls(rows, training, baselines, Bootstrap(len(rows.held), context.rng))
 
 
 def in_memory(pairs: Pairs, rng: np.random.Generator) -> Pairs:
@@ -93,22 +94,22 @@ def measure(
     context = _Context(rng, report, workers)
     widths = sorted({*curve, n_bytes}) if curve else []
     seen = _Seen.of(context, settings_at(max([n_bytes, *widths])), pairs, hold_out(pairs[2], rng))
-    sibling = context.fit(settings_at(n_bytes), seen.training)
-    sample = Sample.of(sibling, seen.rows.known, *_held(pairs, seen.rows), workers)
+    refit = context.fit(settings_at(n_bytes), seen.training)
+    sample = Sample.of(refit, seen.rows.known, *_held(pairs, seen.rows), workers)
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
     likelihoods, reliability = _probabilities(sample, seen.rows, pairs, workers)
     calibration = Calibration(coding_offsets(sample, workers), len(sample), likelihoods)
-    ranks = _ranks(sample, seen.peers, n_bytes, context) | _uncompressed(sample, workers)
+    ranks = _ranks(sample, seen.baselines, n_bytes, context) | _uncompressed(sample, workers)
     report(Progress("calibrate", "probabilities", 2, 2 + len(widths)))
     points, n_curve_pairs = _curve(context, settings_at, pairs, widths, seen, {n_bytes: ranks})
     found = Report(
         n_pairs=pairs[0].shape[0],
         n_held_out=len(sample),
         n_bytes=n_bytes,
-        mapping=sibling.settings.mapping,
-        n_components=sibling.settings.n_components,
-        systems=_systems(ranks, n_bytes, sibling.settings.n_components, seen.bootstrap),
-        gains=comparing.gains(ranks, seen.bootstrap),
+        mapping=refit.settings.mapping,
+        n_components=refit.settings.n_components,
+        systems=_systems(ranks, n_bytes, refit.settings.n_components, seen.bootstrap),
+        gains=gains(ranks, seen.bootstrap),
         curve=points,
         n_curve_pairs=n_curve_pairs,
         reliability=reliability,
@@ -123,11 +124,11 @@ def _held(pairs: Pairs, rows: Rows) -> tuple[Any, Any]:
 # Ranks
 
 
-def _ranks(sample: Sample, peers: Peers, n_bytes: int, context: _Context) -> dict[str, PartnerRanks]:
+def _ranks(sample: Sample, baselines: Peers, n_bytes: int, context: _Context) -> dict[str, PartnerRanks]:
     """Ranks of the held-out partners by every system, at this number of bytes."""
-    n_dims = sample.sibling.settings.n_components
+    n_dims = sample.refit.settings.n_components
     return {"crossbyte": _own_ranks(sample)} | {
-        name: peers.ranks(name, n_bytes, n_dims, context.rng, context.workers)
+        name: baselines.ranks(name, n_bytes, n_dims, context.rng, context.workers)
         for name in ("cca_pq", "cca_rq")
     }
 
@@ -157,8 +158,8 @@ def _systems(
 ) -> tuple[System, ...]:
     sizes = dict.fromkeys(ranks, n_bytes) | {"uncompressed": _FLOAT_BYTES * n_dims}
     order = ("crossbyte", "uncompressed", "cca_pq", "cca_rq")
-    systems = [comparing.score(name, sizes[name], ranks[name], bootstrap) for name in order]
-    return (*systems, comparing.chance(len(ranks["crossbyte"].image_to_text)))
+    systems = [score(name, sizes[name], ranks[name], bootstrap) for name in order]
+    return (*systems, chance(len(ranks["crossbyte"].image_to_text)))
 
 
 def _curve(
@@ -176,10 +177,10 @@ def _curve(
     points = []
     for done, width in enumerate(widths, start=3):
         if width not in known:
-            sibling = context.fit(settings_at(width), seen.training)
-            sample = Sample.one_sided(sibling, *_held(pairs, seen.rows), context.workers)
-            known[width] = _ranks(sample, seen.peers, width, context)
-        points.append(comparing.curve_point(width, known[width], seen.bootstrap))
+            refit = context.fit(settings_at(width), seen.training)
+            sample = Sample.one_sided(refit, *_held(pairs, seen.rows), context.workers)
+            known[width] = _ranks(sample, seen.baselines, width, context)
+        points.append(curve_point(width, known[width], seen.bootstrap))
         context.report(Progress("calibrate", f"{width} bytes", done, 2 + len(widths)))
     return tuple(points), len(seen.rows.train) + len(seen.rows.held)
 
@@ -191,7 +192,7 @@ def _probabilities(
     sample: Sample, rows: Rows, pairs: Pairs, workers: Workers
 ) -> tuple[dict[Key, Likelihood], tuple[Reliability, ...]]:
     """Likelihoods wherever a partner can be seen without looking at itself, and how true they are."""
-    cohort = sample.sibling.cohort
+    cohort = sample.refit.cohort
     likelihoods: dict[Key, Likelihood] = {}
     reliability = []
     for query in SIDES:
@@ -212,7 +213,7 @@ def _by_other_rows(sample: Sample, rows: Rows, pairs: Pairs, workers: Workers) -
     with_other = rows.again != rows.held
     if with_other.sum() < _MIN_OTHER_ROWS:
         return {}
-    others = Sample.of(sample.sibling, rows.known, pairs[0][rows.again], pairs[1][rows.again], workers)
+    others = Sample.of(sample.refit, rows.known, pairs[0][rows.again], pairs[1][rows.again], workers)
     found: dict[Key, Likelihood] = {}
     for query in SIDES:
         # Five captions of one picture: another text, but the same picture again.
@@ -225,7 +226,7 @@ def _by_other_rows(sample: Sample, rows: Rows, pairs: Pairs, workers: Workers) -
 def _likelihoods_of(
     query: str, points: Any, partners: NDArray[np.intp], others: Sample
 ) -> dict[Key, Likelihood]:
-    cohort = others.sibling.cohort
+    cohort = others.refit.cohort
     tables = {side: quantizer.table(points) for side, quantizer in others.quantizers.items()}
     wanted = {("image", "pair"), ("text", "pair"), ("document", "pair"), (query, query)}
     return {

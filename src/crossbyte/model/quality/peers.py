@@ -17,8 +17,7 @@ from crossbyte.arrays import Float32
 from crossbyte.blocks import sample_rows
 from crossbyte.executors.threads import Workers
 from crossbyte.mapping.linear import LinearSpace, canonical_correlation
-from crossbyte.model.learned import Settings
-from crossbyte.model.parameters import canonical_settings
+from crossbyte.model.parameters import Settings, canonical_settings
 from crossbyte.model.quality.training_rows import TrainingRows
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
@@ -85,9 +84,9 @@ def product_quantized(
     decoded = np.empty_like(items)
     for part in dealt_dimensions(train.var(axis=0), n_bytes):
         dims = np.sort(part[part >= 0])
-        words = kmeans(np.ascontiguousarray(train[:, dims]), _WORDS, rng, workers)
-        labels, _ = nearest(np.ascontiguousarray(items[:, dims]), words, workers)
-        decoded[:, dims] = words[labels]
+        codewords = kmeans(np.ascontiguousarray(train[:, dims]), _WORDS, rng, workers)
+        labels, _ = nearest(np.ascontiguousarray(items[:, dims]), codewords, workers)
+        decoded[:, dims] = codewords[labels]
     return decoded
 
 
@@ -95,6 +94,6 @@ def residual_quantized(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
     """What residual codes of the items stand for."""
-    words = residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
-    quantizer = Quantizer(words, 0.0, 0.0, None)
+    codewords = residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
+    quantizer = Quantizer(codewords, 0.0, 0.0, None)
     return quantizer.decode(quantizer.encode(items, workers), workers)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.model.quality.likelihood import NearItems, fit_likelihood
 from crossbyte.model.report.report import Reliability
+from crossbyte.model.scoring import auroc
 
-__all__ = ["auroc", "equal_bins", "expected_error", "measure_reliability", "posterior"]
+__all__ = ["equal_bins", "expected_error", "measure_reliability", "posterior"]
 
 _N_BINS = 15
 _DEPTH = 10
@@ -71,14 +72,3 @@ def expected_error(bins: list[tuple[float, float, int]]) -> float:
     """Expected calibration error: the mean gap between probability and share, hit by hit."""
     total = sum(count for _, _, count in bins)
     return sum(abs(p - share) * count for p, share, count in bins) / max(total, 1)
-
-
-def auroc(scores: Any, truth: Any) -> float:
-    """Chance that a true one scores above another; equal scores count half, and one kind alone gives 0.5."""
-    scores, truth = np.asarray(scores), np.asarray(truth, dtype=bool)
-    n_true, n_false = int(truth.sum()), int((~truth).sum())
-    if not n_true or not n_false:
-        return 0.5
-    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return float((ranks[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))

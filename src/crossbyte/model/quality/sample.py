@@ -1,4 +1,4 @@
-"""A sibling of the model, and what it makes of the pairs that it has not seen."""
+"""A refit (the model, fitted without the held-out pairs), and what it makes of pairs it has not seen."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     Attributes
     ----------
     train : (n,) intp
-        What the sibling is fitted on.
+        What the refit is fitted on.
     known : (h,) intp
         Training documents by their place among ``train``, of as many groups as are held out.
     held : (h,) intp
@@ -64,14 +64,14 @@ class Sample:
 
     Attributes
     ----------
-    sibling : Learned
+    refit : Learned
     points : dict of side to (h, D) float32
         The held-out pairs, every half placed on its own.
     scans : dict of (side, coding) to (h, M') uint8
         Scan codes of as many items, by the way they were coded.
     """
 
-    sibling: Learned
+    refit: Learned
     points: Mapping[str, Float32]
     scans: Mapping[By, Codes]
 
@@ -81,36 +81,34 @@ class Sample:
     @property
     def quantizers(self) -> dict[str, Quantizer]:
         """By side."""
-        return self.sibling.quantizers
+        return self.refit.quantizers
 
     @classmethod
-    def one_sided(cls, sibling: Learned, images: Any, texts: Any, workers: Workers) -> Sample:
+    def one_sided(cls, refit: Learned, images: Any, texts: Any, workers: Workers) -> Sample:
         """Place held-out pairs and code each half on its own."""
         points = {
-            "image": sibling.transform_images(images, workers),
-            "text": sibling.transform_texts(texts, workers),
+            "image": refit.transform_images(images, workers),
+            "text": refit.transform_texts(texts, workers),
         }
-        codes = {(side, side): sibling.quantizers[side].encode(points[side], workers) for side in SIDES}
-        return cls(sibling, points, _scans(sibling, codes, workers))
+        codes = {(side, side): refit.quantizers[side].encode(points[side], workers) for side in SIDES}
+        return cls(refit, points, _scans(refit, codes, workers))
 
     @classmethod
-    def of(
-        cls, sibling: Learned, known: NDArray[np.intp], images: Any, texts: Any, workers: Workers
-    ) -> Sample:
+    def of(cls, refit: Learned, known: NDArray[np.intp], images: Any, texts: Any, workers: Workers) -> Sample:
         """Code held-out pairs in every way; ``known`` are training documents by their place."""
-        alone = cls.one_sided(sibling, images, texts, workers)
-        pairs = sibling.encode_pairs(images, texts, workers)
+        alone = cls.one_sided(refit, images, texts, workers)
+        pairs = refit.encode_pairs(images, texts, workers)
         codes: dict[By, Codes] = {
-            ("image", "training"): sibling.image_codes[known],
-            ("text", "training"): sibling.text_codes[known],
+            ("image", "training"): refit.image_codes[known],
+            ("text", "training"): refit.text_codes[known],
             ("image", "pair"): pairs[0],
             ("text", "pair"): pairs[1],
         }
-        return cls(sibling, alone.points, _scans(sibling, codes, workers) | dict(alone.scans))
+        return cls(refit, alone.points, _scans(refit, codes, workers) | dict(alone.scans))
 
 
-def _scans(sibling: Learned, codes: Mapping[By, Codes], workers: Workers) -> dict[By, Codes]:
-    return {by: sibling.quantizers[by[0]].scan_codes(each, workers) for by, each in codes.items()}
+def _scans(refit: Learned, codes: Mapping[By, Codes], workers: Workers) -> dict[By, Codes]:
+    return {by: refit.quantizers[by[0]].scan_codes(each, workers) for by, each in codes.items()}
 
 
 def hold_out(groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None = None) -> Rows:

@@ -11,7 +11,8 @@ from crossbyte.data.features import Rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.executors.threads import Workers
 from crossbyte.model.fitting import fit_prepared, prepare
-from crossbyte.model.learned import Learned, Settings
+from crossbyte.model.learned import Learned
+from crossbyte.model.parameters import Settings
 from crossbyte.progress import Progress, ProgressCallback
 
 __all__ = ["TrainingRows"]

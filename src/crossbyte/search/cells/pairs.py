@@ -46,7 +46,7 @@ def split_pairs(
     as_pairs : mapping of side to bool
         Whether the documents of that side were coded together with their other half.
     """
-    images, texts, numbered = model._check_new_pairs(images, texts, groups)
+    images, texts, numbered = model.fitted_.check_pairs(images, texts, groups)
     n_groups = int(numbered.max()) + 1
     if n_groups < FEWEST_GROUPS:
         raise InvalidInput(

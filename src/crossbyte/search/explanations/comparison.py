@@ -81,7 +81,7 @@ class Comparison:
     def _share(self, m: int, codeword: int, n_examples: int) -> Share:
         entries = self.table.tables[0, m]
         entry, best = float(entries[codeword]), int(entries.argmin())
-        if m == len(self.quantizer.words):
+        if m == len(self.quantizer.codewords):
             return Share(self.side, None, codeword, entry, entry, best, float(entries[best]), None, ())
         alike = np.flatnonzero(self.training[:, m] == codeword)
         rows = alike[np.argsort(-self.n_shared[alike], kind="stable")[:n_examples]]
@@ -94,7 +94,7 @@ class Comparison:
     @cached_property
     def swaps(self) -> list[Swap]:
         """For each codebook, the codeword that would bring the item nearest with the others as they are."""
-        n_codebooks = len(self.quantizer.words)
+        n_codebooks = len(self.quantizer.codewords)
         codes = np.tile(self.code, (n_codebooks, WORDS, 1))
         codes[range(n_codebooks), :, range(n_codebooks)] = np.arange(WORDS)
         distances = self._distances(codes.reshape(-1, n_codebooks)).reshape(n_codebooks, WORDS)
@@ -110,7 +110,7 @@ class Comparison:
     def best_distance(self) -> np.float32:
         """Distance of the best code for this query: see ``Nearer``."""
         if self.quantizer.cross_levels is None:
-            n_codebooks = len(self.quantizer.words)
+            n_codebooks = len(self.quantizer.codewords)
             nearest = self.table.tables[:, :n_codebooks].argmin(axis=2).astype(np.uint8)
             return self._distances(nearest)[0]
         with Workers(1) as workers:

@@ -61,7 +61,7 @@ def explain(
     case = _case(model, searched, asked, check_id(id))
     row = _feature_row(asked.kind, images if texts is None else texts)
     product = _inner_product(case, row, names, features)
-    words = item_words(model._current(), case.towards, names, features)
+    words = item_words(model.fitted_, case.towards, names, features)
     return _explanation(case, _standing(case), examples, product, words)
 
 
@@ -208,7 +208,7 @@ def _inner_product(case: _Case, row: Raw | None, names: Names, n_features: int) 
     point = case.asked.points[0]
     if row is None:
         return unknown_inner_product(float(point.astype(np.float64) @ case.towards))
-    learned = case.model._current()
+    learned = case.model.fitted_
     return inner_product(learned, case.asked.kind, row, point, case.towards, names, n_features)
 
 

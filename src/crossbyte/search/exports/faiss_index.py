@@ -155,7 +155,7 @@ def _about(listing: Listing, quantizer: Quantizer, kind: str, offsets: _Offsets)
         "items": len(listing),
         "target": listing.side,
         "query": kind,
-        "dimension": quantizer.words.shape[2] + 1,
+        "dimension": quantizer.codewords.shape[2] + 1,
         "constant": epsilon + offsets.common,
         "how": "ask with (x', 1) by inner product; distance = |x'|^2 + constant - 2 score",
     }
@@ -174,7 +174,7 @@ def _build(faiss: Any, listing: Listing, quantizer: Quantizer, offsets: _Offsets
 
 def _words(quantizer: Quantizer, offsets: _Offsets) -> Float32:
     """Codebooks (M', 256, D + 1): the words with their own coordinate, and what items add."""
-    exact = quantizer.words.astype(np.float64)
+    exact = quantizer.codewords.astype(np.float64)
     books = [np.concatenate([exact, -0.5 * (exact**2).sum(axis=2, keepdims=True)], axis=2)]
     for added in (quantizer.cross_levels, offsets.own):
         if added is not None:
@@ -186,7 +186,7 @@ def _words(quantizer: Quantizer, offsets: _Offsets) -> Float32:
 
 def _codes(listing: Listing, quantizer: Quantizer, offsets: _Offsets) -> Codes:
     """One byte per codebook of :func:`_words`, (n, M')."""
-    codes = listing.codes(len(quantizer.words) + (quantizer.cross_levels is not None))
+    codes = listing.codes(len(quantizer.codewords) + (quantizer.cross_levels is not None))
     return codes if offsets.own is None else np.column_stack([codes, listing.codings])
 
 

@@ -96,7 +96,7 @@ def _decoded(listing: Listing, dtype: np.dtype[Any]) -> Iterator[tuple[Listing, 
 
 def _vectors(block: Listing, quantizer: Quantizer, dtype: np.dtype[Any]) -> NDArray[Any]:
     with Workers(block.snapshot.n_jobs) as workers:
-        points = quantizer.decode(block.codes(len(quantizer.words)), workers)
+        points = quantizer.decode(block.codes(len(quantizer.codewords)), workers)
     largest = float(np.abs(points).max(initial=0.0))
     if largest > float(np.finfo(dtype).max):
         raise InvalidInput(f"dtype: float16 holds at most 65504, and a vector has {largest:g}; use float32")
@@ -104,7 +104,7 @@ def _vectors(block: Listing, quantizer: Quantizer, dtype: np.dtype[Any]) -> NDAr
 
 
 def _write_npy(listing: Listing, path: str, dtype: np.dtype[Any], overwrite: bool) -> None:
-    n_dims = listing.snapshot.quantizers[listing.side].words.shape[2]
+    n_dims = listing.snapshot.quantizers[listing.side].codewords.shape[2]
     header = {"descr": dtype.str, "fortran_order": False, "shape": (len(listing), n_dims)}
     with stage_files([f"{path}.ids.json", path], overwrite=overwrite) as temporary:
         write_ids(listing, temporary[0])
@@ -133,7 +133,7 @@ def _arrow() -> tuple[Any, Any]:
 
 def _schema(arrow: Any, listing: Listing, dtype: np.dtype[Any]) -> Any:
     integers = all(isinstance(id, int) for block in listing.blocks() for id in block.ids())
-    n_dims = listing.snapshot.quantizers[listing.side].words.shape[2]
+    n_dims = listing.snapshot.quantizers[listing.side].codewords.shape[2]
     columns = {
         "id": arrow.int64() if integers else arrow.string(),
         "number": arrow.int64(),

@@ -195,7 +195,7 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     like : CMCQ
         If it is fitted, the real model will have a document as long as its: with a quality report, perhaps.
     """
-    learned = model._current()
+    learned = model.fitted_
     arrays, _ = contents_of(learned)
     sizes = {name: array.nbytes for name, array in arrays.items()}
     n_dims = learned.settings.n_components
@@ -213,7 +213,7 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
 
 def _document_bytes(model: CMCQ) -> int:
     """Bytes of a model file that are not arrays."""
-    arrays, _ = contents_of(model._current())
+    arrays, _ = contents_of(model.fitted_)
     return len(model.to_bytes()) - sum(array.nbytes for array in arrays.values())
 
 
