@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.executors.threads import Workers
-from crossbyte.search.bits import test_bits
-from crossbyte.search.cells.numbering import laid_out
+from crossbyte.search.bits import test_bits, unpack_bits
 from crossbyte.search.cells.state import KIND, CellState, check_cells
 from crossbyte.search.ids import Id
 from crossbyte.search.lookup import Lookup
@@ -107,9 +106,7 @@ class Snapshot:
                     shelves[coding] = Shelf.join(shelves.get(coding), new, self.quantizers, workers)
                 if coding in shelves and (self.rebuilt or (new and self.cells)):
                     segments = [segment for segment, _ in new]
-                    shelves[coding] = laid_out(
-                        shelves[coding], self.cells, segments, self.quantizers, workers
-                    )
+                    shelves[coding] = shelves[coding].in_cells(self.cells, segments, self.quantizers, workers)
             for coding, shelf in shelves.items():
                 rows = [row for row in (_rows_on(shelf, numbers) for numbers in self.deleted) if len(row)]
                 if rows:
@@ -211,6 +208,16 @@ class Snapshot:
 
     def __len__(self) -> int:
         return sum(shelf.n_live for shelf in self.shelves.values())
+
+    def cell_sizes(self) -> dict[str, NDArray[np.int64]]:
+        """How many live documents are in each cell, by side; nothing of an index without cells."""
+        sides = {} if self.cells is None else self.cells.sides
+        sizes = {name: np.zeros(len(side.centres), dtype=np.int64) for name, side in sides.items()}
+        for shelf in self.shelves.values():
+            live = unpack_bits(shelf.live, len(shelf))
+            for name, lists in shelf.layouts.items():
+                sizes[name] += np.bincount(lists.cells[live], minlength=len(sizes[name]))
+        return sizes
 
     def find(self, ids: Sequence[Id]) -> list[Place | None]:
         """Where the documents of these ids are; None for ids that there are not."""
