@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def check_probe(probe: Any, state: object | None, target: str | None, like: Any) -> int | str | None:
-    """Judge what was asked for: None (as built), "all", or a number of cells."""
+    """Check how many cells are asked for: None (as built), "all", or a number."""
     if probe is None or (isinstance(probe, str) and probe == ALL):
         return ALL if like is not None or target == "document" or state is None else probe
     if isinstance(probe, str):
@@ -30,7 +30,7 @@ def check_probe(probe: Any, state: object | None, target: str | None, like: Any)
 
 
 def n_visited(n_probe: int, n_cells: int, share: float) -> int:
-    """How many cells are visited where a filter allows this share of the documents; not more than all."""
+    """Count the cells to visit where a filter allows this share of the documents; not more than all."""
     # Where it allows one document in ten, the wanted ones are spread over ten times the cells.
     count = int(np.ceil(n_probe / max(share, 1e-9)))
     return n_cells if 2 * count > n_cells and count > n_probe else min(count, n_cells)
