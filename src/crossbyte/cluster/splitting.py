@@ -14,7 +14,7 @@ from crossbyte.cluster.cells import part_of
 from crossbyte.cluster.manifest import Manifest, model_of, new_folder
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.compaction import compact_segments
-from crossbyte.search.details import Details
+from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.index import Index
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.snapshot import Snapshot
@@ -59,10 +59,10 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
         record, digest = model_of(handle.store)
         model = NewRecord("model", {}, {"model": handle.store.part(record, "model")})
         manifest = Manifest.new(folder, digest, n_shards)
-        ranges = _ranges(handle.details.snapshot, n_shards)
+        ranges = _ranges(handle.snapshot, n_shards)
         for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
-            before = [model, *_cells(handle.details.snapshot, shard, n_shards)]
-            _write_shard(file, handle.details, before, within)
+            before = [model, *_cells(handle.snapshot, shard, n_shards)]
+            _write_shard(file, handle.snapshot, before, within)
         manifest.write(folder)
 
 
@@ -100,17 +100,17 @@ def _cells(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
     return [replace(snapshot.cells.settled(), sides=sides).to_record()]
 
 
-def _write_shard(path: str, details: Details, before: list[NewRecord], within: range) -> None:
-    n_codebooks = len(details.snapshot.quantizers["image"].words)
-    segments = list(compact_segments(details, n_codebooks, within))
+def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within: range) -> None:
+    n_codebooks = len(snapshot.quantizers["image"].words)
+    segments = list(compact_segments(snapshot, n_codebooks, within))
     records = [*before, *(segment.to_record() for segment in segments)]
-    payloads = _payloads(details, [segment.numbers for segment in segments])
-    Store.create(path, records, payloads, details.snapshot.catalogue.next_number).close()
+    payloads = _payloads(snapshot, [segment.numbers for segment in segments])
+    Store.create(path, records, payloads, snapshot.catalogue.next_number).close()
 
 
-def _payloads(details: Details, parts: Sequence[Numbers]) -> Iterator[tuple[int, int, bytes]]:
+def _payloads(snapshot: Snapshot, parts: Sequence[Numbers]) -> Iterator[tuple[int, int, bytes]]:
     """Payload rows of documents, as they are in the file, some at a time."""
-    snapshot, store = details.snapshot, details.store
+    snapshot, store = snapshot, snapshot.store
     for numbers in parts:
         for start in range(0, numbers.count, _PAYLOADS_AT_ONCE):
             some = numbers[np.arange(start, min(start + _PAYLOADS_AT_ONCE, numbers.count))]
