@@ -50,7 +50,6 @@ from benchmarks.timing import (
 )
 from crossbyte import CMCQ, Index
 from crossbyte.kernels import implementation
-from crossbyte.search.cells.cells import side_sizes
 from crossbyte.search.cells.chooser import Chooser
 from crossbyte.search.cells.curve import Ranks, Trial, cell_ranks
 
@@ -152,7 +151,7 @@ def visited_items(index: Index, made: Made, probe: int) -> float:
     assert snapshot.cells is not None
     chooser = snapshot.cells.directions["text", "image"].chooser
     cells = chooser.choose(index.model.transform_texts(made.texts), probe)
-    sizes = side_sizes(snapshot, "image")
+    sizes = snapshot.cell_sizes()["image"]
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
 

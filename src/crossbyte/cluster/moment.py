@@ -160,7 +160,7 @@ class Moment:
         return rankings
 
     def _n_visited(self, query: Query, where: str | None) -> int | str:
-        """How many cells are visited unless told: :func:`crossbyte.search.cells.visiting.visited_cells`."""
+        """How many cells are visited unless told: :func:`crossbyte.search.ranking.choose_cells`."""
         known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
         if known is None:
             return ALL

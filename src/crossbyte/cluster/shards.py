@@ -22,7 +22,7 @@ from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Payloads
 from crossbyte.search.bits import count_bits
 from crossbyte.search.browsing import browse, documents_at
-from crossbyte.search.cells.cells import Cells, cells_of, drift_of, side_sizes
+from crossbyte.search.cells.cells import Cells, cells_of, drift_of
 from crossbyte.search.details import Details
 from crossbyte.search.generation import Generation
 from crossbyte.search.handle import Handle
@@ -134,16 +134,16 @@ class Shard:
     def cell_sums(self, generation: int) -> dict[str, CellSums]:
         """What of the cells of each side adds up over shards."""
         snapshot = self._details(generation).snapshot
-        sides = {} if snapshot.cells is None else snapshot.cells.sides
+        sides, sizes = {} if snapshot.cells is None else snapshot.cells.sides, snapshot.cell_sizes()
         return {
-            name: CellSums(side.n_documents, side.n_added, side.added_distance, side_sizes(snapshot, name))
+            name: CellSums(side.n_documents, side.n_added, side.added_distance, sizes[name])
             for name, side in sides.items()
         }
 
     def cells(self, generation: int, sums: Mapping[str, CellSums]) -> Cells:
         """What is known of the cells, of which these are the sums over all shards."""
         snapshot = self._details(generation).snapshot
-        known, state, drift = cells_of(snapshot), snapshot.cells, {}
+        known, state, drift = cells_of(snapshot.cells, snapshot.cell_sizes()), snapshot.cells, {}
         assert known is not None and state is not None  # there are sums of them
         for name, (n_documents, n_added, distance, sizes) in sums.items():
             side = state.sides[name]

@@ -15,6 +15,7 @@ from crossbyte.executors.threads import Workers
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback
 from crossbyte.search.batch import Batch, Documents, Payloads
+from crossbyte.search.cells.building import CellRequest, build_cell_state
 from crossbyte.search.cells.numbering import with_cells
 from crossbyte.search.cells.state import no_cells
 from crossbyte.search.compaction import compact_segments, payload_rows
@@ -31,6 +32,7 @@ __all__ = [
     "add_all",
     "add_batch",
     "batches_of",
+    "build_cells",
     "coding_on",
     "compact",
     "delete",
@@ -131,6 +133,15 @@ def delete(handle: Handle, names: list[Id], *, missing_ok: bool) -> int:
         if len(numbers):
             handle.commit([_deletions(numbers)])
     return len(numbers)
+
+
+def build_cells(handle: Handle, request: CellRequest, callback: ProgressCallback) -> None:
+    """Learn cells, and write them."""
+    with handle.writing:
+        handle.latest()
+        snapshot = handle.current().snapshot
+        state = build_cell_state(handle.model, snapshot, handle.n_threads, request, callback)
+        handle.commit([state.to_record()])
 
 
 def drop_cells(handle: Handle) -> None:

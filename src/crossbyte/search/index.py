@@ -9,13 +9,13 @@ from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import changes, loading
 from crossbyte.search.batch import Batch, Documents, check_payloads
-from crossbyte.search.cells.building import build_cells
+from crossbyte.search.cells.building import CellRequest
 from crossbyte.search.handle import Handle
 from crossbyte.search.ids import check_ids
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.reader import Path, Reader
 from crossbyte.search.storage.store import Store
-from crossbyte.validation import check_choice
+from crossbyte.validation import check_choice, check_number
 
 __all__ = ["Index"]
 
@@ -244,7 +244,9 @@ class Index(Reader):
         InvalidInput
             Fewer than 20 pairs, no documents, or more cells than documents; nothing was written.
         """
-        build_cells(self._handle, images, texts, n_cells, recall, groups, callback or silent)
+        wanted = check_number(recall, "recall", 0.0, 1.0, open_low=True)
+        request = CellRequest(images, texts, n_cells, wanted, groups)
+        changes.build_cells(self._handle, request, callback or silent)
 
     def drop_cells(self) -> None:
         """Search everything again; the file keeps the bytes until it is compacted."""

@@ -19,7 +19,6 @@ def measure(snapshot: Snapshot) -> dict[str, Any]:
         ``documents``, ``deleted`` (still in the file), ``items`` (images and texts), ``codings``, ``fields``,
         ``generation``, ``segments``; ``disk`` and ``memory``, each with ``bytes`` and ``per_item`` by part.
     """
-    snapshot = snapshot
     counts = {coding: shelf.n_live for coding, shelf in snapshot.shelves.items()}
     documents = sum(counts.values())
     items = {
@@ -41,13 +40,12 @@ def measure(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _memory(snapshot: Snapshot) -> dict[str, int]:
-    snapshot = snapshot
     parts = dict.fromkeys(("codes", "ids", "numbers", "marks", "cells"), 0)
     for shelf in snapshot.shelves.values():
         for name, size in shelf.memory().items():
             parts[name] += size
     # Made only when somebody filters, groups, or looks a document up by its id.
-    parts["filters"] = snapshot.n_bytes
+    parts["filters"] = snapshot.read_bytes
     parts["lookup"] = snapshot.lookup.n_bytes if "lookup" in vars(snapshot) else 0
     return parts | {"total": sum(parts.values())}
 

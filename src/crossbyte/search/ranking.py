@@ -15,14 +15,15 @@ from crossbyte.blocks import row_blocks
 from crossbyte.errors import NumericalError
 from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
-from crossbyte.search.bits import Words
-from crossbyte.search.cells.visiting import ALL, visited_cells
+from crossbyte.search.bits import Words, count_bits
+from crossbyte.search.cells.state import CellState, Direction
+from crossbyte.search.cells.visiting import ALL, n_visited
 from crossbyte.search.ids import Id
 from crossbyte.search.segment import CODINGS
 from crossbyte.search.shelf import Quantizers, Shelf
 from crossbyte.search.snapshot import Snapshot
 
-__all__ = ["Query", "Ranking", "rank", "resolve_ids"]
+__all__ = ["Query", "Ranking", "choose_cells", "rank", "resolve_ids"]
 
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
@@ -137,7 +138,7 @@ def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
 
 def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
     tables = _tables(query, snapshot.quantizers)
-    cells = visited_cells(snapshot, query, allowed)
+    cells = choose_cells(snapshot, query, allowed)
     if cells is None:
         return _rank_all(snapshot, query, tables, allowed, n_threads)
     rankings = _rank_visited(snapshot, query, tables[query.target], cells, allowed, n_threads)
@@ -149,6 +150,34 @@ def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_thre
             for place, ranking in zip(few, again, strict=True):
                 rankings[place] = ranking
     return rankings
+
+
+def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words]) -> NDArray[np.int64] | None:
+    """Cells (n, visited) of every query, best first; None where everything is searched."""
+    direction = _direction(snapshot.cells, query)
+    if direction is None:
+        return None
+    n_cells = len(direction.chooser.points)
+    if query.probe is not None:
+        count = int(query.probe)
+    else:
+        count = n_visited(direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed))
+    return None if count >= n_cells else direction.chooser.choose(query.points, count)
+
+
+def _direction(state: CellState | None, query: Query) -> Direction | None:
+    if state is None or query.probe == ALL:
+        return None
+    return state.directions.get((query.kind, query.target))
+
+
+def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Words]) -> float:
+    """Share of the live documents of the target that may be found."""
+    shelves = [shelf for shelf in snapshot.shelves.values() if target in shelf.codes]
+    if all(allowed[shelf.coding] is shelf.live for shelf in shelves):  # no filter: nothing to count
+        return 1.0
+    live = sum(shelf.n_live for shelf in shelves)
+    return sum(count_bits(allowed[shelf.coding]) for shelf in shelves) / max(1, live)
 
 
 def _rank_all(

@@ -54,7 +54,8 @@ class Reader:
     @property
     def cells(self) -> Cells | None:
         """What is known of the index's cells; None if it has none."""
-        return cells_of(self._handle.current().snapshot)
+        snapshot = self._handle.current().snapshot
+        return cells_of(snapshot.cells, snapshot.cell_sizes())
 
     def close(self) -> None:
         """Close the file; a writer gives up its place. May be called again."""

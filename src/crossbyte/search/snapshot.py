@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from crossbyte.errors import FilterError
 from crossbyte.executors.threads import Workers
 from crossbyte.search.bits import Words, count_bits, pack_bits, test_bits, unpack_bits
-from crossbyte.search.cells.numbering import laid_out
 from crossbyte.search.cells.state import KIND, CellState, check_cells
 from crossbyte.search.filters.columns import Column, join_columns
 from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
@@ -130,7 +129,7 @@ class Snapshot:
     _answers: OrderedDict[str, dict[str, Words]] = field(default_factory=OrderedDict, init=False)
     _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
     _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
-    _guard: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+    _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     @property
     def generation(self) -> int:
@@ -148,9 +147,7 @@ class Snapshot:
                     shelves[coding] = Shelf.join(shelves.get(coding), new, self.quantizers, workers)
                 if coding in shelves and (self.rebuilt or (new and self.cells)):
                     segments = [segment for segment, _ in new]
-                    shelves[coding] = laid_out(
-                        shelves[coding], self.cells, segments, self.quantizers, workers
-                    )
+                    shelves[coding] = shelves[coding].in_cells(self.cells, segments, self.quantizers, workers)
             for coding, shelf in shelves.items():
                 rows = [row for row in (_rows_on(shelf, numbers) for numbers in self.deleted) if len(row)]
                 if rows:
@@ -171,6 +168,10 @@ class Snapshot:
         if "lookup" in self.__dict__:
             state.__dict__["lookup"] = self.lookup
         return state
+
+    def unread(self) -> Snapshot:
+        """The same state, of which nothing has been read yet: columns and groups come from the file anew."""
+        return replace(self.settle())
 
     @cached_property
     def lookup(self) -> Lookup:
@@ -252,6 +253,16 @@ class Snapshot:
 
     def __len__(self) -> int:
         return sum(shelf.n_live for shelf in self.shelves.values())
+
+    def cell_sizes(self) -> dict[str, NDArray[np.int64]]:
+        """How many live documents are in each cell, by side; nothing of an index without cells."""
+        sides = {} if self.cells is None else self.cells.sides
+        sizes = {name: np.zeros(len(side.centres), dtype=np.int64) for name, side in sides.items()}
+        for shelf in self.shelves.values():
+            live = unpack_bits(shelf.live, len(shelf))
+            for name, lists in shelf.layouts.items():
+                sizes[name] += np.bincount(lists.cells[live], minlength=len(sizes[name]))
+        return sizes
 
     def find(self, ids: Sequence[Id]) -> list[Place | None]:
         """Where the documents of these ids are; None for ids that there are not."""
@@ -380,8 +391,8 @@ class Snapshot:
             return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
 
     @property
-    def n_bytes(self) -> int:
-        """Bytes in memory."""
+    def read_bytes(self) -> int:
+        """Bytes in memory of what was read or computed when it was asked for."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
         values = sum(values.n_bytes for values in self._values.values())

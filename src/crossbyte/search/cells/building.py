@@ -12,6 +12,7 @@ from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
 from crossbyte.executors.threads import Workers
+from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.search.cells.cells import imbalance_of
 from crossbyte.search.cells.centres import MAX_CELLS, Centres, train_centres
@@ -22,38 +23,36 @@ from crossbyte.search.cells.metric import Metric
 from crossbyte.search.cells.pairs import Half, split_pairs
 from crossbyte.search.cells.site import Asked, Documents, Site, main_coding
 from crossbyte.search.cells.state import CellState, Direction, Numbered, Side
-from crossbyte.search.handle import Handle
 from crossbyte.search.ranking import Ranking
 from crossbyte.search.segment import CODINGS, SIDES
 from crossbyte.search.snapshot import Snapshot
-from crossbyte.validation import check_integer, check_number
+from crossbyte.validation import check_integer
 
-__all__ = ["build_cells"]
+__all__ = ["CellRequest", "build_cell_state"]
 
 _OTHER = {"image": "text", "text": "image"}
 _PILOT = 100_000  # documents that the metric is chosen on
 
 
-def build_cells(
-    handle: Handle,
-    images: Any,
-    texts: Any,
-    n_cells: Any,
-    recall: Any,
-    groups: Any,
-    callback: ProgressCallback,
-) -> None:
-    """Judge everything, learn cells, and write them in one commit."""
-    wanted = check_number(recall, "recall", 0.0, 1.0, open_low=True)
-    with handle.writing:
-        handle.latest()
-        snapshot = handle.current().snapshot
-        counts = _check_count(n_cells, _n_documents(snapshot))
-        halves = split_pairs(handle.model, images, texts, groups, _as_pairs(snapshot, counts))
-        with Workers(handle.model.n_jobs) as workers:
-            site = Site(handle.model, snapshot, handle.n_threads, workers)
-            state = _built(site, counts, halves, wanted, callback)
-        handle.commit([state.to_record()])
+class CellRequest(NamedTuple):
+    """What is asked of new cells, not judged yet but for ``recall``; :meth:`crossbyte.Index.build_cells`."""
+
+    images: Any
+    texts: Any
+    n_cells: Any
+    recall: float
+    groups: Any
+
+
+def build_cell_state(
+    model: CMCQ, snapshot: Snapshot, n_threads: int, request: CellRequest, callback: ProgressCallback
+) -> CellState:
+    """Judge everything, and learn cells for the documents of a snapshot."""
+    counts = _check_count(request.n_cells, _n_documents(snapshot))
+    halves = split_pairs(model, request.images, request.texts, request.groups, _as_pairs(snapshot, counts))
+    with Workers(model.n_jobs) as workers:
+        site = Site(model, snapshot, n_threads, workers)
+        return _built(site, counts, halves, request.recall, callback)
 
 
 def _n_documents(snapshot: Snapshot) -> dict[str, int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.state import Curve
 
-__all__ = ["ENOUGH_PARTNERS", "Curve", "Ranks", "Trial", "cell_ranks", "measure_curve", "wanted_cells"]
+__all__ = ["ENOUGH_PARTNERS", "Ranks", "Trial", "cell_ranks", "measure_curve", "wanted_cells"]
 
 ENOUGH_PARTNERS = 100  # that the exhaustive search finds; fewer say too little about 0.95 of them
 NEAREST = 10
@@ -32,57 +33,6 @@ class Trial(NamedTuple):
     points: NDArray[np.float32]
     nearest: NDArray[np.int64]
     partners: NDArray[np.int64]
-
-
-class Curve(NamedTuple):
-    """Shares by the number of cells visited.
-
-    Attributes
-    ----------
-    cells : list of int
-        Cells visited, ascending.
-    items : list of float
-        Share of the documents in them, on average.
-    partners : list of float or None
-        Of the true partners that the exhaustive search has among its first ten: the share that is in the
-        visited cells. None where too few of them were found to say.
-    nearest : list of float
-        Of the first ten documents of the exhaustive search: the share that is in the visited cells.
-    n_queries, n_partners : int
-        Held-out queries, and how many partners the exhaustive search found among its first ten.
-    """
-
-    cells: list[int]
-    items: list[float]
-    partners: list[float] | None
-    nearest: list[float]
-    n_queries: int
-    n_partners: int
-
-    @property
-    def kept(self) -> list[float]:
-        """The share that counts: of partners where it is known, else of the nearest documents."""
-        return self.nearest if self.partners is None else self.partners
-
-    def at(self, n_cells: int) -> tuple[float, float]:
-        """Shares of items visited and of what is kept, for so many cells, between those measured."""
-        items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
-        return items, kept
-
-    def enough(self, recall: float) -> int:
-        """How many cells keep this share, on the careful side: the next number that was measured."""
-        return next(
-            (n for n, kept in zip(self.cells, self.kept, strict=True) if kept >= recall), self.cells[-1]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON."""
-        return self._asdict()
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Curve:
-        """Take it back; KeyError or TypeError where something is missing."""
-        return cls(**{name: values[name] for name in cls._fields})
 
 
 class Ranks(NamedTuple):
