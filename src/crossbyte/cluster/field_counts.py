@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.facets import Facet
 from crossbyte.search.ids import PackedIds
+from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["Tally", "ValueCount", "merge_tallies", "tally", "value_count", "value_hashes"]
 

@@ -14,7 +14,6 @@ from crossbyte.cluster.cells import part_of
 from crossbyte.cluster.manifest import Manifest, model_of, new_folder
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.compaction import compact_segments
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.index import Index
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.snapshot import Snapshot

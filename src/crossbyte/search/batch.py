@@ -59,7 +59,9 @@ class Payloads:
 
 
 def check_payloads(payloads: Any, n_rows: int) -> Payloads:
-    """Take one JSON object (or None) per document."""
+    """Take one JSON object (or None) per document; what is checked already stays as it is."""
+    if isinstance(payloads, Payloads):
+        return payloads
     if payloads is None:
         return Payloads([None] * n_rows, [None] * n_rows)
     if isinstance(payloads, str | bytes | Mapping) or not hasattr(payloads, "__iter__"):

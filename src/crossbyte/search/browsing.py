@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.search.bits import Words, unpack_bits
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.hits import Document
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.shelf import Shelf
-from crossbyte.search.snapshot import Place
+from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.validation import check_integer
 
 __all__ = ["browse", "documents_at"]

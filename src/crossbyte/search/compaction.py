@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from crossbyte.search.batch import SEGMENT_ROWS
 from crossbyte.search.bits import pack_bits, test_bits, unpack_bits
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Segment, SegmentCells
 from crossbyte.search.shelf import Shelf

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.filters.conditions import check_fields
 from crossbyte.search.filters.field_values import FieldValues, Masks
 from crossbyte.search.filters.tree import IsNull
+from crossbyte.search.snapshot import Snapshot
 from crossbyte.validation import check_integer
 
 __all__ = ["Facet", "can_be_chosen", "check_names", "facets", "is_offered"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.segment import SIDES
+from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["measure", "sizes"]
 

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from crossbyte.arrays import Codes
+from crossbyte.search.cells.cells import Cells
+from crossbyte.search.facets import Facet
+from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id
 from crossbyte.search.ranking import Query, Ranking
 
@@ -71,7 +74,7 @@ class Standing(NamedTuple):
 
 
 class Searched(Protocol):
-    """Documents of one moment, wherever they are.
+    """Documents of one moment, wherever they are: what an open index passes its questions on to.
 
     A ranking that it gives is given back to it to learn more: ``rows`` of a ranking mean something only here.
 
@@ -86,12 +89,26 @@ class Searched(Protocol):
     n_threads: int
     partial: bool
 
+    # What is known
+
     def __len__(self) -> int:
         """Documents that are not deleted."""
 
     @property
     def codings(self) -> Mapping[str, int]:
         """How many of them have each coding; none of zero."""
+
+    @property
+    def cells(self) -> object | None:
+        """What a search needs to know of the cells; None without any."""
+
+    def describe_cells(self) -> Cells | None:
+        """Say what is known of the cells; None without any."""
+
+    def stats(self) -> dict[str, Any]:
+        """Count documents and bytes."""
+
+    # Searching
 
     def examples(self, ids: Sequence[Id]) -> list[Example | None]:
         """The documents of these ids; None for ids that there are not."""
@@ -113,3 +130,26 @@ class Searched(Protocol):
 
     def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
         """The payloads of ranked documents."""
+
+    # Documents
+
+    def contains(self, id: object) -> bool:
+        """Whether there is a document of this id; of what is no id, there is none."""
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None."""
+
+    def all_ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+
+    def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents in the order of their numbers."""
+
+    def facets(self, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+        """Count the values of payload fields."""
+
+    def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """The payloads of what a search found."""
+
+    def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
+        """The sides of the documents that a search found."""

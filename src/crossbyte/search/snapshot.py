@@ -183,9 +183,7 @@ class Snapshot:
 
     # The next one
 
-    def next(
-        self, catalogue: Catalogue, records: Sequence[Record], segments: Sequence[Segment]
-    ) -> Snapshot:
+    def next(self, catalogue: Catalogue, records: Sequence[Record], segments: Sequence[Segment]) -> Snapshot:
         """The state after a commit that wrote these records; ``segments`` are those of kind "documents"."""
         added = list(zip(segments, (r for r in records if r.kind == "documents"), strict=True))
         base = self.settle() if "shelves" in self.__dict__ else self

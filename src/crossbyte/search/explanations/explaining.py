@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from crossbyte.arrays import Codes, Float64, Raw
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.asking import Asked, Request, as_rows
+from crossbyte.search.asking import SearchRequest, as_rows
 from crossbyte.search.explanations.attribution import (
     Names,
     check_vocabulary,
@@ -31,7 +31,6 @@ from crossbyte.search.explanations.explanation import (
 )
 from crossbyte.search.ids import Id, check_id
 from crossbyte.search.loading import quantizers_of
-from crossbyte.search.offsets import coding_offset
 from crossbyte.search.ranking import Query
 from crossbyte.search.searched import Searched, Standing
 from crossbyte.search.segment import SIDES
@@ -77,21 +76,20 @@ class _Item(NamedTuple):
 class _Case(NamedTuple):
     """One query beside one item.
 
-    ``offset`` is that of a coding, and ``towards`` (D,) the sum of the decoded points of the compared sides.
+    ``towards`` (D,) is the sum of the decoded points of the compared sides.
     """
 
     model: CMCQ
     searched: Searched
-    asked: Asked
+    asked: Query
     item: _Item
     sides: Sequence[Comparison]
-    offset: Callable[[str], float]
     towards: Float64
 
     @property
     def own_offset(self) -> float:
         """Of the item's coding."""
-        return self.offset(self.item.coding)
+        return self.asked.offset(self.item.coding)
 
 
 def _explanation(
@@ -125,12 +123,13 @@ def _explanation(
 
 def _one_query(
     model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
-) -> Asked:
-    request = Request.check(model, searched, images=images, texts=texts, like=like, target=target, k=1)
-    count = sum(len(asked.points) for asked in request.asked)
+) -> Query:
+    request = SearchRequest(images, texts, like, target, k=1, probe="all").check(searched.cells)
+    queries = request.queries(model, searched)
+    count = sum(len(query.points) for query in queries)
     if count != 1:
         raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")
-    return request.asked[0]
+    return queries[0]
 
 
 def _feature_row(kind: str, features: Any) -> Raw | None:
@@ -138,7 +137,7 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
     return None if features is None else check_features(as_rows(features), f"{kind}s")
 
 
-def _case(model: CMCQ, searched: Searched, asked: Asked, id: Id) -> _Case:
+def _case(model: CMCQ, searched: Searched, asked: Query, id: Id) -> _Case:
     item = _item(searched, id, asked.target)
     training = {"image": model.image_codes_, "text": model.text_codes_}
     sides = [
@@ -146,9 +145,8 @@ def _case(model: CMCQ, searched: Searched, asked: Asked, id: Id) -> _Case:
         for side, quantizer in quantizers_of(model).items()
         if side in item.codes
     ]
-    offset = coding_offset(model, asked.kind, asked.target, len(searched))
     towards = np.sum([side.decoded for side in sides], axis=0)
-    return _Case(model, searched, asked, item, sides, offset, towards)
+    return _Case(model, searched, asked, item, sides, towards)
 
 
 def _item(searched: Searched, id: Id, target: str) -> _Item:
@@ -175,8 +173,7 @@ def _standing(case: _Case) -> Standing:
     """Where the item stands among all that a search would find."""
     asked = case.asked
     limit = _canonical([side.distance for side in case.sides], case.own_offset)
-    query = Query(asked.points, asked.target, 1, float(limit), case.offset)
-    return case.searched.standing(query, case.item.number)
+    return case.searched.standing(asked._replace(max_distance=float(limit)), case.item.number)
 
 
 def _constants(case: _Case, distance: float, shares: float) -> Constants:

@@ -13,9 +13,9 @@ from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.extras import require
 from crossbyte.quantization.quantizer import Quantizer
-from crossbyte.search.snapshot import Snapshot
 from crossbyte.search.exports.listing import Listing, write_ids
 from crossbyte.search.exports.staging import Path, staged
+from crossbyte.search.snapshot import Snapshot
 from crossbyte.strict_json import canonical_json
 from crossbyte.validation import check_choice
 
