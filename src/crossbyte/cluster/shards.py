@@ -149,11 +149,11 @@ class Shard:
     def rank(self, generation: int, query: Query, where: str | None, distinct: bool, grouped: bool) -> Found:
         """Find the nearest documents here; of every group the nearest with ``distinct``."""
         start = time.perf_counter()
-        searched = self._searched(generation)
-        rankings = searched.rank(query, where, distinct=distinct)
+        backend = self._backend(generation)
+        rankings = backend.rank(query, where, distinct=distinct)
         whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
-        groups = searched.groups(whole) if grouped else None
-        counts, ids = [len(ranking.rows) for ranking in rankings], searched.ids(whole)
+        groups = backend.groups(whole) if grouped else None
+        counts, ids = [len(ranking.rows) for ranking in rankings], backend.ids(whole)
         arrays = whole.distances, whole.numbers, whole.codings
         return Found(counts, *arrays, ids, groups, time.perf_counter() - start)
 
@@ -166,12 +166,12 @@ class Shard:
 
     def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
         """The documents of these ids that are here, by place in the list."""
-        examples = self._searched(generation).examples(ids)
+        examples = self._backend(generation).examples(ids)
         return {place: example for place, example in enumerate(examples) if example is not None}
 
     def standing(self, generation: int, query: Query, number: int) -> Standing:
         """Where a document, of this shard or another, stands among those of this shard."""
-        return self._searched(generation).standing(query, number)
+        return self._backend(generation).standing(query, number)
 
     # Documents
 
@@ -182,11 +182,11 @@ class Shard:
 
     def get(self, generation: int, id: Id) -> Document | None:
         """Give a document, or None."""
-        return self._searched(generation).get(id)
+        return self._backend(generation).get(id)
 
     def documents(self, generation: int, where: str | None, after: int | None, limit: int) -> list[Document]:
         """Give one page of documents."""
-        return self._searched(generation).documents(where, after, limit)
+        return self._backend(generation).documents(where, after, limit)
 
     def ids(self, generation: int) -> tuple[NDArray[np.int64], list[Id]]:
         """All numbers and ids."""
@@ -234,7 +234,7 @@ class Shard:
 
     def stats(self, generation: int) -> dict[str, Any]:
         """Say how many documents there are, and their bytes."""
-        return self._searched(generation).stats()
+        return self._backend(generation).stats()
 
     def verify(self) -> None:
         """Compare everything with its checksums."""
@@ -289,7 +289,7 @@ class Shard:
 
     # Generations
 
-    def _searched(self, generation: int) -> Generation:
+    def _backend(self, generation: int) -> Generation:
         return Generation(self._snapshot(generation), self._index.n_threads, is_part=True)
 
     def _snapshot(self, generation: int) -> Snapshot:

@@ -73,15 +73,15 @@ class View(ABC):
     # Documents
 
     def __contains__(self, id: object) -> bool:
-        return self._answer(lambda searched: searched.contains(id))
+        return self._answer(lambda backend: backend.contains(id))
 
     def ids(self) -> list[Id]:
         """All ids in the order of the documents' numbers."""
-        return self._answer(lambda searched: searched.all_ids())
+        return self._answer(lambda backend: backend.all_ids())
 
     def get(self, id: Id) -> Document | None:
         """Give a document, or None if there is none of this id."""
-        return self._answer(lambda searched: searched.get(id))
+        return self._answer(lambda backend: backend.get(id))
 
     def documents(
         self, where: str | None = None, after: int | None = None, limit: int = 50
@@ -102,7 +102,7 @@ class View(ABC):
         list of Document
             Fewer than ``limit`` only at the end.
         """
-        return self._answer(lambda searched: searched.documents(where, after, limit))
+        return self._answer(lambda backend: backend.documents(where, after, limit))
 
     def facets(
         self, where: str | None = None, fields: Sequence[str] | None = None, limit: int = 12
@@ -130,7 +130,7 @@ class View(ABC):
         UnknownField
             A field that no document has.
         """
-        return self._answer(lambda searched: searched.facets(where, fields, limit))
+        return self._answer(lambda backend: backend.facets(where, fields, limit))
 
     # Searching
 
@@ -221,15 +221,15 @@ class View(ABC):
             match_threshold,
             probe,
         )
-        return self._answer(lambda searched: request.answer(self.model, searched), payloads=bool(payloads))
+        return self._answer(lambda backend: request.answer(self.model, backend), payloads=bool(payloads))
 
     def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
         """Read the payloads of what a search of this generation found, one per hit; None for none."""
-        return self._answer(lambda searched: searched.payloads_of(hits))
+        return self._answer(lambda backend: backend.payloads_of(hits))
 
     def sides(self, hits: Hits) -> list[tuple[str, ...]]:
         """Say which of "image" and "text" each document has that a search of this generation found."""
-        return self._answer(lambda searched: searched.sides_of(hits))
+        return self._answer(lambda backend: backend.sides_of(hits))
 
     def explain(
         self,
@@ -266,9 +266,9 @@ class View(ABC):
             The document does not have the target's side; or the query is not one.
         """
         return self._answer(
-            lambda searched: explain(
+            lambda backend: explain(
                 self.model,
-                searched,
+                backend,
                 id,
                 images=images,
                 texts=texts,
@@ -291,7 +291,7 @@ class View(ABC):
         ClusterError
             A shard is lost.
         """
-        return self._answer(lambda searched: searched.describe_cells())
+        return self._answer(lambda backend: backend.describe_cells())
 
     def stats(self) -> dict[str, Any]:
         """Say how many documents there are, and their bytes on disk and in memory, by part and per item.
@@ -299,4 +299,4 @@ class View(ABC):
         Of a sharded index, ``shards`` has a line for each; ``partial`` says whether bytes of lost ones are
         missing in the sums.
         """
-        return self._answer(lambda searched: searched.stats())
+        return self._answer(lambda backend: backend.stats())

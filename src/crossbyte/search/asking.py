@@ -94,7 +94,7 @@ class SearchRequest:
             )
         return checked
 
-    def queries(self, model: CMCQ, searched: Searched) -> list[Query]:
+    def queries(self, model: CMCQ, backend: Searched) -> list[Query]:
         """Take the queries of a checked request into the common space, those of one kind together.
 
         Raises
@@ -103,36 +103,36 @@ class SearchRequest:
         """
         if self.images is not None:
             points = model.transform_images(as_rows(self.images))
-            return [self._query(model, searched, "image", self.target or "text", points)]
+            return [self._query(model, backend, "image", self.target or "text", points)]
         if self.texts is not None:
             points = model.transform_texts(as_rows(self.texts))
-            return [self._query(model, searched, "text", self.target or "image", points)]
-        examples = _examples(searched, self.like)
+            return [self._query(model, backend, "text", self.target or "image", points)]
+        examples = _examples(backend, self.like)
         sides = np.array([_own_side(example, self.target) for example in examples])
         queries = []
         for side in sorted(set(sides.tolist())):
             places = np.flatnonzero(sides == side)
             decode = model.decode_images if side == "image" else model.decode_texts
             points = decode(np.stack([examples[place].codes[side] for place in places.tolist()]))
-            queries.append(self._query(model, searched, side, self.target or side, points, places))
+            queries.append(self._query(model, backend, side, self.target or side, points, places))
         return queries
 
-    def answer(self, model: CMCQ, searched: Searched) -> list[Hits]:
-        """Search, one answer per query; ``searched`` is where."""
-        checked = self.check(searched.cells)
+    def answer(self, model: CMCQ, backend: Searched) -> list[Hits]:
+        """Search, one answer per query; ``backend`` is where."""
+        checked = self.check(backend.cells)
         hits: dict[int, Hits] = {}
-        for query in checked.queries(model, searched):
-            rankings = checked._rankings(query, model, searched)
+        for query in checked.queries(model, backend):
+            rankings = checked._rankings(query, model, backend)
             if rankings:
                 assert query.places is not None
-                found = _hits(searched, rankings, bool(self.payloads))
+                found = _hits(backend, rankings, bool(self.payloads))
                 hits |= dict(zip(query.places.tolist(), found, strict=True))
         return [hits[place] for place in sorted(hits)]
 
     def _query(
         self,
         model: CMCQ,
-        searched: Searched,
+        backend: Searched,
         kind: str,
         target: str,
         points: Float32,
@@ -142,27 +142,27 @@ class SearchRequest:
         # Where distances are refined, groups and limits are judged by the finer ones.
         k, limit = (self.k, self.max_distance) if self.rescore is None else (self.candidates, np.inf)
         own = np.arange(len(points)) if places is None else places
-        offset = coding_offset(model, kind, target, len(searched))
+        offset = coding_offset(model, kind, target, len(backend))
         return Query(points, target, k, limit, offset, kind, self.probe, own)
 
-    def _rankings(self, query: Query, model: CMCQ, searched: Searched) -> list[Ranking]:
+    def _rankings(self, query: Query, model: CMCQ, backend: Searched) -> list[Ranking]:
         distinct = self.distinct is not None
         if self.rescore is not None:
             assert query.places is not None
-            rankings = searched.rank(query, self.where, distinct=False, grouped=distinct)
+            rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
             found = zip(query.places.tolist(), rankings, strict=True)
-            return [self._refined(searched, place, ranking) for place, ranking in found]
-        rankings = searched.rank(query, self.where, distinct=distinct, grouped=False)
+            return [self._refined(backend, place, ranking) for place, ranking in found]
+        rankings = backend.rank(query, self.where, distinct=distinct, grouped=False)
         if rankings and self.like is None:
             judgement = Judgement(self.min_probability, self.prior, self.match_threshold)
-            return judgement.of(rankings, model, searched, query.kind, query.target, query.points)
+            return judgement.of(rankings, model, backend, query.kind, query.target, query.points)
         return rankings
 
-    def _refined(self, searched: Searched, number: int, ranking: Ranking) -> Ranking:
+    def _refined(self, backend: Searched, number: int, ranking: Ranking) -> Ranking:
         assert self.rescore is not None
-        finer = _rescored(number, self.rescore, ranking, _hits(searched, [ranking], bool(self.payloads))[0])
+        finer = _rescored(number, self.rescore, ranking, _hits(backend, [ranking], bool(self.payloads))[0])
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
-        chosen = near if self.distinct is None else first_of_groups(near, searched.groups(near))
+        chosen = near if self.distinct is None else first_of_groups(near, backend.groups(near))
         return chosen.take(slice(self.k))
 
 
@@ -192,11 +192,11 @@ def as_rows(features: Any) -> Any:
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
-def _examples(searched: Searched, like: Any) -> list[Example]:
+def _examples(backend: Searched, like: Any) -> list[Example]:
     """The documents that are asked with."""
     many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
     names = [check_id(name) for name in (like if many else [like])]
-    examples = searched.examples(names)
+    examples = backend.examples(names)
     for name, example in zip(names, examples, strict=True):
         if example is None:
             raise UnknownId(f"like: no document has the id {name!r}")
@@ -227,16 +227,16 @@ def _rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits)
     return changed.ordered(len(candidates))
 
 
-def _hits(searched: Searched, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+def _hits(backend: Searched, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
     """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
     whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
-    ids = searched.ids(whole)
-    bodies = searched.payloads(whole) if payloads else None
+    ids = backend.ids(whole)
+    bodies = backend.payloads(whole) if payloads else None
     hits, start = [], 0
     for ranking in rankings:
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
-        judged = ranking.probabilities, ranking.no_match, searched.partial
+        judged = ranking.probabilities, ranking.no_match, backend.partial
         hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, ranking.codings))
         start = rows.stop
     return hits

@@ -21,15 +21,14 @@ from crossbyte.search.bits import pack_bits
 from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import Groups, Segment
+from crossbyte.search.segment import SEGMENT_ROWS, Groups, Segment
 from crossbyte.strict_json import canonical_json, plain_json
 from crossbyte.validation import check_codes, check_features
 
-__all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Documents", "Payloads", "check_payloads"]
+__all__ = ["MAX_PAYLOAD_BYTES", "Batch", "Documents", "Payloads", "check_payloads"]
 
 MAX_PAYLOAD_BYTES = 2**20
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
-SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
 
 
 @dataclass(frozen=True)

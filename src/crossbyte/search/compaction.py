@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.batch import SEGMENT_ROWS
 from crossbyte.search.bits import pack_bits, test_bits, unpack_bits
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import Segment, SegmentCells
+from crossbyte.search.segment import SEGMENT_ROWS, Segment, SegmentCells
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Snapshot, Update
 

@@ -1,4 +1,4 @@
-"""The half of an index that only reads: one generation of a file, looked up and searched."""
+"""The half of an index that only reads: one generation of a file, looked up and backend."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Standing(NamedTuple):
     distance: float | None
 
     @classmethod
-    def of(cls, searched: Searched, ranking: Ranking, number: int, limit: float) -> Standing:
+    def of(cls, backend: Searched, ranking: Ranking, number: int, limit: float) -> Standing:
         """Of the document of a number, in a ranking of everything up to its distance, the limit."""
         found = np.flatnonzero(ranking.numbers == number)
         if len(found):
@@ -69,7 +69,7 @@ class Standing(NamedTuple):
         if not len(before.rows):
             return cls(0, None, distance)
         last = before.take(slice(-1, None))
-        nearest = Before(float(last.distances[0]), int(last.numbers[0]), searched.ids(last)[0])
+        nearest = Before(float(last.distances[0]), int(last.numbers[0]), backend.ids(last)[0])
         return cls(len(before.rows), nearest, distance)
 
 

@@ -41,7 +41,7 @@ __all__ = ["explain"]
 
 def explain(
     model: CMCQ,
-    searched: Searched,
+    backend: Searched,
     id: Id,
     *,
     images: Any,
@@ -56,8 +56,8 @@ def explain(
     examples = check_integer(n_examples, "n_examples", 0)
     features = check_integer(n_features, "n_features", 0)
     names = check_vocabulary(vocabulary, model.n_text_features_)
-    asked = _one_query(model, searched, images, texts, like, target)
-    case = _case(model, searched, asked, check_id(id))
+    asked = _one_query(model, backend, images, texts, like, target)
+    case = _case(model, backend, asked, check_id(id))
     row = _feature_row(asked.kind, images if texts is None else texts)
     product = _inner_product(case, row, names, features)
     words = item_words(model._current(), case.towards, names, features)
@@ -80,7 +80,7 @@ class _Case(NamedTuple):
     """
 
     model: CMCQ
-    searched: Searched
+    backend: Searched
     asked: Query
     item: _Item
     sides: Sequence[Comparison]
@@ -110,7 +110,7 @@ def _explanation(
         constants=constants,
         shares=shares,
         rank=standing.n_before + 1,
-        n_ranked=_n_ranked(case.searched, asked.target),
+        n_ranked=_n_ranked(case.backend, asked.target),
         examples=_examples(case.sides, n_examples),
         query_features=product,
         item_words=words,
@@ -122,10 +122,10 @@ def _explanation(
 
 
 def _one_query(
-    model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
+    model: CMCQ, backend: Searched, images: Any, texts: Any, like: Any, target: str | None
 ) -> Query:
-    request = SearchRequest(images, texts, like, target, k=1, probe="all").check(searched.cells)
-    queries = request.queries(model, searched)
+    request = SearchRequest(images, texts, like, target, k=1, probe="all").check(backend.cells)
+    queries = request.queries(model, backend)
     count = sum(len(query.points) for query in queries)
     if count != 1:
         raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")
@@ -137,8 +137,8 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
     return None if features is None else check_features(as_rows(features), f"{kind}s")
 
 
-def _case(model: CMCQ, searched: Searched, asked: Query, id: Id) -> _Case:
-    item = _item(searched, id, asked.target)
+def _case(model: CMCQ, backend: Searched, asked: Query, id: Id) -> _Case:
+    item = _item(backend, id, asked.target)
     training = {"image": model.image_codes_, "text": model.text_codes_}
     sides = [
         Comparison(side, quantizer, asked.points, item.codes[side], training[side])
@@ -146,11 +146,11 @@ def _case(model: CMCQ, searched: Searched, asked: Query, id: Id) -> _Case:
         if side in item.codes
     ]
     towards = np.sum([side.decoded for side in sides], axis=0)
-    return _Case(model, searched, asked, item, sides, towards)
+    return _Case(model, backend, asked, item, sides, towards)
 
 
-def _item(searched: Searched, id: Id, target: str) -> _Item:
-    found = searched.examples([id])[0]
+def _item(backend: Searched, id: Id, target: str) -> _Item:
+    found = backend.examples([id])[0]
     if found is None:
         raise UnknownId(f"no document has the id {id!r}")
     codes = {side: code[None] for side, code in found.codes.items() if target in (side, "document")}
@@ -173,7 +173,7 @@ def _standing(case: _Case) -> Standing:
     """Where the item stands among all that a search would find."""
     asked = case.asked
     limit = _canonical([side.distance for side in case.sides], case.own_offset)
-    return case.searched.standing(asked._replace(max_distance=float(limit)), case.item.number)
+    return case.backend.standing(asked._replace(max_distance=float(limit)), case.item.number)
 
 
 def _constants(case: _Case, distance: float, shares: float) -> Constants:
@@ -183,8 +183,8 @@ def _constants(case: _Case, distance: float, shares: float) -> Constants:
     return replace(exact, rounding=distance - shares - exact.total)
 
 
-def _n_ranked(searched: Searched, target: str) -> int:
-    codings = searched.codings.items()
+def _n_ranked(backend: Searched, target: str) -> int:
+    codings = backend.codings.items()
     return sum(count for coding, count in codings if target == "document" or target in SIDES[coding])
 
 
