@@ -147,7 +147,7 @@ def found_partners(index: Index, made: Made, probe: Any) -> NDArray[np.bool_]:
 
 def visited_items(index: Index, made: Made, probe: int) -> float:
     """Share of the items in the cells that the queries visit, on average."""
-    snapshot = index._handle.current().snapshot
+    snapshot = index.snapshot()
     assert snapshot.cells is not None
     chooser = snapshot.cells.directions["text", "image"].chooser
     cells = chooser.choose(index.model.transform_texts(made.texts), probe)
@@ -171,7 +171,7 @@ def _ranks(
 
 def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
     """In our own cells."""
-    snapshot = index._handle.current().snapshot
+    snapshot = index.snapshot()
     assert snapshot.cells is not None
     cells = snapshot.shelves["image"].layouts["image"].cells
     return _ranks(index, made, found, snapshot.cells.directions["text", "image"].chooser, cells)

@@ -57,7 +57,6 @@ LINE = [
     "crossbyte.search.cells.numbering",
     "crossbyte.search.shelf",
     "crossbyte.search.snapshot",
-    "crossbyte.search.details",
     "crossbyte.search.loading",
     "crossbyte.search.measuring",
     "crossbyte.search.facets",
@@ -65,7 +64,6 @@ LINE = [
     # Searching
     "crossbyte.search.ranking",
     "crossbyte.search.searched",
-    "crossbyte.search.choosing",
     "crossbyte.search.generation",
     "crossbyte.search.judging",
     "crossbyte.search.offsets",
@@ -79,9 +77,8 @@ LINE = [
     "crossbyte.search.cells.pairs",
     "crossbyte.search.cells.site",
     "crossbyte.search.cells.building",
-    "crossbyte.search.batch",
     "crossbyte.search.compaction",
-    "crossbyte.search.handle",
+    "crossbyte.search.batch",
     "crossbyte.search.changes",
     "crossbyte.search.reader",
     "crossbyte.search.index",
@@ -139,4 +136,4 @@ def test_imports_go_leftwards_file_by_file() -> None:
 def test_what_a_search_needs_of_cells_builds_none() -> None:
     builder = "crossbyte.search.cells.building"
     importers = {module for module, path in sources().items() if builder in imported(path)}
-    assert importers == {"crossbyte.search.changes", "crossbyte.search.index"}
+    assert importers == {"crossbyte.search.index"}

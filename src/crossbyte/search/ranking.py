@@ -23,13 +23,13 @@ from crossbyte.search.segment import CODINGS
 from crossbyte.search.shelf import Quantizers, Shelf
 from crossbyte.search.snapshot import Snapshot
 
-__all__ = ["Query", "Ranking", "choose_cells", "rank", "resolve_ids"]
+__all__ = ["Query", "Ranking", "choose_cells", "first_of_groups", "rank", "rank_groups", "resolve_ids"]
 
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
 
 class Query(NamedTuple):
-    """What is asked.
+    """Queries of one kind for one target, checked and in the common space.
 
     Attributes
     ----------
@@ -44,6 +44,8 @@ class Query(NamedTuple):
         Of the queries, which choose cells by it.
     probe : int, "all" or None
         How many cells are visited; None: as many as were found to be enough when the cells were built.
+    places : (n,) int, optional
+        Of the queries among all that a search was asked.
     """
 
     points: Float32
@@ -53,11 +55,17 @@ class Query(NamedTuple):
     offset: Callable[[str], float]
     kind: str = ""
     probe: int | str | None = ALL
+    places: NDArray[np.intp] | None = None
+
+    def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
+        """Some of the queries."""
+        places = None if self.places is None else self.places[rows]
+        return self._replace(points=self.points[rows], places=places)
 
     def parts(self) -> Iterator[Query]:
         """The same for a bounded number of points after the other."""
         for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
-            yield self._replace(points=self.points[rows])
+            yield self.take(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +109,10 @@ class Ranking:
     def join(cls, parts: Sequence[Ranking]) -> Ranking:
         """All of them, in no order and not judged."""
         return cls(
-            np.concatenate([part.distances for part in parts]),
-            np.concatenate([part.numbers for part in parts]),
-            np.concatenate([part.codings for part in parts]),
-            np.concatenate([part.rows for part in parts]),
+            np.concatenate([np.empty(0, np.float32), *(part.distances for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.numbers for part in parts)]),
+            np.concatenate([np.empty(0, np.uint8), *(part.codings for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]),
         )
 
     def ordered(self, k: int) -> Ranking:
@@ -146,7 +154,7 @@ def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_thre
         # A filter may leave the visited cells too few documents, and there may be more elsewhere.
         few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
         if few:
-            again = _rank(snapshot, query._replace(points=query.points[few], probe=ALL), allowed, n_threads)
+            again = _rank(snapshot, query.take(few)._replace(probe=ALL), allowed, n_threads)
             for place, ranking in zip(few, again, strict=True):
                 rankings[place] = ranking
     return rankings
@@ -193,8 +201,8 @@ def _rank_all(
         if sides:
             result = kernels.scan(
                 sides,
-                len(shelf),
-                min(query.k, max(len(shelf), 1)),
+                shelf.numbers.count,
+                min(query.k, max(shelf.numbers.count, 1)),
                 extra=query.offset(coding),
                 allowed=allowed[coding],
                 max_distance=query.max_distance,
@@ -234,8 +242,8 @@ def _rank_visited(
 def _merged(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
     if len(found) == 1:
         return found[0]
-    empty = [_NOTHING] * len(query.points)
-    return [Ranking.join(parts).ordered(query.k) for parts in zip(empty, *found, strict=True)]
+    by_query = zip(*found, strict=True) if found else [()] * len(query.points)
+    return [Ranking.join(parts).ordered(query.k) for parts in by_query]
 
 
 def _tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
@@ -265,6 +273,35 @@ def _rankings(shelf: Shelf, result: ScanResult) -> list[Ranking]:
     return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-_NOTHING = Ranking(
-    np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
-)
+def first_of_groups(ranking: Ranking, labels: Sequence[Id | None]) -> Ranking:
+    """Keep the first document of every group; documents without a group all stay."""
+    seen: set[Id] = set()
+    kept = []
+    for place, label in enumerate(labels):
+        if label is None or label not in seen:
+            kept.append(place)
+        if label is not None:
+            seen.add(label)
+    return ranking.take(np.array(kept, dtype=np.intp))
+
+
+def rank_groups(
+    query: Query,
+    rank: Callable[[Query], list[Ranking]],
+    groups: Callable[[Ranking], Sequence[Id | None]],
+) -> list[Ranking]:
+    """Find the k nearest groups of every query point, each by its nearest document.
+
+    Looks further until there are enough groups, or nothing is left.
+    """
+    chosen: list[Ranking | None] = [None] * len(query.points)
+    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
+    while len(waiting):
+        rankings = rank(query.take(waiting)._replace(k=k))
+        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
+            nearest = first_of_groups(ranking, groups(ranking))
+            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
+                chosen[place] = nearest.take(slice(query.k))
+        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
+        k *= 4
+    return [ranking for ranking in chosen if ranking is not None]

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from crossbyte.errors import InvalidInput
-from crossbyte.validation import check_integer
-
-__all__ = ["ALL", "check_probe", "n_visited"]
+__all__ = ["ALL", "n_visited"]
 
 ALL = "all"
-
-
-def check_probe(probe: Any, state: object | None, target: str | None, like: Any) -> int | str | None:
-    """Check how many cells are asked for: None (as built), "all", or a number."""
-    if probe is None or (isinstance(probe, str) and probe == ALL):
-        return ALL if like is not None or target == "document" or state is None else probe
-    if isinstance(probe, str):
-        raise InvalidInput(f'probe: expected a number of cells, "all" or None, got {probe!r}')
-    count = check_integer(probe, "probe", 1)
-    if state is None:
-        raise InvalidInput('probe: this index has no cells; call build_cells(), or leave it "all" or None')
-    if like is not None or target == "document":
-        asked = "like=" if like is not None else 'target="document"'
-        raise InvalidInput(f'probe: {asked} looks at everything; leave probe "all" or None')
-    return count
 
 
 def n_visited(n_probe: int, n_cells: int, share: float) -> int:

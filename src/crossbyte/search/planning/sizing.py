@@ -257,7 +257,7 @@ def _added(index: Index, count: int, bodies: Sequence[bytes | None] | None) -> _
     codes = np.zeros((count, len(index.model.image_codebooks_)), dtype=np.uint8)
     objects = None if bodies is None else [_as_long(body) for body in islice(cycle(bodies), count)]
     index.add(range(len(index), len(index) + count), image_codes=codes, payloads=objects)
-    store = index._handle.store
+    store = index.snapshot().store
     with store.reading():
         pieces = [part.n_bytes for record in store.records() for part in record.parts.values()]
     sizes = store.sizes()
