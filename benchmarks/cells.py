@@ -50,7 +50,6 @@ from benchmarks.timing import (
 )
 from crossbyte import CMCQ, Index
 from crossbyte.kernels import implementation
-from crossbyte.search.cells.cells import side_sizes
 from crossbyte.search.cells.chooser import Chooser
 from crossbyte.search.cells.curve import Ranks, Trial, cell_ranks
 
@@ -148,11 +147,11 @@ def found_partners(index: Index, made: Made, probe: Any) -> NDArray[np.bool_]:
 
 def visited_items(index: Index, made: Made, probe: int) -> float:
     """Share of the items in the cells that the queries visit, on average."""
-    snapshot = index._handle.current().snapshot
+    snapshot = index.snapshot()
     assert snapshot.cells is not None
     chooser = snapshot.cells.directions["text", "image"].chooser
     cells = chooser.choose(index.model.transform_texts(made.texts), probe)
-    sizes = side_sizes(snapshot, "image")
+    sizes = snapshot.cell_sizes()["image"]
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
 
@@ -172,7 +171,7 @@ def _ranks(
 
 def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
     """In our own cells."""
-    snapshot = index._handle.current().snapshot
+    snapshot = index.snapshot()
     assert snapshot.cells is not None
     cells = snapshot.shelves["image"].layouts["image"].cells
     return _ranks(index, made, found, snapshot.cells.directions["text", "image"].chooser, cells)

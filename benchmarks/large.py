@@ -67,7 +67,7 @@ def passes(codes: Words) -> dict[str, Callable[[], Any]]:
 
 def scanned(index: Index) -> Words:
     """The array that a scan of images reads."""
-    return index._handle.current().snapshot.shelves["image"].codes["image"].reshape(-1).view(np.uint64)
+    return index.snapshot().shelves["image"].codes["image"].reshape(-1).view(np.uint64)
 
 
 def measure_reading(index: Index, coded: Coded, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:

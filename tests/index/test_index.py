@@ -447,7 +447,7 @@ def test_a_reader_of_a_file_long_at_rest_still_notices_a_compaction(
     with Index.open(path) as reader:
         reader.search(images=image)
         with monkeypatch.context() as patch:
-            patch.setattr(type(reader._handle.store._session), "transaction", None)  # must not be needed
+            patch.setattr(type(reader.snapshot().store._session), "transaction", None)  # must not be needed
             reader.search(images=image)
         made[0].compact()
         with pytest.raises(StaleReader, match=r"refresh\(\)"):

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 
 from crossbyte.errors import DuplicateId, IndexExists, IndexLocked, StaleReader, UnknownField, UnknownId
-from crossbyte.search.details import Details
 from crossbyte.search.index import Index
 from crossbyte.search.ranking import Ranking
 from crossbyte.search.segment import Groups
+from crossbyte.search.snapshot import Snapshot
 from support.index_twin import (
     TARGETS,
     Payload,
@@ -307,11 +307,11 @@ def test_ten_thousand_steps_agree_with_a_dictionary() -> None:
 
 
 def filter_old_payloads(patch: pytest.MonkeyPatch) -> None:
-    def spoiled(details: Details, shelf: Any, condition: Any) -> Any:
-        parts = [details._judge(segment.record, segment.n_rows, condition) for segment in shelf.segments]
+    def spoiled(snapshot: Snapshot, shelf: Any, condition: Any) -> Any:
+        parts = [snapshot._judge(segment.record, segment.n_rows, condition) for segment in shelf.segments]
         return np.concatenate(parts)
 
-    patch.setattr(Details, "_matches", spoiled)
+    patch.setattr(Snapshot, "_matches", spoiled)
 
 
 def break_ties_backwards(patch: pytest.MonkeyPatch) -> None:

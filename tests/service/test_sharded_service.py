@@ -21,7 +21,6 @@ from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import ClusterError, IndexLocked, InvalidInput
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded, open_index
-from crossbyte.gallery.searchable import lost_shards
 from crossbyte.service.levels import LEVELS, Level
 from crossbyte.service.running import make_server
 from crossbyte.service.settings import Settings
@@ -310,7 +309,7 @@ def test_files_and_folders_are_told_apart(tmp_path: Path) -> None:
     assert is_sharded(many) and is_sharded(f"{many}/") and not is_sharded(one) and not is_sharded(tmp_path)
     for path, kind in ((one, Index), (many, ShardedIndex)):
         index = open_index(path)
-        assert isinstance(index, kind) and lost_shards(index) == []
+        assert isinstance(index, kind) and index.lost == ()
         index.close()
     with Gallery.open(f"{many}/") as gallery:
         assert gallery.beside.folder == Path(f"{many}.files") and gallery.thumbnail("scene-1")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossbyte.cluster.field_counts import ValueCount, merge_tallies
-from crossbyte.cluster.moment import Moment
 from crossbyte.search.facets import Facet, can_be_chosen, check_names, is_offered
 from crossbyte.search.filters.field_values import commonest_kind
 from crossbyte.validation import check_integer
+
+if TYPE_CHECKING:
+    from crossbyte.cluster.moment import Moment
 
 __all__ = ["facets"]
 

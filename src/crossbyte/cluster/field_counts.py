@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.details import Details
 from crossbyte.search.facets import Facet
 from crossbyte.search.ids import PackedIds
+from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["Tally", "ValueCount", "merge_tallies", "tally", "value_count", "value_hashes"]
 
@@ -31,21 +31,21 @@ class Tally(NamedTuple):
     n_documents: int
 
 
-def value_count(details: Details, field: str, kind: str) -> ValueCount:
+def value_count(snapshot: Snapshot, field: str, kind: str) -> ValueCount:
     """Count the different values of a kind."""
-    values = details.values(field, kind)
+    values = snapshot.values(field, kind)
     return ValueCount(values.n_values, values.n_documents, values.is_list)
 
 
-def value_hashes(details: Details, field: str, kind: str) -> NDArray[np.uint64]:
+def value_hashes(snapshot: Snapshot, field: str, kind: str) -> NDArray[np.uint64]:
     """One number for each different text: far less to send than the texts."""
-    return PackedIds.of(tally(details, field, kind, None).values).hashes()
+    return PackedIds.of(tally(snapshot, field, kind, None).values).hashes()
 
 
-def tally(details: Details, field: str, kind: str, where: str | None) -> Tally:
+def tally(snapshot: Snapshot, field: str, kind: str, where: str | None) -> Tally:
     """Count the documents of each value."""
-    values = details.values(field, kind)
-    counts, n_documents = values.counts(details.masks(where, is_part=True))
+    values = snapshot.values(field, kind)
+    counts, n_documents = values.counts(snapshot.masks(where, is_part=True))
     there = np.flatnonzero(counts)
     return Tally([values.value(code) for code in there.tolist()], counts[there].tolist(), n_documents)
 

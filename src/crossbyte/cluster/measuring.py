@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crossbyte.cluster.moment import Moment
 from crossbyte.search.measuring import sizes
+
+if TYPE_CHECKING:
+    from crossbyte.cluster.moment import Moment
 
 __all__ = ["measure_shards"]
 

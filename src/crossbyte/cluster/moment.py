@@ -8,23 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from crossbyte.cluster.cells import cells_of_shards
+from crossbyte.cluster.facets import facets
 from crossbyte.cluster.holding import Holder
+from crossbyte.cluster.measuring import measure_shards
 from crossbyte.cluster.merging import Pool, merge_standings
 from crossbyte.cluster.messages import CellSummary, ShardLost, Summary
 from crossbyte.cluster.wire import sendable
+from crossbyte.errors import InvalidInput
+from crossbyte.search.cells.cells import Cells
 from crossbyte.search.cells.visiting import ALL, n_visited
-from crossbyte.search.choosing import first_of_groups, rank_groups
-from crossbyte.search.details import read_filter
-from crossbyte.search.ids import Id
-from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.facets import Facet
+from crossbyte.search.hits import Document, Hits
+from crossbyte.search.ids import Id, check_id
+from crossbyte.search.ranking import Query, Ranking, first_of_groups, rank_groups
 from crossbyte.search.searched import Example, Standing
-from crossbyte.search.segment import CODINGS
+from crossbyte.search.segment import CODINGS, SIDES
+from crossbyte.search.snapshot import read_filter
 
 __all__ = ["Moment"]
 
 
 class Moment:
-    """The generations of all shards that belong together, and who answers for them.
+    """Answers from the generations of all shards that belong together: scatter and gather.
 
     One is made for every question, because it remembers what was found: see
     :class:`crossbyte.search.searched.Searched`.
@@ -69,6 +75,14 @@ class Moment:
         """The cells of all shards, if they all have the same."""
         known = [summary.cells for summary in self.summaries]
         return known[0] if all(each == known[0] for each in known) else None
+
+    def describe_cells(self) -> Cells | None:
+        """Say what is known of the cells, of all shards together; None unless all have the same."""
+        return cells_of_shards(self)
+
+    def stats(self) -> dict[str, Any]:
+        """Count documents and bytes, of all shards and of each."""
+        return measure_shards(self)
 
     def check_filter(self, where: str | None) -> None:
         """Refuse a filter that cannot be read, or that names a field which no shard has."""
@@ -154,13 +168,13 @@ class Moment:
         if query.probe is None and probe != ALL and query.max_distance == np.inf:
             few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
             if few:
-                again = query._replace(points=query.points[few], probe=ALL)
+                again = query.take(few)._replace(probe=ALL)
                 for place, ranking in zip(few, self._nearest(again, where, grouped), strict=True):
                     rankings[place] = ranking
         return rankings
 
     def _n_visited(self, query: Query, where: str | None) -> int | str:
-        """How many cells are visited unless told: :func:`crossbyte.search.cells.visiting.visited_cells`."""
+        """How many cells are visited unless told: :func:`crossbyte.search.ranking.choose_cells`."""
         known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
         if known is None:
             return ALL
@@ -211,3 +225,65 @@ class Moment:
             raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
         pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
         return [answers[shard][number] for shard, number in pairs]
+
+    # Documents
+
+    def contains(self, id: object) -> bool:
+        """Whether there is a document of this id; of what is no id, there is none."""
+        try:
+            names = [check_id(id)]
+        except InvalidInput:
+            return False
+        return any(self._ask_for("find", names))
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None if there is none of this id."""
+        found = self._ask_for("get", check_id(id))
+        return next((document for document in found if document is not None), None)
+
+    def all_ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+        parts = self.ask_all("ids")
+        order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+        ids = [id for _, own in parts for id in own]
+        return [ids[place] for place in order.tolist()]
+
+    def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents in the order of their numbers."""
+        self.check_filter(where)
+        parts = self.ask_all("documents", where, after, limit)
+        return sorted((each for part in parts for each in part), key=lambda each: each.number)[:limit]
+
+    def facets(self, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+        """Count the values of payload fields.
+
+        Counts are exact. Shards send all values of a field that can be chosen from, and their counts.
+        """
+        return facets(self, where, fields, limit)
+
+    def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """The payloads of what a search at this moment found."""
+        found = self._ask_by_number("payloads", hits)
+        return [found.get(number) for number in hits.numbers.tolist()]
+
+    def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
+        """The sides of the documents that a search at this moment found."""
+        if hits._codings is not None:
+            return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
+        found = self._ask_by_number("codings", hits)
+        return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
+
+    def _ask_by_number(self, method: str, hits: Hits) -> dict[int, Any]:
+        """Ask for something of every hit; lost shards are missed only if they have one of them."""
+        answers = self.ask(method, hits.numbers)
+        found: dict[int, Any] = {}
+        for part in answers.values():
+            found |= part
+        if len(found) < len(hits):
+            self.complete(answers)
+        return found
+
+    def _ask_for(self, method: str, sought: Any) -> list[Any]:
+        """Ask for something that one shard has; without it, no shard may be missing."""
+        answers = self.ask(method, sought)
+        return list(answers.values()) if any(answers.values()) else self.complete(answers)

@@ -3,42 +3,135 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self, Unpack
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 import numpy as np
 
 from crossbyte.cluster.cells import no_building
-from crossbyte.cluster.following import ShardedFollower
-from crossbyte.cluster.holding import Holder
-from crossbyte.cluster.manifest import Manifest, new_folder
-from crossbyte.cluster.messages import ShardLost
+from crossbyte.cluster.holding import Holder, LocalShards
+from crossbyte.cluster.manifest import Manifest, model_of, new_folder
+from crossbyte.cluster.messages import ShardLost, Summary
 from crossbyte.cluster.moment import Moment
-from crossbyte.cluster.opening import hold, load_model
 from crossbyte.cluster.routing import NOWHERE, routed
 from crossbyte.cluster.splitting import create_shards
 from crossbyte.errors import (
+    CrossbyteError,
     DamagedIndexFile,
     DuplicateId,
     InvalidInput,
     ReadOnlyIndex,
+    StaleReader,
     UnknownId,
 )
+from crossbyte.executors.threads import Workers
+from crossbyte.gallery.searchable import View
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
 from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.ids import Id, check_ids
+from crossbyte.search.loading import load_model
 from crossbyte.search.numbers import Numbers
+from crossbyte.search.searched import Searched
+from crossbyte.search.storage.store import Store
 from crossbyte.validation import check_choice, check_number
 
-__all__ = ["ShardedIndex"]
+__all__ = ["ShardedIndex", "ShardedReader"]
 
 Path = str | os.PathLike[str]
+T = TypeVar("T")
 _TIMEOUT = 10.0
+_TRIES = 5  # restarts and compactions that may pass within one answer
 
 
-class ShardedIndex(ShardedFollower):
+class ShardedReader(View):
+    """What is seen of a sharded index at one moment; it has the reading methods of :class:`crossbyte.Index`.
+
+    Parameters
+    ----------
+    path : str
+    model : CMCQ
+    holder : Holder
+    summaries : tuple of Summary
+        What each shard had at that moment.
+    n_threads : int
+    """
+
+    def __init__(
+        self, path: str, model: CMCQ, holder: Holder, summaries: tuple[Summary, ...], n_threads: int
+    ) -> None:
+        self._path, self._model, self._holder = path, model, holder
+        self._summaries, self._n_threads = summaries, n_threads
+
+    @property
+    def path(self) -> str:
+        """The real path of the folder."""
+        return self._path
+
+    @property
+    def model(self) -> CMCQ:
+        """The model inside every shard."""
+        return self._model
+
+    @property
+    def generation(self) -> int:
+        """The sum of the shards' generations: it grows with every commit of any shard."""
+        return sum(summary.generation for summary in self._summaries)
+
+    @property
+    def n_shards(self) -> int:
+        """How many files there are."""
+        return len(self._summaries)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Names of the shards that did not answer when they were last asked."""
+        return tuple(self._holder.names[shard] for shard in sorted(self._holder.lost))
+
+    def close(self) -> None:
+        """Close all shards; may be called again."""
+        self._holder.close()
+
+    def __repr__(self) -> str:
+        numbers = f"{len(self)} documents in {self.n_shards} shards, generation {self.generation}"
+        return f"{type(self).__name__}({self.path!r}, {numbers})"
+
+    def __len__(self) -> int:
+        return sum(summary.n_documents for summary in self._summaries)
+
+    def snapshot(self) -> Moment:
+        """Give all shards as they are seen now; one is made for every question."""
+        return Moment(self._path, self._holder, self._summaries, self._n_threads)
+
+    def _answer(self, question: Callable[[Searched], T], *, payloads: bool = False) -> T:
+        for _ in range(_TRIES if payloads else 0):
+            try:
+                return self._ask(question)
+            except ShardLost:  # between finding something and telling its payload: the next answer is partial
+                continue
+        return self._ask(question)
+
+    def _ask(self, question: Callable[[Moment], T]) -> T:
+        """Ask of one moment; again, where a shard has come back with a newer one."""
+        for _ in range(_TRIES):
+            moment = self.snapshot()
+            try:
+                return question(moment)
+            except StaleReader:
+                if not self._catch_up(moment):
+                    raise
+        return question(self.snapshot())
+
+    def _catch_up(self, moment: Moment) -> bool:
+        """Whether there is another moment to answer from."""
+        return False
+
+
+class ShardedIndex(ShardedReader):
     """An index of many files; made by :meth:`create`, :meth:`open`, or from one by `crossbyte.split_index`.
 
     It answers, bit for bit, what one index with the same documents would, wherever the shards are: in this
@@ -49,8 +142,12 @@ class ShardedIndex(ShardedFollower):
     def __init__(
         self, manifest: Manifest, mode: str, model: CMCQ, holder: Holder, n_jobs: int | None = None
     ) -> None:
-        super().__init__(manifest, model, holder, n_jobs)
+        known = holder.ask("summary", dict.fromkeys(range(len(manifest.shards)), ()), patient=True)
+        summaries = Moment(manifest.folder, holder, (), 1).complete(known)
+        super().__init__(manifest.folder, model, holder, tuple(summaries), Workers(n_jobs).n_jobs)
         self._manifest, self._mode = manifest, mode
+        self._writing, self._looking = threading.RLock(), threading.Lock()
+        self._views: weakref.WeakSet[ShardedReader | Moment] = weakref.WeakSet()
 
     # Opening
 
@@ -120,15 +217,78 @@ class ShardedIndex(ShardedFollower):
         check_choice(mode, "mode", ("r", "rw"))
         seconds = check_number(timeout, "timeout", 0.0, open_low=True)
         manifest = Manifest.read(path)
-        own = load_model(manifest, model)
+        own = _load_model(manifest, model)
         if model is None:
             own.set_params(n_jobs=n_jobs)
-        holder = hold(manifest, mode, own, cluster, n_jobs, seconds)
+        holder = _hold(manifest, mode, own, cluster, n_jobs, seconds)
         try:
             return cls(manifest, mode, own, holder, n_jobs)
         except BaseException:
             holder.close()
             raise
+
+    # Following
+
+    def refresh(self) -> bool:
+        """See what others have committed; returns whether there was anything new.
+
+        Of a lost shard, what was known of it stays.
+        """
+        with self._writing:
+            before = self._summaries
+            self._move("refresh", self._everywhere)
+            return self._summaries != before
+
+    def pinned(self) -> ShardedReader:
+        """A view that stays at this moment, whatever is written or refreshed; closed with the index.
+
+        A compaction ends it, and so does the restart of a lost shard that was written to since:
+        :class:`StaleReader`.
+        """
+        with self._looking:
+            rest = self._path, self._model, self._holder, self._summaries, self._n_threads
+            view = ShardedReader(*rest)
+            self._views.add(view)
+        return view
+
+    @property
+    def _everywhere(self) -> dict[int, tuple[()]]:
+        """A call without arguments to every shard."""
+        return dict.fromkeys(range(self.n_shards), ())
+
+    def snapshot(self) -> Moment:
+        """Give all shards as they are seen now, and keep what they have while somebody looks at it."""
+        with self._looking:
+            moment = super().snapshot()
+            self._views.add(moment)
+        return moment
+
+    def _catch_up(self, moment: Moment) -> bool:
+        """Learn what the shards have now: one may have been restarted with what was written since."""
+        if self._summaries == moment.summaries:
+            with self._writing:
+                self._learn(self._holder.ask("summary", self._everywhere))
+        return self._summaries != moment.summaries
+
+    def _learn(self, known: Mapping[int, Summary]) -> None:
+        self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
+
+    def _move(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
+        """Have shards go on to their next generation; names of those that are lost."""
+        with self._looking:
+            views = [
+                view._summaries if isinstance(view, ShardedReader) else view.summaries for view in self._views
+            ]
+        needed = {shard: {summaries[shard].generation for summaries in views} for shard in calls}
+        moves = {shard: (*rest, needed[shard]) for shard, rest in calls.items()}
+        try:
+            known = self._holder.ask(method, moves, patient=method != "refresh")
+        except BaseException:
+            with suppress(CrossbyteError):
+                self._catch_up(self.snapshot())  # some may have moved before one failed
+            raise
+        self._learn(known)
+        return [self._holder.names[shard] for shard in calls if shard not in known]
 
     # The files
 
@@ -141,9 +301,9 @@ class ShardedIndex(ShardedFollower):
         ClusterError
             A shard is lost.
         """
-        moment = self._moment()
+        moment = self.snapshot()
         moment.complete(self._holder.ask("verify", self._everywhere, patient=True))
-        hashes = np.sort(np.concatenate(self._answer(lambda moment: moment.ask_all("hashes"))))
+        hashes = np.sort(np.concatenate(self._ask(lambda moment: moment.ask_all("hashes"))))
         if (hashes[1:] == hashes[:-1]).any() and len(set(ids := self.ids())) < len(ids):
             raise DamagedIndexFile(f"{self.path}: the index is damaged: two shards have the same id")
 
@@ -154,7 +314,7 @@ class ShardedIndex(ShardedFollower):
         """
         with self._writing, new_folder(path) as folder:
             calls = {shard: (os.path.join(folder, name),) for shard, name in enumerate(self._manifest.shards)}
-            self._moment().complete(self._holder.ask("backup", calls, patient=True))
+            self.snapshot().complete(self._holder.ask("backup", calls, patient=True))
             self._manifest.write(folder)
 
     # Writing
@@ -289,8 +449,8 @@ class ShardedIndex(ShardedFollower):
             raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
         lost = self._move("refresh", self._everywhere)
         if lost:
-            raise self._moment().lost(lost)
-        return self._moment()
+            raise self.snapshot().lost(lost)
+        return self.snapshot()
 
     def _write(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> None:
         lost = self._move(method, calls)
@@ -318,3 +478,33 @@ class ShardedIndex(ShardedFollower):
 def _by_shard(homes: Any) -> dict[int, Any]:
     """Rows by the shard that they go to; none of `NOWHERE`."""
     return {shard: np.flatnonzero(homes == shard) for shard in np.unique(homes[homes != NOWHERE]).tolist()}
+
+
+def _load_model(manifest: Manifest, given: CMCQ | None = None) -> CMCQ:
+    """Read the model, if it is the same in all shards, and the one given; no documents are read.
+
+    Raises
+    ------
+    WrongModel
+    """
+    model: CMCQ | None = None
+    for name, path in zip(manifest.shards, manifest.paths, strict=True):
+        store = Store.open(path, writable=False)
+        try:
+            manifest.check_model(name, model_of(store)[1])
+            model = model or load_model(store, given)
+        finally:
+            store.close()
+    assert model is not None  # there is a shard
+    return model
+
+
+def _hold(
+    manifest: Manifest, mode: str, model: CMCQ, cluster: str | None, n_jobs: int | None, timeout: float
+) -> Holder:
+    """Open all shards, in this process or in the actors of a cluster."""
+    if cluster is None:
+        return LocalShards(manifest, mode, model, n_jobs)
+    from crossbyte.cluster.actors import ActorShards
+
+    return ActorShards(manifest, mode, cluster, n_jobs, timeout)

@@ -17,21 +17,16 @@ from crossbyte.cluster.manifest import Manifest, model_of
 from crossbyte.cluster.messages import CellSummary, CellSums, Found, Summary
 from crossbyte.errors import StaleReader
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.progress import silent
-from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Payloads
 from crossbyte.search.bits import count_bits
-from crossbyte.search.browsing import browse, documents_at
-from crossbyte.search.cells.cells import Cells, cells_of, drift_of, side_sizes
-from crossbyte.search.details import Details
+from crossbyte.search.cells.cells import Cells, cells_of, drift_of
 from crossbyte.search.generation import Generation
-from crossbyte.search.handle import Handle
 from crossbyte.search.hits import Document
 from crossbyte.search.ids import Id
 from crossbyte.search.index import Index
-from crossbyte.search.measuring import measure
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.reader import Reader
 from crossbyte.search.searched import Example, Standing
 from crossbyte.search.snapshot import Snapshot
 
@@ -67,7 +62,7 @@ class Shard:
     ) -> None:
         self._manifest, self._place, self._given = manifest, place, (mode, model, n_jobs)
         self._opened: Index | None = None
-        self._kept: dict[int, Handle] = {}
+        self._kept: dict[int, Reader] = {}
         self._opening, self._moving = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
@@ -87,7 +82,9 @@ class Shard:
         mode, model, n_jobs = self._given
         index = Index.open(self._manifest.paths[self._place], mode, model=model, n_jobs=n_jobs)
         try:
-            self._manifest.check_model(self._manifest.shards[self._place], model_of(index._handle.store)[1])
+            self._manifest.check_model(
+                self._manifest.shards[self._place], model_of(index.snapshot().store)[1]
+            )
         except BaseException:
             index.close()
             raise
@@ -100,16 +97,12 @@ class Shard:
         assert self._opened is not None
         return self._opened
 
-    @property
-    def _handle(self) -> Handle:
-        return self._index._handle
-
     # What is known of it
 
     def summary(self) -> Summary:
         """Say what this shard has now."""
-        details = self._handle.current()
-        snapshot, counts = details.snapshot, Generation(details, 1).codings
+        snapshot = self._index.snapshot()
+        counts = Generation(snapshot, 1).codings
         numbers = snapshot.generation, snapshot.catalogue.next_number
         return Summary(*numbers, counts, dict(snapshot.fields), _cells(snapshot))
 
@@ -133,17 +126,17 @@ class Shard:
 
     def cell_sums(self, generation: int) -> dict[str, CellSums]:
         """What of the cells of each side adds up over shards."""
-        snapshot = self._details(generation).snapshot
-        sides = {} if snapshot.cells is None else snapshot.cells.sides
+        snapshot = self._snapshot(generation)
+        sides, sizes = {} if snapshot.cells is None else snapshot.cells.sides, snapshot.cell_sizes()
         return {
-            name: CellSums(side.n_documents, side.n_added, side.added_distance, side_sizes(snapshot, name))
+            name: CellSums(side.n_documents, side.n_added, side.added_distance, sizes[name])
             for name, side in sides.items()
         }
 
     def cells(self, generation: int, sums: Mapping[str, CellSums]) -> Cells:
         """What is known of the cells, of which these are the sums over all shards."""
-        snapshot = self._details(generation).snapshot
-        known, state, drift = cells_of(snapshot), snapshot.cells, {}
+        snapshot = self._snapshot(generation)
+        known, state, drift = cells_of(snapshot.cells, snapshot.cell_sizes()), snapshot.cells, {}
         assert known is not None and state is not None  # there are sums of them
         for name, (n_documents, n_added, distance, sizes) in sums.items():
             side = state.sides[name]
@@ -156,50 +149,48 @@ class Shard:
     def rank(self, generation: int, query: Query, where: str | None, distinct: bool, grouped: bool) -> Found:
         """Find the nearest documents here; of every group the nearest with ``distinct``."""
         start = time.perf_counter()
-        searched = self._searched(generation)
-        rankings = searched.rank(query, where, distinct=distinct)
-        whole = rankings[0] if len(rankings) == 1 else Ranking.join([_NOTHING, *rankings])
-        groups = searched.groups(whole) if grouped else None
-        counts, ids = [len(ranking.rows) for ranking in rankings], searched.ids(whole)
+        backend = self._backend(generation)
+        rankings = backend.rank(query, where, distinct=distinct)
+        whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+        groups = backend.groups(whole) if grouped else None
+        counts, ids = [len(ranking.rows) for ranking in rankings], backend.ids(whole)
         arrays = whole.distances, whole.numbers, whole.codings
         return Found(counts, *arrays, ids, groups, time.perf_counter() - start)
 
     def allowed(self, generation: int, where: str, target: str) -> tuple[int, int]:
         """How many of the documents with the target's side a filter allows, and how many there are."""
-        details = self._details(generation)
-        words = details.allowed(where, is_part=True)
-        shelves = [shelf for shelf in details.snapshot.shelves.values() if target in shelf.codes]
+        snapshot = self._snapshot(generation)
+        words = snapshot.allowed(where, is_part=True)
+        shelves = [shelf for shelf in snapshot.shelves.values() if target in shelf.codes]
         return sum(count_bits(words[each.coding]) for each in shelves), sum(each.n_live for each in shelves)
 
     def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
         """The documents of these ids that are here, by place in the list."""
-        examples = self._searched(generation).examples(ids)
+        examples = self._backend(generation).examples(ids)
         return {place: example for place, example in enumerate(examples) if example is not None}
 
     def standing(self, generation: int, query: Query, number: int) -> Standing:
         """Where a document, of this shard or another, stands among those of this shard."""
-        return self._searched(generation).standing(query, number)
+        return self._backend(generation).standing(query, number)
 
     # Documents
 
     def find(self, generation: int, ids: Sequence[Id]) -> list[int]:
         """Which of the ids are here, as places in the list."""
-        found = self._details(generation).snapshot.find(ids)
+        found = self._snapshot(generation).find(ids)
         return [place for place, where in enumerate(found) if where is not None]
 
     def get(self, generation: int, id: Id) -> Document | None:
         """Give a document, or None."""
-        details = self._details(generation)
-        place = details.snapshot.find([id])[0]
-        return None if place is None else documents_at(details, [place], self._n_codebooks)[0]
+        return self._backend(generation).get(id)
 
     def documents(self, generation: int, where: str | None, after: int | None, limit: int) -> list[Document]:
         """Give one page of documents."""
-        return browse(self._details(generation), where, after, limit, self._n_codebooks, is_part=True)
+        return self._backend(generation).documents(where, after, limit)
 
     def ids(self, generation: int) -> tuple[NDArray[np.int64], list[Id]]:
         """All numbers and ids."""
-        shelves = self._details(generation).snapshot.shelves.values()
+        shelves = self._snapshot(generation).shelves.values()
         rows = [shelf.live_rows() for shelf in shelves]
         numbers = [shelf.numbers[own] for shelf, own in zip(shelves, rows, strict=True)]
         ids = [id for shelf, own in zip(shelves, rows, strict=True) for id in shelf.ids.take(own)]
@@ -207,14 +198,14 @@ class Shard:
 
     def payloads(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, dict[str, Any] | None]:
         """The payloads of the documents that are here, by their number."""
-        details = self._details(generation)
+        snapshot = self._snapshot(generation)
         here = numbers[np.isin(numbers, list(self.codings(generation, numbers)))]
-        bodies = details.payloads(details.snapshot.places(here))
+        bodies = snapshot.payloads(snapshot.places(here))
         return dict(zip(here.tolist(), bodies, strict=True))
 
     def codings(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, str]:
         """The codings of the documents that are here, by their number."""
-        shelves = self._details(generation).snapshot.shelves
+        shelves = self._snapshot(generation).shelves
         found = {coding: numbers[shelf.numbers.find(numbers)[1]] for coding, shelf in shelves.items()}
         return {number: coding for coding, own in found.items() for number in own.tolist()}
 
@@ -222,28 +213,28 @@ class Shard:
 
     def kinds(self, generation: int, fields: Sequence[str]) -> list[dict[str, int]]:
         """How many values of each kind each field has."""
-        details = self._details(generation)
-        return [details.kinds(field) for field in fields]
+        snapshot = self._snapshot(generation)
+        return [snapshot.kinds(field) for field in fields]
 
     def value_counts(self, generation: int, kinds: Sequence[tuple[str, str]]) -> list[ValueCount]:
         """How many different values of a kind each field has."""
-        details = self._details(generation)
-        return [value_count(details, field, kind) for field, kind in kinds]
+        snapshot = self._snapshot(generation)
+        return [value_count(snapshot, field, kind) for field, kind in kinds]
 
     def value_hashes(self, generation: int, field: str, kind: str) -> NDArray[np.uint64]:
         """One number for each different value of a field."""
-        return value_hashes(self._details(generation), field, kind)
+        return value_hashes(self._snapshot(generation), field, kind)
 
     def tallies(self, generation: int, kinds: Sequence[tuple[str, str]], where: str | None) -> list[Tally]:
         """How many documents have each value of each field."""
-        details = self._details(generation)
-        return [tally(details, field, kind, where) for field, kind in kinds]
+        snapshot = self._snapshot(generation)
+        return [tally(snapshot, field, kind, where) for field, kind in kinds]
 
     # The file
 
     def stats(self, generation: int) -> dict[str, Any]:
         """Say how many documents there are, and their bytes."""
-        return measure(self._details(generation))
+        return self._backend(generation).stats()
 
     def verify(self) -> None:
         """Compare everything with its checksums."""
@@ -251,7 +242,7 @@ class Shard:
 
     def hashes(self, generation: int) -> NDArray[np.uint64]:
         """One number for each id, to find ids that other shards have as well."""
-        shelves = self._details(generation).snapshot.shelves.values()
+        shelves = self._snapshot(generation).shelves.values()
         parts = [shelf.ids.hashes()[shelf.live_rows()] for shelf in shelves]
         return np.concatenate([np.empty(0, np.uint64), *parts])
 
@@ -265,21 +256,21 @@ class Shard:
         """Add coded documents with these numbers, in one commit."""
         with self._moving:
             self._keep(keep)
-            changes.add_batch(self._handle, batch, silent, replacing=replacing, numbers=numbers)
+            self._index.add_batch(batch, replacing=replacing, numbers=numbers)
         return self.summary()
 
     def delete(self, ids: list[Id], keep: Collection[int]) -> Summary:
         """Delete documents that are all here."""
         with self._moving:
             self._keep(keep)
-            changes.delete(self._handle, ids, missing_ok=True)
+            self._index.delete(ids, missing_ok=True)
         return self.summary()
 
     def update_payloads(self, ids: list[Id], payloads: Payloads, keep: Collection[int]) -> Summary:
         """Replace the payloads of documents that are all here."""
         with self._moving:
             self._keep(keep)
-            changes.update_payloads(self._handle, ids, payloads)
+            self._index.update_payloads(ids, payloads)
         return self.summary()
 
     def compact(self, keep: Collection[int]) -> Summary:
@@ -293,37 +284,32 @@ class Shard:
         """Search everything again."""
         with self._moving:
             self._keep(keep)
-            changes.drop_cells(self._handle)
+            self._index.drop_cells()
         return self.summary()
 
     # Generations
 
-    @property
-    def _n_codebooks(self) -> int:
-        return len(self._index.model.image_codebooks_)
+    def _backend(self, generation: int) -> Generation:
+        return Generation(self._snapshot(generation), self._index.n_threads, is_part=True)
 
-    def _searched(self, generation: int) -> Generation:
-        return Generation(self._details(generation), self._handle.n_threads, is_part=True)
-
-    def _details(self, generation: int) -> Details:
+    def _snapshot(self, generation: int) -> Snapshot:
         """What the shard had at a generation, if it still knows."""
-        details = self._handle.current()
-        if details.snapshot.generation == generation:
-            return details
+        snapshot = self._index.snapshot()
+        if snapshot.generation == generation:
+            return snapshot
         kept = self._kept.get(generation)
         if kept is None:
-            now = details.snapshot.generation
             raise StaleReader(
-                f"{self._index.path}: the shard has moved on (from generation {generation} to {now}); "
-                "call refresh()"
+                f"{self._index.path}: the shard has moved on (from generation {generation} to "
+                f"{snapshot.generation}); call refresh()"
             )
-        return kept.current()
+        return kept.snapshot()
 
     def _keep(self, generations: Collection[int]) -> None:
         """Hold on to the generations that somebody looks at, before moving on to the next one."""
-        kept = {number: handle for number, handle in self._kept.items() if number in generations}
-        if self._handle.generation in generations:
-            kept[self._handle.generation] = self._handle.pinned()
+        kept = {number: view for number, view in self._kept.items() if number in generations}
+        if self._index.generation in generations:
+            kept[self._index.generation] = self._index.pinned()
         self._kept = kept
 
 
@@ -333,8 +319,3 @@ def _cells(snapshot: Snapshot) -> CellSummary | None:
     directions = snapshot.cells.directions.items()
     counts = {name: (each.n_probe, len(each.chooser.points)) for name, each in directions}
     return CellSummary(snapshot.cells.digest, counts)
-
-
-_NOTHING = Ranking(
-    np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
-)

@@ -14,7 +14,6 @@ from crossbyte.cluster.cells import part_of
 from crossbyte.cluster.manifest import Manifest, model_of, new_folder
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.compaction import compact_segments
-from crossbyte.search.details import Details
 from crossbyte.search.index import Index
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.snapshot import Snapshot
@@ -55,14 +54,14 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
     """
     check_integer(n_shards, "n_shards", 1, MAX_SHARDS)
     with new_folder(out) as folder, Index.open(path) as index:
-        handle = index._handle.pinned()
-        record, digest = model_of(handle.store)
-        model = NewRecord("model", {}, {"model": handle.store.part(record, "model")})
+        snapshot = index.snapshot()
+        record, digest = model_of(snapshot.store)
+        model = NewRecord("model", {}, {"model": snapshot.store.part(record, "model")})
         manifest = Manifest.new(folder, digest, n_shards)
-        ranges = _ranges(handle.details.snapshot, n_shards)
+        ranges = _ranges(snapshot, n_shards)
         for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
-            before = [model, *_cells(handle.details.snapshot, shard, n_shards)]
-            _write_shard(file, handle.details, before, within)
+            before = [model, *_cells(snapshot, shard, n_shards)]
+            _write_shard(file, snapshot, before, within)
         manifest.write(folder)
 
 
@@ -78,7 +77,7 @@ def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
         manifest = Manifest.new(folder, "", n_shards)
         for shard in manifest.paths:
             with Index.create(shard, model) as index:
-                digest = model_of(index._handle.store)[1]
+                digest = model_of(index.snapshot().store)[1]
         manifest._replace(model=digest).write(folder)
 
 
@@ -100,22 +99,22 @@ def _cells(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
     return [replace(snapshot.cells.settled(), sides=sides).to_record()]
 
 
-def _write_shard(path: str, details: Details, before: list[NewRecord], within: range) -> None:
-    n_codebooks = len(details.snapshot.quantizers["image"].codewords)
-    segments = list(compact_segments(details, n_codebooks, within))
+def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within: range) -> None:
+    n_codebooks = len(snapshot.quantizers["image"].codewords)
+    segments = list(compact_segments(snapshot, n_codebooks, within))
     records = [*before, *(segment.to_record() for segment in segments)]
-    payloads = _payloads(details, [segment.numbers for segment in segments])
-    Store.create(path, records, payloads, details.snapshot.catalogue.next_number).close()
+    payloads = _payloads(snapshot, [segment.numbers for segment in segments])
+    Store.create(path, records, payloads, snapshot.catalogue.next_number).close()
 
 
-def _payloads(details: Details, parts: Sequence[Numbers]) -> Iterator[tuple[int, int, bytes]]:
+def _payloads(snapshot: Snapshot, parts: Sequence[Numbers]) -> Iterator[tuple[int, int, bytes]]:
     """Payload rows of documents, as they are in the file, some at a time."""
-    snapshot, store = details.snapshot, details.store
     for numbers in parts:
         for start in range(0, numbers.count, _PAYLOADS_AT_ONCE):
             some = numbers[np.arange(start, min(start + _PAYLOADS_AT_ONCE, numbers.count))]
             keys = [key for key in snapshot.payload_keys(snapshot.places(some)) if key is not None]
-            for (number, _), body in zip(keys, store.payloads(keys, snapshot.generation), strict=True):
+            rows = snapshot.store.payloads(keys, snapshot.generation)
+            for (number, _), body in zip(keys, rows, strict=True):
                 yield number, 0, body
 
 

@@ -34,17 +34,16 @@ def _looked_up(offsets: Mapping[str, float], coding: str) -> float:
 
 def pack_query(query: Query, *rest: Any) -> bytes:
     """Write a query, and plain values beside it."""
-    points, target, k, max_distance, offset, *more = query
-    numbers = np.array([max_distance, *map(offset, CODINGS)])  # not as text: infinity is no JSON
-    return _pack([target, k, more, rest], points, numbers)
+    numbers = np.array([query.max_distance, *map(query.offset, CODINGS)])  # not as text: infinity is no JSON
+    return _pack([query.target, query.k, query.kind, query.probe, rest], query.points, numbers)
 
 
 def unpack_query(data: bytes) -> tuple[Query, list[Any]]:
     """Read them back."""
-    (target, k, more, rest), (points, numbers) = _unpack(data)
+    (target, k, kind, probe, rest), (points, numbers) = _unpack(data)
     max_distance, *offsets = numbers.tolist()
     offset = partial(_looked_up, dict(zip(CODINGS, offsets, strict=True)))
-    return Query(points, target, k, max_distance, offset, *more), rest
+    return Query(points, target, k, max_distance, offset, kind, probe), rest
 
 
 def pack_found(found: Found) -> bytes:

@@ -13,9 +13,8 @@ from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.doubt import Verdict, telling, verdict
 from crossbyte.gallery.new_documents import NewDocument, blocks_of
-from crossbyte.gallery.opening import open_index
+from crossbyte.gallery.opening import Searchable, open_index
 from crossbyte.gallery.restored import Encoders
-from crossbyte.gallery.searchable import Searchable
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails, exchange
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import Id, check_ids

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, TypeAlias
 
 from crossbyte.errors import InvalidInput
-from crossbyte.gallery.searchable import Searchable
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.index import Index
 
-__all__ = ["is_sharded", "open_index"]
+if TYPE_CHECKING:
+    from crossbyte.cluster.sharded import ShardedIndex
+
+__all__ = ["Searchable", "is_sharded", "open_index"]
 
 Path = str | os.PathLike[str]
+Searchable: TypeAlias = "Index | ShardedIndex"
+"""An open index: read, followed, and written where it was opened for that."""
 _SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
 
 

@@ -1,168 +1,189 @@
-"""A search from its arguments to its answers."""
+"""A search from its arguments to its answers: the request is checked, and becomes queries, rankings, hits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.choosing import Rescore, answers, first_of_groups, rescored
+from crossbyte.search.cells.visiting import ALL
 from crossbyte.search.hits import Hits
 from crossbyte.search.ids import check_id
 from crossbyte.search.judging import Judgement
 from crossbyte.search.offsets import coding_offset
-from crossbyte.search.ranking import Query, Ranking
+from crossbyte.search.ranking import Query, Ranking, first_of_groups
 from crossbyte.search.searched import Example, Searched
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
-__all__ = ["Asked", "Question", "Request", "as_rows"]
+__all__ = ["Rescore", "SearchRequest", "as_rows"]
 
 _CANDIDATES = 10  # for each of k, where distances are refined
 _LARGEST = float(np.finfo(np.float32).max)
 
-
-class Question(TypedDict, total=False):
-    """What may be asked of an index; :meth:`crossbyte.Index.search` explains each."""
-
-    images: Any
-    texts: Any
-    like: Any
-    target: str | None
-    k: int
-    where: str | None
-    max_distance: float | None
-    distinct: str | None
-    rescore: Any
-    candidates: int | None
-    min_probability: float | None
-    prior: float | None
-    match_threshold: float
+Rescore = Callable[[int, Hits], Any]
+"""Given the number of a query and its candidates: the distances that count, one per candidate."""
 
 
-class Asked(NamedTuple):
-    """Queries of one kind for one target: their places among all queries, and their points."""
+@dataclass(frozen=True, eq=False)
+class SearchRequest:
+    """The arguments of a search, as they were given; :meth:`crossbyte.Index.search` explains each."""
 
-    kind: str
-    target: str
-    places: list[int]
-    points: Float32
-    by_example: bool = False
+    images: Any = None
+    texts: Any = None
+    like: Any = None
+    target: str | None = None
+    k: int = 10
+    where: str | None = None
+    max_distance: float | None = None
+    distinct: str | None = None
+    rescore: Rescore | None = None
+    candidates: int | None = None
+    payloads: bool = False
+    min_probability: float | None = None
+    prior: float | None = None
+    match_threshold: float = 0.5
+    probe: int | str | None = None
 
+    def check(self, cells: object | None) -> SearchRequest:
+        """Judge all arguments but the queries' features, and fill in what was left out.
 
-class Request(NamedTuple):
-    """A search that has passed every check."""
+        Parameters
+        ----------
+        cells : object or None
+            Those of the index; None if it has none.
 
-    model: CMCQ
-    asked: Sequence[Asked]
-    k: int
-    where: str | None
-    max_distance: float
-    distinct: bool
-    rescore: Rescore | None
-    candidates: int
-    judgement: Judgement
-    probe: int | str | None = "all"
-
-    @classmethod
-    def check(
-        cls,
-        model: CMCQ,
-        searched: Searched,
-        *,
-        images: Any = None,
-        texts: Any = None,
-        like: Any = None,
-        target: Any = None,
-        k: Any = 10,
-        where: Any = None,
-        max_distance: Any = None,
-        distinct: Any = None,
-        rescore: Any = None,
-        candidates: Any = None,
-        min_probability: Any = None,
-        prior: Any = None,
-        match_threshold: Any = 0.5,
-        probe: int | str | None = "all",
-    ) -> Self:
-        """Judge the arguments; the meaning of each is said in :meth:`crossbyte.Index.search`."""
-        if sum(value is not None for value in (images, texts, like)) != 1:
+        Raises
+        ------
+        InvalidInput
+        """
+        probe = _check_probe(self.probe, cells, self.target, self.like)
+        if sum(value is not None for value in (self.images, self.texts, self.like)) != 1:
             raise InvalidInput("expected one kind of query: images=, texts= or like=")
-        if target is not None:
-            check_choice(target, "target", ("image", "text", "document"))
-        if distinct is not None:
-            check_choice(distinct, "distinct", ("group",))
-        if rescore is not None and not callable(rescore):
-            raise InvalidInput(f"rescore: expected a function, got {type(rescore).__name__}")
-        wanted = check_integer(k, "k", 1)
-        more = _CANDIDATES * wanted if candidates is None else check_integer(candidates, "candidates", wanted)
-        limit = np.inf if max_distance is None else _limit(max_distance)
-        judgement = _judgement(min_probability, prior, match_threshold)
-        if min_probability is not None and (rescore is not None or like is not None):
+        if self.target is not None:
+            check_choice(self.target, "target", ("image", "text", "document"))
+        if self.distinct is not None:
+            check_choice(self.distinct, "distinct", ("group",))
+        if self.rescore is not None and not callable(self.rescore):
+            raise InvalidInput(f"rescore: expected a function, got {type(self.rescore).__name__}")
+        k = check_integer(self.k, "k", 1)
+        checked = replace(
+            self,
+            k=k,
+            candidates=_CANDIDATES * k
+            if self.candidates is None
+            else check_integer(self.candidates, "candidates", k),
+            max_distance=np.inf if self.max_distance is None else _limit(self.max_distance),
+            min_probability=None
+            if self.min_probability is None
+            else check_number(self.min_probability, "min_probability", 0.0, 1.0),
+            prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
+            match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
+            probe=probe,
+        )
+        if self.min_probability is not None and (self.rescore is not None or self.like is not None):
             raise InvalidInput(
                 "min_probability: only distances of crossbyte from a query's own features have one; "
-                f"use max_distance with {'rescore' if rescore is not None else 'like'}="
+                f"use max_distance with {'rescore' if self.rescore is not None else 'like'}="
             )
-        asked = _asked(model, searched, images, texts, like, target)
-        return cls(model, asked, wanted, where, limit, distinct is not None, rescore, more, judgement, probe)
+        return checked
 
-    def answers(self, searched: Searched, payloads: bool) -> list[Hits]:
-        """Search, one answer per query."""
+    def queries(self, model: CMCQ, backend: Searched) -> list[Query]:
+        """Take the queries of a checked request into the common space, those of one kind together.
+
+        Raises
+        ------
+        InvalidInput, UnknownId
+        """
+        if self.images is not None:
+            points = model.transform_images(as_rows(self.images))
+            return [self._query(model, backend, "image", self.target or "text", points)]
+        if self.texts is not None:
+            points = model.transform_texts(as_rows(self.texts))
+            return [self._query(model, backend, "text", self.target or "image", points)]
+        examples = _examples(backend, self.like)
+        sides = np.array([_own_side(example, self.target) for example in examples])
+        queries = []
+        for side in sorted(set(sides.tolist())):
+            places = np.flatnonzero(sides == side)
+            decode = model.decode_images if side == "image" else model.decode_texts
+            points = decode(np.stack([examples[place].codes[side] for place in places.tolist()]))
+            queries.append(self._query(model, backend, side, self.target or side, points, places))
+        return queries
+
+    def answer(self, model: CMCQ, backend: Searched) -> list[Hits]:
+        """Search, one answer per query; ``backend`` is where."""
+        checked = self.check(backend.cells)
         hits: dict[int, Hits] = {}
-        for asked in self.asked:
-            rankings = self._rankings(searched, asked)
-            if self.rescore is not None:
-                found = zip(asked.places, rankings, strict=True)
-                rankings = [self._refined(searched, place, ranking, payloads) for place, ranking in found]
-            elif rankings and not asked.by_example:
-                rest = asked.kind, asked.target, asked.points
-                rankings = self.judgement.of(rankings, self.model, searched, *rest)
+        for query in checked.queries(model, backend):
+            rankings = checked._rankings(query, model, backend)
             if rankings:
-                hits |= dict(zip(asked.places, answers(searched, rankings, payloads), strict=True))
+                assert query.places is not None
+                found = _hits(backend, rankings, bool(self.payloads))
+                hits |= dict(zip(query.places.tolist(), found, strict=True))
         return [hits[place] for place in sorted(hits)]
 
-    def _rankings(self, searched: Searched, asked: Asked) -> list[Ranking]:
-        offset = coding_offset(self.model, asked.kind, asked.target, len(searched))
-        if self.rescore is not None:  # groups are chosen by the finer distances
-            query = Query(asked.points, asked.target, self.candidates, np.inf, offset, asked.kind, self.probe)
-            return searched.rank(query, self.where, distinct=False, grouped=self.distinct)
-        query = Query(asked.points, asked.target, self.k, self.max_distance, offset, asked.kind, self.probe)
-        return searched.rank(query, self.where, distinct=self.distinct, grouped=False)
+    def _query(
+        self,
+        model: CMCQ,
+        backend: Searched,
+        kind: str,
+        target: str,
+        points: Float32,
+        places: NDArray[np.intp] | None = None,
+    ) -> Query:
+        assert self.candidates is not None and self.max_distance is not None  # it is checked
+        # Where distances are refined, groups and limits are judged by the finer ones.
+        k, limit = (self.k, self.max_distance) if self.rescore is None else (self.candidates, np.inf)
+        own = np.arange(len(points)) if places is None else places
+        offset = coding_offset(model, kind, target, len(backend))
+        return Query(points, target, k, limit, offset, kind, self.probe, own)
 
-    def _refined(self, searched: Searched, number: int, ranking: Ranking, payloads: bool) -> Ranking:
+    def _rankings(self, query: Query, model: CMCQ, backend: Searched) -> list[Ranking]:
+        distinct = self.distinct is not None
+        if self.rescore is not None:
+            assert query.places is not None
+            rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
+            found = zip(query.places.tolist(), rankings, strict=True)
+            return [self._refined(backend, place, ranking) for place, ranking in found]
+        rankings = backend.rank(query, self.where, distinct=distinct, grouped=False)
+        if rankings and self.like is None:
+            judgement = Judgement(self.min_probability, self.prior, self.match_threshold)
+            return judgement.of(rankings, model, backend, query.kind, query.target, query.points)
+        return rankings
+
+    def _refined(self, backend: Searched, number: int, ranking: Ranking) -> Ranking:
         assert self.rescore is not None
-        finer = rescored(number, self.rescore, ranking, answers(searched, [ranking], payloads)[0])
+        finer = _rescored(number, self.rescore, ranking, _hits(backend, [ranking], bool(self.payloads))[0])
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
-        return (first_of_groups(near, searched.groups(near)) if self.distinct else near).take(slice(self.k))
+        chosen = near if self.distinct is None else first_of_groups(near, backend.groups(near))
+        return chosen.take(slice(self.k))
 
 
-def _judgement(min_probability: Any, prior: Any, match_threshold: Any) -> Judgement:
-    return Judgement(
-        None if min_probability is None else check_number(min_probability, "min_probability", 0.0, 1.0),
-        None if prior is None else check_number(prior, "prior", 0.0, 1.0, open_low=True),
-        check_number(match_threshold, "match_threshold", 0.0, 1.0),
-    )
+def _check_probe(probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
+    """Judge what was asked for: None (as built), "all", or a number of cells."""
+    if probe is None or (isinstance(probe, str) and probe == ALL):
+        return ALL if like is not None or target == "document" or cells is None else probe
+    if isinstance(probe, str):
+        raise InvalidInput(f'probe: expected a number of cells, "all" or None, got {probe!r}')
+    count = check_integer(probe, "probe", 1)
+    if cells is None:
+        raise InvalidInput('probe: this index has no cells; call build_cells(), or leave it "all" or None')
+    if like is not None or target == "document":
+        asked = "like=" if like is not None else 'target="document"'
+        raise InvalidInput(f'probe: {asked} looks at everything; leave probe "all" or None')
+    return count
 
 
 def _limit(max_distance: Any) -> float:
     """A number that float32, and so every distance, can be compared with."""
     return min(max(check_number(max_distance, "max_distance", -np.inf), -_LARGEST), _LARGEST)
-
-
-def _asked(
-    model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
-) -> list[Asked]:
-    if images is not None:
-        points = model.transform_images(as_rows(images))
-        return [Asked("image", target or "text", list(range(len(points))), points)]
-    if texts is not None:
-        points = model.transform_texts(as_rows(texts))
-        return [Asked("text", target or "image", list(range(len(points))), points)]
-    return _examples(model, searched, like, target)
 
 
 def as_rows(features: Any) -> Any:
@@ -171,20 +192,15 @@ def as_rows(features: Any) -> Any:
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
-def _examples(model: CMCQ, searched: Searched, like: Any, target: str | None) -> list[Asked]:
-    """Ask with the decoded vectors of documents, those of one side together."""
+def _examples(backend: Searched, like: Any) -> list[Example]:
+    """The documents that are asked with."""
     many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
     names = [check_id(name) for name in (like if many else [like])]
-    examples = searched.examples(names)
+    examples = backend.examples(names)
     for name, example in zip(names, examples, strict=True):
         if example is None:
             raise UnknownId(f"like: no document has the id {name!r}")
-    found = [example for example in examples if example is not None]
-    sides = [_own_side(example, target) for example in found]
-    return [
-        _example(model, side, target, [i for i, own in enumerate(sides) if own == side], found)
-        for side in sorted(set(sides))
-    ]
+    return [example for example in examples if example is not None]
 
 
 def _own_side(example: Example, target: str | None) -> str:
@@ -192,9 +208,35 @@ def _own_side(example: Example, target: str | None) -> str:
     return target if target is not None and target in sides else sides[0]
 
 
-def _example(
-    model: CMCQ, side: str, target: str | None, places: list[int], examples: Sequence[Example]
-) -> Asked:
-    decode = model.decode_images if side == "image" else model.decode_texts
-    codes = np.stack([examples[place].codes[side] for place in places])
-    return Asked(side, target or side, places, decode(codes), by_example=True)
+def _rescored(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:
+    """Order the candidates of a query by the distances that the caller gives."""
+    given = rescore(number, candidates)
+    try:
+        distances = np.asarray(given)
+    except ValueError as error:
+        raise InvalidInput(f"rescore: expected one number per candidate ({error})") from error
+    if distances.shape != (len(candidates),) or distances.dtype.kind not in "fiu":
+        raise InvalidInput(
+            f"rescore: expected {len(candidates)} distances, one per candidate, got "
+            f"{distances.dtype} of shape {distances.shape}"
+        )
+    if not (np.abs(distances) <= np.finfo(np.float32).max).all():
+        raise InvalidInput("rescore: expected finite distances of float32; leave out no candidate")
+    finer: NDArray[np.float32] = distances.astype(np.float32)
+    changed = Ranking(finer, ranking.numbers, ranking.codings, ranking.rows)
+    return changed.ordered(len(candidates))
+
+
+def _hits(backend: Searched, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+    """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
+    whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+    ids = backend.ids(whole)
+    bodies = backend.payloads(whole) if payloads else None
+    hits, start = [], 0
+    for ranking in rankings:
+        rows = slice(start, start + len(ranking.rows))
+        own = None if bodies is None else bodies[rows]
+        judged = ranking.probabilities, ranking.no_match, backend.partial
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, ranking.codings))
+        start = rows.stop
+    return hits

@@ -21,15 +21,14 @@ from crossbyte.search.bits import pack_bits
 from crossbyte.search.filters.columns import build_columns
 from crossbyte.search.ids import Id, PackedIds, check_id, check_ids
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import Groups, Segment
+from crossbyte.search.segment import SEGMENT_ROWS, Groups, Segment
 from crossbyte.strict_json import canonical_json, plain_json
 from crossbyte.validation import check_codes, check_features
 
-__all__ = ["MAX_PAYLOAD_BYTES", "SEGMENT_ROWS", "Batch", "Documents", "Payloads", "check_payloads"]
+__all__ = ["MAX_PAYLOAD_BYTES", "Batch", "Documents", "Payloads", "check_payloads"]
 
 MAX_PAYLOAD_BYTES = 2**20
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
-SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ class Payloads:
 
 
 def check_payloads(payloads: Any, n_rows: int) -> Payloads:
-    """Take one JSON object (or None) per document."""
+    """Take one JSON object (or None) per document; what is checked already stays as it is."""
+    if isinstance(payloads, Payloads):
+        return payloads
     if payloads is None:
         return Payloads([None] * n_rows, [None] * n_rows)
     if isinstance(payloads, str | bytes | Mapping) or not hasattr(payloads, "__iter__"):

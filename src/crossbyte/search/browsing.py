@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.search.bits import Words, unpack_bits
-from crossbyte.search.details import Details
 from crossbyte.search.hits import Document
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.shelf import Shelf
-from crossbyte.search.snapshot import Place
+from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.validation import check_integer
 
 __all__ = ["browse", "documents_at"]
@@ -21,7 +20,7 @@ _WORDS = 1024  # of 64 documents, unpacked at a time
 
 
 def browse(
-    details: Details,
+    snapshot: Snapshot,
     where: str | None,
     after: int | None,
     limit: int,
@@ -32,26 +31,26 @@ def browse(
     """Give one page of documents: see :meth:`crossbyte.Index.documents`."""
     check_integer(limit, "limit", 1)
     first = 0 if after is None else check_integer(after, "after", -1) + 1
-    allowed = details.allowed(where, is_part=is_part)
+    allowed = snapshot.allowed(where, is_part=is_part)
     found: list[tuple[int, Place]] = []
-    for coding, shelf in details.snapshot.shelves.items():
+    for coding, shelf in snapshot.shelves.items():
         rows = _next_rows(shelf, allowed[coding], first, limit)
         places = [Place(coding, row) for row in rows.tolist()]
         found += zip(shelf.numbers[rows].tolist(), places, strict=True)
     found.sort(key=lambda pair: pair[0])
-    return documents_at(details, [place for _, place in found[:limit]], n_codebooks)
+    return documents_at(snapshot, [place for _, place in found[:limit]], n_codebooks)
 
 
-def documents_at(details: Details, places: Sequence[Place], n_codebooks: int) -> list[Document]:
+def documents_at(snapshot: Snapshot, places: Sequence[Place], n_codebooks: int) -> list[Document]:
     """Give documents in the order of their places; payloads are read at once."""
-    payloads = details.payloads(places)
+    payloads = snapshot.payloads(places)
     found: dict[int, Document] = {}
     for coding in {place.coding for place in places}:
         mine = [i for i, place in enumerate(places) if place.coding == coding]
-        shelf, rows = details.snapshot.shelves[coding], np.array([places[i].row for i in mine])
+        shelf, rows = snapshot.shelves[coding], np.array([places[i].row for i in mine])
         codes = {side: shelf.code_rows(side, rows, n_codebooks) for side in shelf.codes}
         labels = zip(shelf.ids.take(rows), shelf.numbers[rows].tolist(), strict=True)
-        groups = details.group_labels(coding, rows)
+        groups = snapshot.group_labels(coding, rows)
         for at, (i, (id, number)) in enumerate(zip(mine, labels, strict=True)):
             own = (codes[side][at] if side in codes else None for side in ("image", "text"))
             found[i] = Document(id, number, coding, payloads[i], groups[at], *own)

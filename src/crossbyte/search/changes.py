@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from crossbyte.search.batch import Batch, Documents, Payloads
 from crossbyte.search.cells.numbering import with_cells
 from crossbyte.search.cells.state import no_cells
 from crossbyte.search.compaction import compact_segments, payload_rows
-from crossbyte.search.details import Details
 from crossbyte.search.filters.columns import build_columns
-from crossbyte.search.handle import Handle
 from crossbyte.search.ids import Id
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Segment, column_part
@@ -28,37 +26,51 @@ from crossbyte.search.snapshot import Place, Snapshot
 from crossbyte.search.storage.store import NewRecord
 
 __all__ = [
-    "add_all",
-    "add_batch",
+    "Commit",
+    "Replacement",
+    "add",
     "batches_of",
     "coding_on",
     "compact",
     "delete",
     "drop_cells",
+    "numbers_of",
     "update_payloads",
 ]
 
 
-def add_all(
-    handle: Handle,
-    ids: Any,
-    documents: Documents,
-    callback: ProgressCallback,
-    *,
-    replacing: bool,
-    cluster: str | None = None,
-) -> int:
-    """Add documents, or blocks of them one commit after the other; returns how many."""
-    batches = batches_of(handle.model, ids, documents)
-    with coding_on(cluster, ids, handle.model):
-        return sum(
-            add_batch(handle, batch, callback, replacing=replacing, cluster=cluster) for batch in batches
-        )
+class Commit(NamedTuple):
+    """What one commit writes.
+
+    Attributes
+    ----------
+    records : sequence of NewRecord
+        Before the segments.
+    segments : sequence of Segment
+    payloads : iterable of (number, version, body)
+    next_number : int or None
+        Above all document numbers; None for as it is.
+    """
+
+    records: Sequence[NewRecord] = ()
+    segments: Sequence[Segment] = ()
+    payloads: Iterable[tuple[int, int, bytes]] = ()
+    next_number: int | None = None
+
+
+class Replacement(NamedTuple):
+    """What a compaction writes: :meth:`crossbyte.search.storage.store.Store.replace` takes each."""
+
+    old: Sequence[int]
+    records: Sequence[NewRecord]
+    dead: Sequence[tuple[int, int]]
+    renamed: Sequence[tuple[int, int]]
+    next_number: int
 
 
 def coding_on(cluster: str | None, ids: Any, model: CMCQ) -> AbstractContextManager[None]:
     """Stay connected to a cluster where blocks come one after the other; one call connects by itself."""
-    return kept_open(cluster if isinstance(ids, Iterator) else None, model.n_jobs)
+    return kept_open(cluster, model.n_jobs) if isinstance(ids, Iterator) else nullcontext()
 
 
 def batches_of(model: CMCQ, ids: Any, documents: Documents) -> Iterator[Batch]:
@@ -72,45 +84,40 @@ def batches_of(model: CMCQ, ids: Any, documents: Documents) -> Iterator[Batch]:
         yield Batch.check(model, *_block(block))
 
 
-def add_batch(
-    handle: Handle,
+def add(
+    snapshot: Snapshot,
+    model: CMCQ,
     batch: Batch,
     callback: ProgressCallback,
     *,
     replacing: bool,
     numbers: Numbers | None = None,
     cluster: str | None = None,
-) -> int:
-    """Add documents in one commit; a shard is told their numbers, which are unique over all shards."""
-    with handle.writing:
-        snapshot = handle.latest()
-        found = snapshot.find(batch.ids)
-        if not replacing:
-            _refuse_known(handle, batch.ids, found)
-        codes = batch.codes(handle.model, callback, cluster)
-        following = Numbers(snapshot.catalogue.next_number, len(batch.ids))
-        given = following if numbers is None else numbers
-        segments = _in_cells(handle, list(batch.segments(codes, given)))
-        places = [place for place in found if place is not None]
-        records = [_deletions(_numbers(snapshot, places))] if places else []
-        if segments:
-            handle.commit(records, segments, batch.payload_rows(given), given.end)
-    return len(batch.ids)
+) -> Commit | None:
+    """Write documents in one commit, and delete those that they replace; nothing where there are none."""
+    found = snapshot.find(batch.ids)
+    if not replacing:
+        _refuse_known(snapshot, batch.ids, found)
+    codes = batch.codes(model, callback, cluster)
+    following = Numbers(snapshot.catalogue.next_number, len(batch.ids))
+    given = following if numbers is None else numbers
+    segments = _in_cells(snapshot, list(batch.segments(codes, given)), model.n_jobs)
+    places = [place for place in found if place is not None]
+    records = [_deletions(_numbers(snapshot, places))] if places else []
+    return Commit(records, segments, batch.payload_rows(given), given.end) if segments else None
 
 
-def update_payloads(handle: Handle, names: list[Id], payloads: Payloads) -> int:
-    """Write new versions of payloads, and the columns of their documents; returns how many."""
-    with handle.writing:
-        snapshot = handle.latest()
-        numbers = _numbers(snapshot, _known(handle, snapshot, names))
-        columns = build_columns(payloads.objects, len(names))
-        document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
-        parts: dict[str, Any] = {column_part(field): column.to_bytes() for field, column in columns.items()}
-        parts |= {"numbers": numbers.astype("<i8"), "present": payloads.present().view(np.uint8)}
-        if names:
-            rows = _versions(snapshot, numbers, payloads)
-            handle.commit([NewRecord("updates", document, parts)], payloads=rows)
-    return len(names)
+def update_payloads(snapshot: Snapshot, names: list[Id], payloads: Payloads) -> Commit | None:
+    """Write new versions of payloads, and the columns of their documents; nothing where there are none."""
+    numbers = numbers_of(snapshot, names, missing_ok=False)
+    columns = build_columns(payloads.objects, len(names))
+    document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
+    parts: dict[str, Any] = {column_part(field): column.to_bytes() for field, column in columns.items()}
+    parts |= {"numbers": numbers.astype("<i8"), "present": payloads.present().view(np.uint8)}
+    if not names:
+        return None
+    rows = _versions(snapshot, numbers, payloads)
+    return Commit([NewRecord("updates", document, parts)], payloads=rows)
 
 
 def _versions(
@@ -122,61 +129,53 @@ def _versions(
             yield number, 1 if update is None else update.version + 1, body
 
 
-def delete(handle: Handle, names: list[Id], *, missing_ok: bool) -> int:
-    """Write which documents are deleted; returns how many."""
-    with handle.writing:
-        snapshot = handle.latest()
-        found = snapshot.find(names) if missing_ok else _known(handle, snapshot, names)
-        numbers = _numbers(snapshot, [place for place in found if place is not None])
-        if len(numbers):
-            handle.commit([_deletions(numbers)])
-    return len(numbers)
+def numbers_of(snapshot: Snapshot, names: list[Id], *, missing_ok: bool) -> NDArray[np.int64]:
+    """Find the numbers of documents; those that are not there are refused, or left out.
+
+    Raises
+    ------
+    UnknownId
+    """
+    places = snapshot.find(names)
+    for name, place in zip(names, places, strict=True):
+        if place is None and not missing_ok:
+            raise UnknownId(f"{snapshot.store.path}: no document has the id {name!r}; nothing was changed")
+    return _numbers(snapshot, [place for place in places if place is not None])
 
 
-def drop_cells(handle: Handle) -> None:
+def delete(numbers: NDArray[np.int64]) -> Commit | None:
+    """Write which documents are deleted; nothing where there are none."""
+    return Commit([_deletions(numbers)]) if len(numbers) else None
+
+
+def drop_cells(snapshot: Snapshot) -> Commit | None:
     """Write that there are no cells any more; nothing where there are none."""
-    with handle.writing:
-        if handle.latest().cells is not None:
-            handle.commit([no_cells()])
+    return None if snapshot.cells is None else Commit([no_cells()])
 
 
-def compact(handle: Handle) -> None:
+def compact(snapshot: Snapshot) -> Replacement:
     """Write the live documents anew in the place of everything but the model."""
-    with handle.writing:
-        details = Details(handle.latest(), handle.store)
-        segments = compact_segments(details, len(handle.model.image_codebooks_))
-        cells = details.snapshot.cells
-        # Before its documents, which have their cells beside them.
-        records = [] if cells is None else [cells.settled().to_record()]
-        records += [segment.to_record() for segment in segments]
-        with handle.store.reading():
-            old = [record.number for record in handle.store.records() if record.kind != "model"]
-        dead, renamed = payload_rows(details.snapshot)
-        handle.store.replace(old, records, dead, renamed, details.snapshot.catalogue.next_number)
-        handle.refresh()
+    segments = compact_segments(snapshot, len(snapshot.quantizers["image"].words))
+    # Before its documents, which have their cells beside them.
+    records = [] if snapshot.cells is None else [snapshot.cells.settled().to_record()]
+    records += [segment.to_record() for segment in segments]
+    with snapshot.store.reading():
+        old = [record.number for record in snapshot.store.records() if record.kind != "model"]
+    return Replacement(old, records, *payload_rows(snapshot), snapshot.catalogue.next_number)
 
 
-def _in_cells(handle: Handle, segments: list[Segment]) -> list[Segment]:
+def _in_cells(snapshot: Snapshot, segments: list[Segment], n_jobs: int | None) -> list[Segment]:
     """New segments with the cells of their documents, if the index has cells."""
-    snapshot = handle.details.snapshot
     if snapshot.cells is None:
         return segments
-    with Workers(handle.model.n_jobs) as workers:
+    with Workers(n_jobs) as workers:
         return [with_cells(each, snapshot.cells, snapshot.quantizers, workers) for each in segments]
 
 
-def _refuse_known(handle: Handle, names: list[Id], places: list[Place | None]) -> None:
+def _refuse_known(snapshot: Snapshot, names: list[Id], places: list[Place | None]) -> None:
     known = next((name for name, place in zip(names, places, strict=True) if place is not None), None)
     if known is not None:
-        raise DuplicateId(f"{handle.path}: id {known!r} is there already; use upsert() to replace it")
-
-
-def _known(handle: Handle, snapshot: Snapshot, names: list[Id]) -> list[Place]:
-    places = snapshot.find(names)
-    for name, place in zip(names, places, strict=True):
-        if place is None:
-            raise UnknownId(f"{handle.path}: no document has the id {name!r}; nothing was changed")
-    return [place for place in places if place is not None]
+        raise DuplicateId(f"{snapshot.store.path}: id {known!r} is there already; use upsert() to replace it")
 
 
 def _block(block: Any) -> tuple[Any, Documents]:

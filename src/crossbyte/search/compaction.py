@@ -8,11 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.batch import SEGMENT_ROWS
 from crossbyte.search.bits import pack_bits, test_bits, unpack_bits
-from crossbyte.search.details import Details
 from crossbyte.search.numbers import Numbers
-from crossbyte.search.segment import Segment, SegmentCells
+from crossbyte.search.segment import SEGMENT_ROWS, Segment, SegmentCells
 from crossbyte.search.shelf import Shelf
 from crossbyte.search.snapshot import Snapshot, Update
 
@@ -37,26 +35,26 @@ class PayloadRows(NamedTuple):
     renamed: list[Key]
 
 
-def compact_segments(details: Details, n_codebooks: int, within: range | None = None) -> Iterator[Segment]:
+def compact_segments(snapshot: Snapshot, n_codebooks: int, within: range | None = None) -> Iterator[Segment]:
     """Yield the new segments, coding after coding; of the documents with these numbers, if they are given."""
-    for shelf in details.snapshot.shelves.values():
+    for shelf in snapshot.shelves.values():
         rows = shelf.live_rows()
         if within is not None:
             numbers = shelf.numbers[rows]
             rows = rows[(numbers >= within.start) & (numbers < within.stop)]
         for start in range(0, len(rows), SEGMENT_ROWS):
-            yield _segment(details, shelf, rows[start : start + SEGMENT_ROWS], n_codebooks)
+            yield _segment(snapshot, shelf, rows[start : start + SEGMENT_ROWS], n_codebooks)
 
 
-def _segment(details: Details, shelf: Shelf, rows: NDArray[np.intp], n_codebooks: int) -> Segment:
-    coding, groups = shelf.coding, details.groups(shelf.coding)
-    columns = {field: details.column(coding, field).take(rows) for field in sorted(details.snapshot.fields)}
+def _segment(snapshot: Snapshot, shelf: Shelf, rows: NDArray[np.intp], n_codebooks: int) -> Segment:
+    coding, groups = shelf.coding, snapshot.groups(shelf.coding)
+    columns = {field: snapshot.column(coding, field).take(rows) for field in sorted(snapshot.fields)}
     return Segment(
         coding,
         Numbers.of(shelf.numbers[rows]),
         shelf.ids.select(rows),
         {side: shelf.code_rows(side, rows, n_codebooks) for side in shelf.codes},
-        pack_bits(_with_payload(details.snapshot, shelf)[rows]),
+        pack_bits(_with_payload(snapshot, shelf)[rows]),
         None if groups is None else groups.select(rows),
         {field: column for field, column in columns.items() if column.types},
         _cells(shelf, rows),

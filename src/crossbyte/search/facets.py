@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
-from crossbyte.search.details import Details
 from crossbyte.search.filters.conditions import check_fields
 from crossbyte.search.filters.field_values import FieldValues, Masks
 from crossbyte.search.filters.tree import IsNull
+from crossbyte.search.snapshot import Snapshot
 from crossbyte.validation import check_integer
 
 __all__ = ["Facet", "can_be_chosen", "check_names", "facets", "is_offered"]
@@ -49,12 +49,12 @@ class Facet(NamedTuple):
     high: float | None
 
 
-def facets(details: Details, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+def facets(snapshot: Snapshot, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
     """Count values: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
-    names = _choosable(details, limit) if fields is None else check_names(details.snapshot.fields, fields)
-    details.allowed(where)  # a filter that is wrong is refused even where there is no field
-    found = [_counted(details, where, name, limit) for name in names]
+    names = _choosable(snapshot, limit) if fields is None else check_names(snapshot.fields, fields)
+    snapshot.allowed(where)  # a filter that is wrong is refused even where there is no field
+    found = [_counted(snapshot, where, name, limit) for name in names]
     return [facet for facet in found if facet.n_documents or fields is not None]
 
 
@@ -73,10 +73,10 @@ def check_names(known: Mapping[str, set[str]], fields: Any) -> list[str]:
     return names
 
 
-def _choosable(details: Details, limit: int) -> list[str]:
+def _choosable(snapshot: Snapshot, limit: int) -> list[str]:
     """Leave out what nobody can choose from: texts of which nearly each document has its own, and lists."""
-    known = details.snapshot.fields
-    values = {name: details.values(name) for name in sorted(known) if is_offered(name, known[name])}
+    known = snapshot.fields
+    values = {name: snapshot.values(name) for name in sorted(known) if is_offered(name, known[name])}
     return [
         name
         for name, own in values.items()
@@ -96,11 +96,11 @@ def can_be_chosen(kind: str, is_list: bool, n_values: int, n_documents: int, lim
     return kind != "text" or n_values <= max(limit, n_documents // 2)
 
 
-def _counted(details: Details, where: str | None, field: str, limit: int) -> Facet:
+def _counted(snapshot: Snapshot, where: str | None, field: str, limit: int) -> Facet:
     def count() -> Facet:
-        return _facet(details.values(field), field, details.masks(where), limit)
+        return _facet(snapshot.values(field), field, snapshot.masks(where), limit)
 
-    kept: Facet = details.counted((where, field, limit), count)
+    kept: Facet = snapshot.counted((where, field, limit), count)
     return kept._replace(values=list(kept.values))  # the caller's to change
 
 

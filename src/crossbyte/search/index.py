@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self, Unpack
 
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import InvalidInput, ReadOnlyIndex
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.progress import ProgressCallback, silent
-from crossbyte.search import changes, loading
+from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Documents, check_payloads
-from crossbyte.search.cells.building import build_cells
-from crossbyte.search.handle import Handle
+from crossbyte.search.cells.building import CellRequest, build_cell_state
+from crossbyte.search.changes import Commit
 from crossbyte.search.ids import check_ids
+from crossbyte.search.loading import load_model, model_record
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.reader import Path, Reader
-from crossbyte.search.storage.store import Store
-from crossbyte.validation import check_choice
+from crossbyte.search.snapshot import Snapshot
+from crossbyte.search.storage.store import Change, Store
+from crossbyte.validation import check_choice, check_number
 
 __all__ = ["Index"]
 
@@ -50,7 +53,7 @@ class Index(Reader):
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
         own = _copied(model, n_jobs)
-        return cls(Handle.of(Store.create(path, [loading.model_record(model)]), own, n_jobs))
+        return cls(Store.create(path, [model_record(model)]), own, n_jobs)
 
     @classmethod
     def open(
@@ -80,13 +83,13 @@ class Index(Reader):
         check_choice(mode, "mode", ("r", "rw"))
         store = Store.open(path, writable=mode == "rw")
         try:
-            own = loading.load_model(store, model)
+            own = load_model(store, model)
             if model is None:
                 own.set_params(n_jobs=n_jobs)
         except BaseException:
             store.close()
             raise
-        return cls(Handle.of(store, own, n_jobs))
+        return cls(store, own, n_jobs)
 
     @classmethod
     def from_training(
@@ -116,9 +119,9 @@ class Index(Reader):
         batch = Batch.check(model, names, documents, coding="training")
         numbers = Numbers(0, len(batch.ids))
         segments = batch.segments(batch.codes(model, silent), numbers)
-        records = [loading.model_record(model), *(segment.to_record() for segment in segments)]
+        records = [model_record(model), *(segment.to_record() for segment in segments)]
         store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
-        return cls(Handle.of(store, _copied(model, n_jobs), n_jobs))
+        return cls(store, _copied(model, n_jobs), n_jobs)
 
     # Writing
 
@@ -176,9 +179,7 @@ class Index(Reader):
         """
         documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
         documents |= Documents(payloads=payloads, groups=groups)
-        return changes.add_all(
-            self._handle, ids, documents, callback or silent, replacing=False, cluster=cluster
-        )
+        return self._add_all(ids, documents, callback or silent, replacing=False, cluster=cluster)
 
     def upsert(
         self,
@@ -192,14 +193,14 @@ class Index(Reader):
 
         A replaced document is gone altogether, its payload and group too, and the new one has a new number.
         """
-        return changes.add_all(
-            self._handle, ids, documents, callback or silent, replacing=True, cluster=cluster
-        )
+        return self._add_all(ids, documents, callback or silent, replacing=True, cluster=cluster)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
         names = check_ids(ids)
-        return changes.update_payloads(self._handle, names, check_payloads(payloads, len(names)))
+        checked = check_payloads(payloads, len(names))
+        self._write(lambda snapshot: changes.update_payloads(snapshot, names, checked))
+        return len(names)
 
     def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
         """Delete documents; returns how many.
@@ -209,7 +210,15 @@ class Index(Reader):
         UnknownId
             An id is not there (unless ``missing_ok``); nothing was deleted.
         """
-        return changes.delete(self._handle, check_ids(ids), missing_ok=missing_ok)
+        names, counts = check_ids(ids), []
+
+        def deletion(snapshot: Snapshot) -> Commit | None:
+            numbers = changes.numbers_of(snapshot, names, missing_ok=missing_ok)
+            counts.append(len(numbers))
+            return changes.delete(numbers)
+
+        self._write(deletion)
+        return counts[0]
 
     def build_cells(
         self,
@@ -244,18 +253,97 @@ class Index(Reader):
         InvalidInput
             Fewer than 20 pairs, no documents, or more cells than documents; nothing was written.
         """
-        build_cells(self._handle, images, texts, n_cells, recall, groups, callback or silent)
+        wanted = check_number(recall, "recall", 0.0, 1.0, open_low=True)
+        request = CellRequest(images, texts, n_cells, wanted, groups)
+        with self._writing:
+            self._latest()
+            state = build_cell_state(self.model, self.snapshot(), self.n_threads, request, callback or silent)
+            self._commit(Commit([state.to_record()]))
 
     def drop_cells(self) -> None:
         """Search everything again; the file keeps the bytes until it is compacted."""
-        changes.drop_cells(self._handle)
+        self._write(changes.drop_cells)
 
     def compact(self) -> None:
         """Forget deleted documents and old payloads, and make the file small; numbers stay.
 
         Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
         """
-        changes.compact(self._handle)
+        with self._writing:
+            self._store.replace(*changes.compact(self._latest().unread()))
+            self.refresh()
+
+    # Commits
+
+    def add_batch(
+        self,
+        batch: Batch,
+        callback: ProgressCallback = silent,
+        *,
+        replacing: bool,
+        numbers: Numbers | None = None,
+        cluster: str | None = None,
+    ) -> int:
+        """Add documents that are judged already, in one commit; parameters as in :meth:`add`.
+
+        Parameters
+        ----------
+        batch : Batch
+        replacing : bool
+            Whether documents of the same ids make room.
+        numbers : Numbers, optional
+            Those of the documents: a shard is told them, so that they are unique over all shards.
+
+        Returns
+        -------
+        int
+            How many documents were added.
+        """
+        self._write(
+            lambda snapshot: changes.add(
+                snapshot, self.model, batch, callback, replacing=replacing, numbers=numbers, cluster=cluster
+            )
+        )
+        return len(batch.ids)
+
+    def _add_all(
+        self,
+        ids: Any,
+        documents: Documents,
+        callback: ProgressCallback,
+        *,
+        replacing: bool,
+        cluster: str | None,
+    ) -> int:
+        batches = changes.batches_of(self.model, ids, documents)
+        with changes.coding_on(cluster, ids, self.model):
+            return sum(
+                self.add_batch(batch, callback, replacing=replacing, cluster=cluster) for batch in batches
+            )
+
+    def _write(self, change: Callable[[Snapshot], Commit | None]) -> None:
+        """Commit what a change of the newest generation writes, if that is anything."""
+        with self._writing:
+            commit = change(self._latest())
+            if commit is not None:
+                self._commit(commit)
+
+    def _latest(self) -> Snapshot:
+        """What the next write builds on; a write whose end was interrupted may not have been seen yet."""
+        if not self._store.writable:
+            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
+        self.refresh()
+        return self._seen
+
+    def _commit(self, commit: Commit) -> None:
+        """Write records, segments and payloads as one commit, and see it."""
+        snapshot, segments = self._seen, commit.segments
+        written = [*commit.records, *(segment.to_record() for segment in segments)]
+        following = snapshot.catalogue.next_number if commit.next_number is None else commit.next_number
+        catalogue = self._store.commit(Change(written, commit.payloads, following))
+        with self._store.reading():
+            known = self._store.records(after=snapshot.last_record)
+            self._seen = snapshot.next(catalogue, known, segments)
 
 
 def _copied(model: CMCQ, n_jobs: int | None) -> CMCQ:

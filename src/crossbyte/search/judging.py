@@ -44,19 +44,19 @@ class Judgement(NamedTuple):
         self,
         rankings: Sequence[Ranking],
         model: CMCQ,
-        searched: Searched,
+        backend: Searched,
         kind: str,
         target: str,
         points: Float32,
     ) -> list[Ranking]:
         """Judge the rankings of queries of one kind at these points, each whole."""
         silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
-        calibration = known_calibration(model, searched, kind, target)
+        calibration = known_calibration(model, backend, kind, target)
         if calibration is None:
             self._require_none(model, kind, target)
             return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
-        n_items = len(searched)
-        levels = _Levels(model.fitted_.cohort, points, searched.n_threads)
+        n_items = len(backend)
+        levels = _Levels(model.fitted_.cohort, points, backend.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [
@@ -85,12 +85,12 @@ class Judgement(NamedTuple):
         )
 
 
-def known_calibration(model: CMCQ, searched: Searched, kind: str, target: str) -> Calibration | None:
+def known_calibration(model: CMCQ, backend: Searched, kind: str, target: str) -> Calibration | None:
     """The calibration, if it knows the probability of everything that may be found."""
     calibration = model.calibration_
     if calibration is None:
         return None
-    codings = [each for each in searched.codings if target == "document" or target in SIDES[each]]
+    codings = [each for each in backend.codings if target == "document" or target in SIDES[each]]
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from crossbyte.errors import WrongModel
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.bits import unpack_bits
-from crossbyte.search.details import Details
 from crossbyte.search.segment import Segment
 from crossbyte.search.shelf import Quantizers
 from crossbyte.search.snapshot import Snapshot
@@ -15,7 +14,7 @@ from crossbyte.search.storage.checksum import part_checksum
 from crossbyte.search.storage.failures import damaged
 from crossbyte.search.storage.store import NewRecord, Record, Store
 
-__all__ = ["check_details", "load_model", "load_next", "load_snapshot", "model_record", "quantizers_of"]
+__all__ = ["check_snapshot", "load_model", "load_next", "load_snapshot", "model_record", "quantizers_of"]
 
 
 def model_record(model: CMCQ) -> NewRecord:
@@ -45,35 +44,35 @@ def quantizers_of(model: CMCQ) -> Quantizers:
 def load_snapshot(store: Store, quantizers: Quantizers, n_jobs: int | None) -> Snapshot:
     """Read the newest generation."""
     with store.reading() as catalogue:
-        empty = Snapshot(catalogue, 0, quantizers, n_jobs=n_jobs)
-        return _after(empty, store, store.records())
+        empty = Snapshot(catalogue, 0, quantizers, store, n_jobs=n_jobs)
+        return _after(empty, store.records())
 
 
-def load_next(snapshot: Snapshot, store: Store) -> Snapshot:
+def load_next(snapshot: Snapshot) -> Snapshot:
     """Read what was committed since a snapshot; the same object if nothing was."""
+    store = snapshot.store
     with store.reading() as catalogue:
         if catalogue.generation == snapshot.generation:
             return snapshot
         if catalogue.oldest > snapshot.generation:
             return load_snapshot(store, snapshot.quantizers, snapshot.n_jobs)
-        return _after(snapshot, store, store.records(after=snapshot.last_record))
+        return _after(snapshot, store.records(after=snapshot.last_record))
 
 
-def _after(snapshot: Snapshot, store: Store, records: list[Record]) -> Snapshot:
-    n_codebooks = len(snapshot.quantizers["image"].codewords)
+def _after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
+    n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
     with store.reading() as catalogue:
         segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
-        return snapshot.next(catalogue, records, segments, store).settle()
+        return snapshot.next(catalogue, records, segments).settle()
 
 
-def check_details(details: Details) -> None:
+def check_snapshot(snapshot: Snapshot) -> None:
     """Read all columns and groups, and count the payload rows that there should be."""
-    snapshot, path = details.snapshot, details.store.path
-    expected = 0
+    path, expected = snapshot.store.path, 0
     for coding, shelf in snapshot.shelves.items():
         for field in snapshot.fields:
-            details.column(coding, field)
-        details.groups(coding)
+            snapshot.column(coding, field)
+        snapshot.groups(coding)
         expected += int(unpack_bits(shelf.with_payload, len(shelf)).sum())
     if _has_twins(snapshot):
         damaged(path, "an id occurs twice")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossbyte.search.details import Details
 from crossbyte.search.segment import SIDES
+from crossbyte.search.snapshot import Snapshot
 
 __all__ = ["measure", "sizes"]
 
 
-def measure(details: Details) -> dict[str, Any]:
+def measure(snapshot: Snapshot) -> dict[str, Any]:
     """Count documents and bytes.
 
     Returns
@@ -19,7 +19,6 @@ def measure(details: Details) -> dict[str, Any]:
         ``documents``, ``deleted`` (still in the file), ``items`` (images and texts), ``codings``, ``fields``,
         ``generation``, ``segments``; ``disk`` and ``memory``, each with ``bytes`` and ``per_item`` by part.
     """
-    snapshot = details.snapshot
     counts = {coding: shelf.n_live for coding, shelf in snapshot.shelves.items()}
     documents = sum(counts.values())
     items = {
@@ -35,19 +34,18 @@ def measure(details: Details) -> dict[str, Any]:
         "fields": {field: sorted(types) for field, types in sorted(snapshot.fields.items())},
         "generation": snapshot.generation,
         "segments": sum(len(shelf.segments) for shelf in snapshot.shelves.values()),
-        "disk": sizes(details.store.sizes(), n_items),
-        "memory": sizes(_memory(details), n_items),
+        "disk": sizes(snapshot.store.sizes(), n_items),
+        "memory": sizes(_memory(snapshot), n_items),
     }
 
 
-def _memory(details: Details) -> dict[str, int]:
-    snapshot = details.snapshot
+def _memory(snapshot: Snapshot) -> dict[str, int]:
     parts = dict.fromkeys(("codes", "ids", "numbers", "marks", "cells"), 0)
     for shelf in snapshot.shelves.values():
         for name, size in shelf.memory().items():
             parts[name] += size
     # Made only when somebody filters, groups, or looks a document up by its id.
-    parts["filters"] = details.n_bytes
+    parts["filters"] = snapshot.read_bytes
     parts["lookup"] = snapshot.lookup.n_bytes if "lookup" in vars(snapshot) else 0
     return parts | {"total": sum(parts.values())}
 

@@ -15,20 +15,21 @@ from crossbyte.blocks import row_blocks
 from crossbyte.errors import NumericalError
 from crossbyte.kernels import ScanResult, ScanSide
 from crossbyte.quantization.quantizer import DistanceTable
-from crossbyte.search.bits import Words
-from crossbyte.search.cells.visiting import ALL, visited_cells
+from crossbyte.search.bits import Words, count_bits
+from crossbyte.search.cells.state import CellState, Direction
+from crossbyte.search.cells.visiting import ALL, n_visited
 from crossbyte.search.ids import Id
 from crossbyte.search.segment import CODINGS
 from crossbyte.search.shelf import Quantizers, Shelf
 from crossbyte.search.snapshot import Snapshot
 
-__all__ = ["Query", "Ranking", "rank", "resolve_ids"]
+__all__ = ["Query", "Ranking", "choose_cells", "first_of_groups", "rank", "rank_groups", "resolve_ids"]
 
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
 
 class Query(NamedTuple):
-    """What is asked.
+    """Queries of one kind for one target, checked and in the common space.
 
     Attributes
     ----------
@@ -43,6 +44,8 @@ class Query(NamedTuple):
         Of the queries, which choose cells by it.
     probe : int, "all" or None
         How many cells are visited; None: as many as were found to be enough when the cells were built.
+    places : (n,) int, optional
+        Of the queries among all that a search was asked.
     """
 
     points: Float32
@@ -52,11 +55,17 @@ class Query(NamedTuple):
     offset: Callable[[str], float]
     kind: str = ""
     probe: int | str | None = ALL
+    places: NDArray[np.intp] | None = None
+
+    def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
+        """Some of the queries."""
+        places = None if self.places is None else self.places[rows]
+        return self._replace(points=self.points[rows], places=places)
 
     def parts(self) -> Iterator[Query]:
         """The same for a bounded number of points after the other."""
         for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
-            yield self._replace(points=self.points[rows])
+            yield self.take(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +109,10 @@ class Ranking:
     def join(cls, parts: Sequence[Ranking]) -> Ranking:
         """All of them, in no order and not judged."""
         return cls(
-            np.concatenate([part.distances for part in parts]),
-            np.concatenate([part.numbers for part in parts]),
-            np.concatenate([part.codings for part in parts]),
-            np.concatenate([part.rows for part in parts]),
+            np.concatenate([np.empty(0, np.float32), *(part.distances for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.numbers for part in parts)]),
+            np.concatenate([np.empty(0, np.uint8), *(part.codings for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]),
         )
 
     def ordered(self, k: int) -> Ranking:
@@ -137,7 +146,7 @@ def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
 
 def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_threads: int) -> list[Ranking]:
     tables = _tables(query, snapshot.quantizers)
-    cells = visited_cells(snapshot, query, allowed)
+    cells = choose_cells(snapshot, query, allowed)
     if cells is None:
         return _rank_all(snapshot, query, tables, allowed, n_threads)
     rankings = _rank_visited(snapshot, query, tables[query.target], cells, allowed, n_threads)
@@ -145,10 +154,38 @@ def _rank(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words], n_thre
         # A filter may leave the visited cells too few documents, and there may be more elsewhere.
         few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
         if few:
-            again = _rank(snapshot, query._replace(points=query.points[few], probe=ALL), allowed, n_threads)
+            again = _rank(snapshot, query.take(few)._replace(probe=ALL), allowed, n_threads)
             for place, ranking in zip(few, again, strict=True):
                 rankings[place] = ranking
     return rankings
+
+
+def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Words]) -> NDArray[np.int64] | None:
+    """Cells (n, visited) of every query, best first; None where everything is searched."""
+    direction = _direction(snapshot.cells, query)
+    if direction is None:
+        return None
+    n_cells = len(direction.chooser.points)
+    if query.probe is not None:
+        count = int(query.probe)
+    else:
+        count = n_visited(direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed))
+    return None if count >= n_cells else direction.chooser.choose(query.points, count)
+
+
+def _direction(state: CellState | None, query: Query) -> Direction | None:
+    if state is None or query.probe == ALL:
+        return None
+    return state.directions.get((query.kind, query.target))
+
+
+def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Words]) -> float:
+    """Share of the live documents of the target that may be found."""
+    shelves = [shelf for shelf in snapshot.shelves.values() if target in shelf.codes]
+    if all(allowed[shelf.coding] is shelf.live for shelf in shelves):  # no filter: nothing to count
+        return 1.0
+    live = sum(shelf.n_live for shelf in shelves)
+    return sum(count_bits(allowed[shelf.coding]) for shelf in shelves) / max(1, live)
 
 
 def _rank_all(
@@ -164,8 +201,8 @@ def _rank_all(
         if sides:
             result = kernels.scan(
                 sides,
-                len(shelf),
-                min(query.k, max(len(shelf), 1)),
+                shelf.numbers.count,
+                min(query.k, max(shelf.numbers.count, 1)),
                 extra=query.offset(coding),
                 allowed=allowed[coding],
                 max_distance=query.max_distance,
@@ -205,8 +242,8 @@ def _rank_visited(
 def _merged(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
     if len(found) == 1:
         return found[0]
-    empty = [_NOTHING] * len(query.points)
-    return [Ranking.join(parts).ordered(query.k) for parts in zip(empty, *found, strict=True)]
+    by_query = zip(*found, strict=True) if found else [()] * len(query.points)
+    return [Ranking.join(parts).ordered(query.k) for parts in by_query]
 
 
 def _tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
@@ -236,6 +273,35 @@ def _rankings(shelf: Shelf, result: ScanResult) -> list[Ranking]:
     return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-_NOTHING = Ranking(
-    np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
-)
+def first_of_groups(ranking: Ranking, labels: Sequence[Id | None]) -> Ranking:
+    """Keep the first document of every group; documents without a group all stay."""
+    seen: set[Id] = set()
+    kept = []
+    for place, label in enumerate(labels):
+        if label is None or label not in seen:
+            kept.append(place)
+        if label is not None:
+            seen.add(label)
+    return ranking.take(np.array(kept, dtype=np.intp))
+
+
+def rank_groups(
+    query: Query,
+    rank: Callable[[Query], list[Ranking]],
+    groups: Callable[[Ranking], Sequence[Id | None]],
+) -> list[Ranking]:
+    """Find the k nearest groups of every query point, each by its nearest document.
+
+    Looks further until there are enough groups, or nothing is left.
+    """
+    chosen: list[Ranking | None] = [None] * len(query.points)
+    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
+    while len(waiting):
+        rankings = rank(query.take(waiting)._replace(k=k))
+        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
+            nearest = first_of_groups(ranking, groups(ranking))
+            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
+                chosen[place] = nearest.take(slice(query.k))
+        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
+        k *= 4
+    return [ranking for ranking in chosen if ranking is not None]

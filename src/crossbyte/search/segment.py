@@ -18,7 +18,16 @@ from crossbyte.search.numbers import Numbers
 from crossbyte.search.storage.failures import damaged
 from crossbyte.search.storage.store import NewRecord, Record, Store
 
-__all__ = ["CODINGS", "SIDES", "Groups", "Segment", "SegmentCells", "column_part", "understood"]
+__all__ = [
+    "CODINGS",
+    "SEGMENT_ROWS",
+    "SIDES",
+    "Groups",
+    "Segment",
+    "SegmentCells",
+    "column_part",
+    "understood",
+]
 
 SIDES: dict[str, tuple[str, ...]] = {
     "training": ("image", "text"),
@@ -30,6 +39,7 @@ SIDES: dict[str, tuple[str, ...]] = {
 
 CODINGS = tuple(SIDES)
 
+SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
 _COLUMN = "column:"
 
 

@@ -16,6 +16,8 @@ from crossbyte.kernels import pack_codes, unpack_codes
 from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.bits import Words, clear_bits, count_bits, pack_bits, unpack_bits
 from crossbyte.search.cells.layout import Layout
+from crossbyte.search.cells.numbering import ShelfRows, laid_out
+from crossbyte.search.cells.state import CellState
 from crossbyte.search.ids import PackedIds
 from crossbyte.search.numbers import Numbers
 from crossbyte.search.segment import Segment
@@ -117,6 +119,13 @@ class Shelf:
             (*(shelf.segments if shelf else ()), *(SegmentRows(r, s.numbers.count) for s, r in segments)),
             shelf.layouts if shelf else {},
         )
+
+    def in_cells(
+        self, state: CellState | None, new: Sequence[Segment], quantizers: Quantizers, workers: Workers
+    ) -> Shelf:
+        """The same with its codes in cells; ``new`` are the segments that were put at its end just now."""
+        rows = ShelfRows(self.coding, self.codes, len(self), new)
+        return replace(self, layouts=laid_out(self.layouts, state, rows, quantizers, workers))
 
     def memory(self) -> dict[str, int]:
         """Bytes in memory by part."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from crossbyte import __version__
 from crossbyte.errors import NotCalibrated
-from crossbyte.gallery.searchable import View, lost_shards
+from crossbyte.gallery.searchable import View
 from crossbyte.service.answers import document_answer, json_answer, look_up
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
@@ -33,7 +33,7 @@ async def info(request: Request) -> Response:
 
 def _info(service: Service) -> dict[str, Any]:
     gallery = service.gallery
-    stats, lost = service.read(lambda view: (view.stats(), lost_shards(view)))
+    stats, lost = service.read(lambda view: (view.stats(), list(view.lost)))
     return {
         "name": Path(gallery.index.path).stem,
         "version": __version__,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from crossbyte.errors import UnknownId
-from crossbyte.gallery.searchable import View, lost_shards
+from crossbyte.gallery.searchable import View
 from crossbyte.search.ids import resolve_id
 from crossbyte.service.answers import document_answer, json_answer
 from crossbyte.service.asking import check_filter
@@ -122,7 +122,7 @@ async def thumbnail(request: Request, query: Annotated[IdQuery, Query()]) -> Res
 def _thumbnail(service: Service, name: str) -> bytes:
     def look(view: View) -> bytes:
         data = service.gallery.thumbnail(resolve_id(view, name))
-        if data is None and lost_shards(view):  # which may hold a document whose id is this number
+        if data is None and view.lost:  # which may hold a document whose id is this number
             raise Refused("shard_lost")
         if data is None:
             raise Refused("no_thumbnail", f"id: no picture is kept for {name[:200]!r}")

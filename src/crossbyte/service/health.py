@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crossbyte.gallery.searchable import View, lost_shards
+from crossbyte.gallery.searchable import View
 from crossbyte.service.answers import json_answer
 from crossbyte.service.documenting import documented
 from crossbyte.service.errors import Refused
@@ -42,7 +42,7 @@ async def metrics(request: Request) -> Response:
     service = service_of(request)
 
     def text(view: View) -> bytes:
-        return service.metrics.to_text(len(view), view.generation, len(lost_shards(view)))
+        return service.metrics.to_text(len(view), view.generation, len(view.lost))
 
     data = await service.lanes.reading.run(service.read, text)
     return Response(data, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})

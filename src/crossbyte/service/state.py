@@ -13,7 +13,7 @@ from starlette.requests import Request
 from crossbyte.errors import ClusterError, CrossbyteError, UnknownField, UnknownId
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded
-from crossbyte.gallery.searchable import Sharded, View, lost_shards
+from crossbyte.gallery.searchable import View
 from crossbyte.search.hits import Hits
 from crossbyte.service.following import Follower
 from crossbyte.service.lanes import Lanes
@@ -44,7 +44,7 @@ class Service:
         self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
         self._file = _identity(gallery.index.path)
         # Of one file a writer knows everything; of shards it does not know which are lost, or back.
-        knows = settings.writes and not isinstance(gallery.index, Sharded)
+        knows = settings.writes and gallery.index.n_shards is None
         self._follower = Follower(gallery, None if knows else settings.follow_seconds)
 
     @classmethod
@@ -82,7 +82,7 @@ class Service:
             try:
                 return function(view)
             except (UnknownId, UnknownField) as error:
-                if lost_shards(view):
+                if view.lost:
                     raise ClusterError("expected every shard to answer, but some are lost") from error
                 raise
 
@@ -90,7 +90,7 @@ class Service:
 
     def is_partial(self, view: View, hits: Hits | None = None) -> bool:
         """Whether a shard is missing from what a view has just answered; that is counted."""
-        found = bool(lost_shards(view)) or (hits is not None and hits.partial)
+        found = bool(view.lost) or (hits is not None and hits.partial)
         if found:
             self.metrics.partial()
         return found
@@ -105,8 +105,8 @@ class Service:
         """
         self.read(len)
         index = self.gallery.index
-        lost = lost_shards(index)
-        if isinstance(index, Sharded) and len(lost) == index.n_shards:
+        lost = list(index.lost)
+        if len(lost) == index.n_shards:
             raise ClusterError("expected at least one shard to answer, but all are lost")
         return lost
 

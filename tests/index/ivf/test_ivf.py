@@ -57,7 +57,7 @@ def asked(kind: str, n: int = 3) -> dict[str, Any]:
 
 
 def cells_by_number(index: Index, side: str) -> dict[int, int]:
-    shelves = index._handle.current().snapshot.shelves.values()
+    shelves = index.snapshot().shelves.values()
     found: dict[int, int] = {}
     for shelf in shelves:
         if side in shelf.codes:
@@ -67,7 +67,7 @@ def cells_by_number(index: Index, side: str) -> dict[int, int]:
 
 
 def visited(index: Index, kind: str, target: str, probe: int, query: dict[str, Any]) -> list[set[int]]:
-    state = index._handle.current().snapshot.cells
+    state = index.snapshot().cells
     assert state is not None
     model = index.model
     points = (
@@ -219,8 +219,8 @@ def test_threads_change_no_byte(tmp_path: Path) -> None:
         made, _ = sample(tmp_path / f"{n_jobs}.cb", n_jobs=n_jobs)
         with made as index:
             build(index)
-            with index._handle.store.reading():
-                record = index._handle.store.records()[-1]
+            with index.snapshot().store.reading():
+                record = index.snapshot().store.records()[-1]
             written.append((record.document, {name: head.checksum for name, head in record.parts.items()}))
     assert written[0] == written[1]
 
@@ -232,7 +232,7 @@ def test_a_build_that_fails_changes_nothing(index: Index, monkeypatch: pytest.Mo
     def full(*_: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(index._handle.store, "commit", full)
+    monkeypatch.setattr(index.snapshot().store, "commit", full)
     with pytest.raises(OSError, match="no space"):
         build(index, n_cells=3)
     monkeypatch.undo()
@@ -262,7 +262,7 @@ def test_documents_of_a_version_without_cells_are_given_theirs(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, texts = features(12, seed=4)
-    monkeypatch.setattr(changes, "_in_cells", lambda handle, segments: segments)
+    monkeypatch.setattr(changes, "_in_cells", lambda snapshot, segments, n_jobs: segments)
     index.add([f"old{i}" for i in range(6)], images=images[:6], texts=texts[:6])
     monkeypatch.undo()
     index.add([f"new{i}" for i in range(6)], images=images[:6], texts=texts[:6])
@@ -274,7 +274,9 @@ def test_documents_of_a_version_without_cells_are_given_theirs(
 
 
 def test_cells_of_a_later_version_are_left_alone(index: Index) -> None:
-    index._handle.commit([NewRecord("cells", {"version": 2, "digest": "what a later version writes"})])
+    index._commit(
+        changes.Commit([NewRecord("cells", {"version": 2, "digest": "what a later version writes"})])
+    )
     assert index.cells is None
     images, _ = features(2, seed=4)
     assert len(index.search(images=images, k=3)[0]) == 3
@@ -282,9 +284,9 @@ def test_cells_of_a_later_version_are_left_alone(index: Index) -> None:
 
 @pytest.mark.parametrize("change", ["numbers", "cells", "centres", "choice"])
 def test_damaged_cells_are_refused(index: Index, change: str) -> None:
-    state = index._handle.current().snapshot.cells
+    state = index.snapshot().cells
     assert state is not None
-    shelves = index._handle.current().snapshot.shelves
+    shelves = index.snapshot().shelves
     numbered = {(c, s): x.cells.copy() for c, shelf in shelves.items() for s, x in shelf.layouts.items()}
     record = type(state).of(0.9, state.sides, state.directions, numbered).to_record()
     wrong: dict[str, Any] = {
@@ -296,7 +298,7 @@ def test_damaged_cells_are_refused(index: Index, change: str) -> None:
     document = record.document
     if change == "choice":
         document["directions"]["text-to-image"]["choice"] = "learned"
-    index._handle.store.commit(changes_of(NewRecord("cells", document, {**record.parts, **wrong}), index))
+    index.snapshot().store.commit(changes_of(NewRecord("cells", document, {**record.parts, **wrong}), index))
     with pytest.raises(DamagedIndexFile):
         Index.open(index.path)
 
@@ -304,7 +306,7 @@ def test_damaged_cells_are_refused(index: Index, change: str) -> None:
 def changes_of(record: NewRecord, index: Index) -> Any:
     from crossbyte.search.storage.store import Change
 
-    return Change([record], (), index._handle.current().snapshot.catalogue.next_number)
+    return Change([record], (), index.snapshot().catalogue.next_number)
 
 
 def test_another_recall_is_read_off_the_curve(index: Index) -> None:

@@ -23,7 +23,7 @@ from crossbyte.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from crossbyte.data.files.reading import Dataset
-    from crossbyte.gallery.searchable import Searchable
+    from crossbyte.gallery.opening import Searchable
     from crossbyte.model.cmcq import CMCQ
 
 __all__ = ["add"]

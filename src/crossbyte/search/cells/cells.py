@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.search.bits import unpack_bits
-from crossbyte.search.cells.curve import Curve
-from crossbyte.search.cells.state import Side, direction_name
+from crossbyte.search.cells.state import CellState, Curve, Side, direction_name
 from crossbyte.validation import check_choice, check_number
 
-if TYPE_CHECKING:
-    from crossbyte.search.snapshot import Snapshot
-
-__all__ = ["Cells", "Drift", "cells_of", "drift_of", "imbalance_of", "side_sizes"]
+__all__ = ["Cells", "Drift", "cells_of", "drift_of", "imbalance_of"]
 
 FARTHER = 1.25  # times the distance at build, of documents added since: they come from elsewhere
 CROWDED = 1.5  # times the imbalance at build
@@ -26,7 +22,7 @@ _ALIKE = 1e-3  # of the variance of the centres
 
 
 class Drift(NamedTuple):
-    """How documents fit cells that were built for others.
+    """Say how documents fit cells that were built for others.
 
     Attributes
     ----------
@@ -54,7 +50,7 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of an index.
+    """Describe the cells (IVF) of an index.
 
     Attributes
     ----------
@@ -118,9 +114,8 @@ class Cells:
         }
 
 
-def cells_of(snapshot: Snapshot) -> Cells | None:
-    """Say what is known of the cells of a generation."""
-    state = snapshot.cells
+def cells_of(state: CellState | None, sizes: Mapping[str, NDArray[np.int64]]) -> Cells | None:
+    """Say what is known of cells, given how many live documents each cell of a side has."""
     if state is None:
         return None
     named = {direction_name(*name): direction for name, direction in state.directions.items()}
@@ -130,31 +125,19 @@ def cells_of(snapshot: Snapshot) -> Cells | None:
         {name: direction.n_probe for name, direction in named.items()},
         {name: direction.choice for name, direction in named.items()},
         {name: direction.curve for name, direction in named.items()},
-        {name: drift_of(side, side_sizes(snapshot, name)) for name, side in state.sides.items()},
+        {name: drift_of(side, sizes[name]) for name, side in state.sides.items()},
         {name: "plain" if side.centres.metric is None else "paired" for name, side in state.sides.items()},
     )
 
 
-def side_sizes(snapshot: Snapshot, side: str) -> NDArray[np.int64]:
-    """How many live documents are in each cell."""
-    assert snapshot.cells is not None
-    n_cells = len(snapshot.cells.sides[side].centres)
-    sizes = np.zeros(n_cells, dtype=np.int64)
-    for shelf in snapshot.shelves.values():
-        if side in shelf.layouts:
-            live = unpack_bits(shelf.live, len(shelf))
-            sizes += np.bincount(shelf.layouts[side].cells[live], minlength=n_cells)
-    return sizes
-
-
 def imbalance_of(sizes: NDArray[np.int64]) -> float:
-    """How many times more documents a random document's cell has than it would if all had as many."""
+    """Measure how many times more documents a random document's cell has than if all had as many."""
     total = float(sizes.sum())
     return float(len(sizes) * np.square(sizes / total).sum()) if total else 1.0
 
 
 def drift_of(side: Side, sizes: NDArray[np.int64]) -> Drift:
-    """How documents fit the cells of a side, given how many live ones each cell has."""
+    """Measure how documents fit the cells of a side, given how many live ones each cell has."""
     distance = None
     if side.n_added:
         # Where all documents of a cell are alike, any distance would be many times theirs.

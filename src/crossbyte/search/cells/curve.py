@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.search.cells.chooser import Chooser
+from crossbyte.search.cells.state import Curve
 
-__all__ = ["ENOUGH_PARTNERS", "Curve", "Ranks", "Trial", "cell_ranks", "measure_curve", "wanted_cells"]
+__all__ = ["ENOUGH_PARTNERS", "Ranks", "Trial", "cell_ranks", "measure_curve", "wanted_cells"]
 
 ENOUGH_PARTNERS = 100  # that the exhaustive search finds; fewer say too little about 0.95 of them
 NEAREST = 10
@@ -17,7 +18,7 @@ _ROWS_AT_ONCE = 256
 
 
 class Trial(NamedTuple):
-    """Queries, and what the exhaustive search finds for them.
+    """Hold queries, and what the exhaustive search finds for them.
 
     Attributes
     ----------
@@ -34,59 +35,8 @@ class Trial(NamedTuple):
     partners: NDArray[np.int64]
 
 
-class Curve(NamedTuple):
-    """Shares by the number of cells visited.
-
-    Attributes
-    ----------
-    cells : list of int
-        Cells visited, ascending.
-    items : list of float
-        Share of the documents in them, on average.
-    partners : list of float or None
-        Of the true partners that the exhaustive search has among its first ten: the share that is in the
-        visited cells. None where too few of them were found to say.
-    nearest : list of float
-        Of the first ten documents of the exhaustive search: the share that is in the visited cells.
-    n_queries, n_partners : int
-        Held-out queries, and how many partners the exhaustive search found among its first ten.
-    """
-
-    cells: list[int]
-    items: list[float]
-    partners: list[float] | None
-    nearest: list[float]
-    n_queries: int
-    n_partners: int
-
-    @property
-    def kept(self) -> list[float]:
-        """The share that counts: of partners where it is known, else of the nearest documents."""
-        return self.nearest if self.partners is None else self.partners
-
-    def at(self, n_cells: int) -> tuple[float, float]:
-        """Shares of items visited and of what is kept, for so many cells, between those measured."""
-        items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
-        return items, kept
-
-    def enough(self, recall: float) -> int:
-        """How many cells keep this share, on the careful side: the next number that was measured."""
-        return next(
-            (n for n, kept in zip(self.cells, self.kept, strict=True) if kept >= recall), self.cells[-1]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON."""
-        return self._asdict()
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Curve:
-        """Take it back; KeyError or TypeError where something is missing."""
-        return cls(**{name: values[name] for name in cls._fields})
-
-
 class Ranks(NamedTuple):
-    """How far queries must go through the cells.
+    """Hold how far queries must go through the cells.
 
     Attributes
     ----------
@@ -104,7 +54,7 @@ class Ranks(NamedTuple):
 
 
 def cell_ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> Ranks:
-    """Let queries go through all cells, of which each has so many documents."""
+    """Rank all cells for every query; ``sizes`` are the documents of each cell."""
     partners, nearest = [], []
     items = np.zeros(len(sizes))
     for start in range(0, len(trial.points), _ROWS_AT_ONCE):
@@ -123,7 +73,7 @@ def cell_ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> Rank
 def wanted_cells(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[int, float]:
-    """How many cells keep the wanted share, and what share of the items is in them."""
+    """Count the cells that keep the wanted share, and the share of the items in them."""
     ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     return count, float(ranks.items[count - 1])
@@ -132,7 +82,7 @@ def wanted_cells(
 def measure_curve(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[Curve, int]:
-    """The curve, and the number of cells that keep the wanted share."""
+    """Measure the curve, and the number of cells that keep the wanted share."""
     ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     steps = {*np.unique(np.geomspace(1, len(sizes), 24).round().astype(int)).tolist(), count}

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Codes
 from crossbyte.executors.protocol import Executor
+from crossbyte.quantization.quantizer import Quantizer
 from crossbyte.search.cells.layout import Layout
 from crossbyte.search.cells.state import CellState
 from crossbyte.search.segment import Segment, SegmentCells
-from crossbyte.search.shelf import Quantizers, Shelf
 
-__all__ = ["laid_out", "with_cells"]
+__all__ = ["ShelfRows", "laid_out", "with_cells"]
 
 
 def with_cells(
-    segment: Segment, state: CellState | None, quantizers: Quantizers, workers: Executor
+    segment: Segment, state: CellState | None, quantizers: Mapping[str, Quantizer], workers: Executor
 ) -> Segment:
-    """The same segment with the cells of its documents, from what their codes stand for."""
+    """Give the documents of a segment their cells, from what their codes stand for."""
     if state is None:
         return segment
     cells, added = {}, {}
@@ -32,53 +34,73 @@ def with_cells(
     return replace(segment, cells=SegmentCells(state.digest, cells, added))
 
 
+class ShelfRows(NamedTuple):
+    """Name the rows of a partition that inverted lists are built from.
+
+    Attributes
+    ----------
+    coding : str
+    codes : mapping of side to (blocks, M', 64) uint8
+        Of all rows, as the scan reads them.
+    n_rows : int
+    new : sequence of Segment
+        Those at the end that were put there just now.
+    """
+
+    coding: str
+    codes: Mapping[str, Codes]
+    n_rows: int
+    new: Sequence[Segment]
+
+
 def laid_out(
-    shelf: Shelf, state: CellState | None, new: Sequence[Segment], quantizers: Quantizers, workers: Executor
-) -> Shelf:
-    """A shelf with its codes in cells; ``new`` are the segments at its end that were put there just now."""
+    old: Mapping[str, Layout],
+    state: CellState | None,
+    rows: ShelfRows,
+    quantizers: Mapping[str, Quantizer],
+    workers: Executor,
+) -> dict[str, Layout]:
+    """Build the inverted lists of all rows, by side; ``old`` are those before new rows came."""
     if state is None:
-        return replace(shelf, layouts={}) if shelf.layouts else shelf
-    layouts = {
-        side: _layout(shelf, side, state, new, quantizers, workers)
+        return {}
+    return {
+        side: _layout(old.get(side), side, state, rows, quantizers, workers)
         for side in state.sides
-        if side in shelf.codes
+        if side in rows.codes
     }
-    return replace(shelf, layouts=layouts)
 
 
 def _layout(
-    shelf: Shelf,
+    old: Layout | None,
     side: str,
     state: CellState,
-    new: Sequence[Segment],
-    quantizers: Quantizers,
+    rows: ShelfRows,
+    quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> Layout:
-    old = shelf.layouts.get(side)
     n_cells = len(state.sides[side].centres)
     nothing = np.empty(0, np.uint16)
     if old is not None and old.digest == state.digest:
-        if len(old.cells) == len(shelf):
+        if len(old.cells) == rows.n_rows:
             return old
-        cells = _cells_after(shelf, side, len(old.cells), state, new, quantizers, workers)
-        return old.grown(np.concatenate([nothing, *cells]), shelf.codes[side], n_cells)
-    known = state.numbered.get((shelf.coding, side), nothing)
-    cells = _cells_after(shelf, side, len(known), state, new, quantizers, workers)
-    return Layout.of(state.digest, np.concatenate([known, *cells]), shelf.codes[side], n_cells)
+        cells = _cells_after(rows, side, len(old.cells), state, quantizers, workers)
+        return old.grown(np.concatenate([nothing, *cells]), rows.codes[side], n_cells)
+    known = state.numbered.get((rows.coding, side), nothing)
+    cells = _cells_after(rows, side, len(known), state, quantizers, workers)
+    return Layout.of(state.digest, np.concatenate([known, *cells]), rows.codes[side], n_cells)
 
 
 def _cells_after(
-    shelf: Shelf,
+    rows: ShelfRows,
     side: str,
     first: int,
     state: CellState,
-    new: Sequence[Segment],
-    quantizers: Quantizers,
+    quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> list[NDArray[np.uint16]]:
-    """Cells of the rows from ``first`` on, segment by segment."""
-    row, parts = len(shelf) - sum(segment.numbers.count for segment in new), []
-    for segment in new:
+    """Give the cells of the rows from ``first`` on, segment by segment."""
+    row, parts = rows.n_rows - sum(segment.numbers.count for segment in rows.new), []
+    for segment in rows.new:
         if row >= first:
             parts.append(_cells_of(segment, side, state, quantizers, workers))
         row += segment.numbers.count
@@ -86,7 +108,7 @@ def _cells_after(
 
 
 def _cells_of(
-    segment: Segment, side: str, state: CellState, quantizers: Quantizers, workers: Executor
+    segment: Segment, side: str, state: CellState, quantizers: Mapping[str, Quantizer], workers: Executor
 ) -> NDArray[np.uint16]:
     known: Mapping[str, NDArray[np.uint16]] = {}
     if segment.cells is not None and segment.cells.digest == state.digest:

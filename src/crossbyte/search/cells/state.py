@@ -13,27 +13,36 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float32
 from crossbyte.search.cells.centres import MAX_CELLS, Centres
 from crossbyte.search.cells.chooser import Chooser
-from crossbyte.search.cells.curve import Curve
 from crossbyte.search.cells.metric import Metric
 from crossbyte.search.storage.store import NewRecord, Record, Store
 
-__all__ = ["KIND", "CellState", "Direction", "Numbered", "Side", "check_cells", "direction_name", "no_cells"]
+__all__ = [
+    "KIND",
+    "CellState",
+    "Curve",
+    "Direction",
+    "Numbered",
+    "Side",
+    "check_cells",
+    "direction_name",
+    "no_cells",
+]
 
 KIND = "cells"
 _VERSION = 1
 _CENTRES = "centres"  # the choice that needs no part of its own
 
 Numbered = Mapping[tuple[str, str], NDArray[np.uint16]]
-"""cells of the rows of a shelf, by coding and side"""
+"""cells of the rows of a partition, by coding and side"""
 
 
 def direction_name(kind: str, target: str) -> str:
-    """How a direction is called."""
+    """Name a direction."""
     return f"{kind}-to-{target}"
 
 
 class Side(NamedTuple):
-    """The cells of images, or of texts.
+    """Hold the cells of images, or of texts.
 
     Attributes
     ----------
@@ -56,8 +65,59 @@ class Side(NamedTuple):
     added_distance: float = 0.0
 
 
+class Curve(NamedTuple):
+    """Shares by the number of cells visited.
+
+    Attributes
+    ----------
+    cells : list of int
+        Cells visited, ascending.
+    items : list of float
+        Share of the documents in them, on average.
+    partners : list of float or None
+        Of the true partners that the exhaustive search has among its first ten: the share that is in the
+        visited cells. None where too few of them were found to say.
+    nearest : list of float
+        Of the first ten documents of the exhaustive search: the share that is in the visited cells.
+    n_queries, n_partners : int
+        Held-out queries, and how many partners the exhaustive search found among its first ten.
+    """
+
+    cells: list[int]
+    items: list[float]
+    partners: list[float] | None
+    nearest: list[float]
+    n_queries: int
+    n_partners: int
+
+    @property
+    def kept(self) -> list[float]:
+        """The share that counts: of partners where it is known, else of the nearest documents."""
+        return self.nearest if self.partners is None else self.partners
+
+    def at(self, n_cells: int) -> tuple[float, float]:
+        """Interpolate the shares of items visited and of what is kept for a number of cells."""
+        items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
+        return items, kept
+
+    def enough(self, recall: float) -> int:
+        """How many cells keep this share, on the careful side: the next number that was measured."""
+        return next(
+            (n for n, kept in zip(self.cells, self.kept, strict=True) if kept >= recall), self.cells[-1]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as JSON."""
+        return self._asdict()
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Curve:
+        """Take it back; KeyError or TypeError where something is missing."""
+        return cls(**{name: values[name] for name in cls._fields})
+
+
 class Direction(NamedTuple):
-    """How queries of one kind choose cells of one side."""
+    """Hold how queries of one kind are routed to cells of one side."""
 
     choice: str
     chooser: Chooser
@@ -67,7 +127,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CellState:
-    """The cells that documents have now.
+    """Hold the cells (IVF) that documents have now.
 
     Attributes
     ----------
@@ -103,11 +163,11 @@ class CellState:
         return cls(digest.hexdigest(), recall, sides, directions, numbered)
 
     def settled(self) -> CellState:
-        """The same once the rows are laid out."""
+        """Forget the cells of rows, once these are laid out."""
         return replace(self, numbered={}) if self.numbered else self
 
     def grown(self, document: Mapping[str, Any]) -> CellState:
-        """The same after documents were added; ``document`` is what their record says of its cells."""
+        """Count documents that were added; ``document`` is what their record says of its cells."""
         sides = dict(self.sides)
         for name, (count, distance) in document.get("added", {}).items():
             old = sides[name]
@@ -119,7 +179,7 @@ class CellState:
     # The file
 
     def to_record(self) -> NewRecord:
-        """What is written."""
+        """Give what is written."""
         document = {
             "version": _VERSION,
             "digest": self.digest,
@@ -170,7 +230,7 @@ class CellState:
 
 
 def no_cells() -> NewRecord:
-    """What is written when cells are dropped."""
+    """Give what is written when cells are dropped."""
     return NewRecord(KIND, {"version": _VERSION, "digest": None})
 
 

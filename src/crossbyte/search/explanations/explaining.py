@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from crossbyte.arrays import Codes, Float64, Raw
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.search.asking import Asked, Request, as_rows
+from crossbyte.search.asking import SearchRequest, as_rows
 from crossbyte.search.explanations.attribution import (
     Names,
     check_vocabulary,
@@ -31,7 +31,6 @@ from crossbyte.search.explanations.explanation import (
 )
 from crossbyte.search.ids import Id, check_id
 from crossbyte.search.loading import quantizers_of
-from crossbyte.search.offsets import coding_offset
 from crossbyte.search.ranking import Query
 from crossbyte.search.searched import Searched, Standing
 from crossbyte.search.segment import SIDES
@@ -42,7 +41,7 @@ __all__ = ["explain"]
 
 def explain(
     model: CMCQ,
-    searched: Searched,
+    backend: Searched,
     id: Id,
     *,
     images: Any,
@@ -57,8 +56,8 @@ def explain(
     examples = check_integer(n_examples, "n_examples", 0)
     features = check_integer(n_features, "n_features", 0)
     names = check_vocabulary(vocabulary, model.n_text_features_)
-    asked = _one_query(model, searched, images, texts, like, target)
-    case = _case(model, searched, asked, check_id(id))
+    asked = _one_query(model, backend, images, texts, like, target)
+    case = _case(model, backend, asked, check_id(id))
     row = _feature_row(asked.kind, images if texts is None else texts)
     product = _inner_product(case, row, names, features)
     words = item_words(model.fitted_, case.towards, names, features)
@@ -77,21 +76,20 @@ class _Item(NamedTuple):
 class _Case(NamedTuple):
     """One query beside one item.
 
-    ``offset`` is that of a coding, and ``towards`` (D,) the sum of the decoded points of the compared sides.
+    ``towards`` (D,) is the sum of the decoded points of the compared sides.
     """
 
     model: CMCQ
-    searched: Searched
-    asked: Asked
+    backend: Searched
+    asked: Query
     item: _Item
     sides: Sequence[Comparison]
-    offset: Callable[[str], float]
     towards: Float64
 
     @property
     def own_offset(self) -> float:
-        """Of the item's coding."""
-        return self.offset(self.item.coding)
+        """Give the offset of the item's coding."""
+        return self.asked.offset(self.item.coding)
 
 
 def _explanation(
@@ -112,7 +110,7 @@ def _explanation(
         constants=constants,
         shares=shares,
         rank=standing.n_before + 1,
-        n_ranked=_n_ranked(case.searched, asked.target),
+        n_ranked=_n_ranked(case.backend, asked.target),
         examples=_examples(case.sides, n_examples),
         query_features=product,
         item_words=words,
@@ -124,13 +122,14 @@ def _explanation(
 
 
 def _one_query(
-    model: CMCQ, searched: Searched, images: Any, texts: Any, like: Any, target: str | None
-) -> Asked:
-    request = Request.check(model, searched, images=images, texts=texts, like=like, target=target, k=1)
-    count = sum(len(asked.points) for asked in request.asked)
+    model: CMCQ, backend: Searched, images: Any, texts: Any, like: Any, target: str | None
+) -> Query:
+    request = SearchRequest(images, texts, like, target, k=1, probe="all").check(backend.cells)
+    queries = request.queries(model, backend)
+    count = sum(len(query.points) for query in queries)
     if count != 1:
         raise InvalidInput(f"explain takes one query at a time: expected 1 row or id, got {count}")
-    return request.asked[0]
+    return queries[0]
 
 
 def _feature_row(kind: str, features: Any) -> Raw | None:
@@ -138,21 +137,20 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
     return None if features is None else check_features(as_rows(features), f"{kind}s")
 
 
-def _case(model: CMCQ, searched: Searched, asked: Asked, id: Id) -> _Case:
-    item = _item(searched, id, asked.target)
+def _case(model: CMCQ, backend: Searched, asked: Query, id: Id) -> _Case:
+    item = _item(backend, id, asked.target)
     training = {"image": model.image_codes_, "text": model.text_codes_}
     sides = [
         Comparison(side, quantizer, asked.points, item.codes[side], training[side])
         for side, quantizer in quantizers_of(model).items()
         if side in item.codes
     ]
-    offset = coding_offset(model, asked.kind, asked.target, len(searched))
     towards = np.sum([side.decoded for side in sides], axis=0)
-    return _Case(model, searched, asked, item, sides, offset, towards)
+    return _Case(model, backend, asked, item, sides, towards)
 
 
-def _item(searched: Searched, id: Id, target: str) -> _Item:
-    found = searched.examples([id])[0]
+def _item(backend: Searched, id: Id, target: str) -> _Item:
+    found = backend.examples([id])[0]
     if found is None:
         raise UnknownId(f"no document has the id {id!r}")
     codes = {side: code[None] for side, code in found.codes.items() if target in (side, "document")}
@@ -175,8 +173,7 @@ def _standing(case: _Case) -> Standing:
     """Where the item stands among all that a search would find."""
     asked = case.asked
     limit = _canonical([side.distance for side in case.sides], case.own_offset)
-    query = Query(asked.points, asked.target, 1, float(limit), case.offset)
-    return case.searched.standing(query, case.item.number)
+    return case.backend.standing(asked._replace(max_distance=float(limit)), case.item.number)
 
 
 def _constants(case: _Case, distance: float, shares: float) -> Constants:
@@ -186,8 +183,8 @@ def _constants(case: _Case, distance: float, shares: float) -> Constants:
     return replace(exact, rounding=distance - shares - exact.total)
 
 
-def _n_ranked(searched: Searched, target: str) -> int:
-    codings = searched.codings.items()
+def _n_ranked(backend: Searched, target: str) -> int:
+    codings = backend.codings.items()
     return sum(count for coding, count in codings if target == "document" or target in SIDES[coding])
 
 

@@ -80,7 +80,7 @@ def export_faiss(
     faiss = require("faiss", "a FAISS index needs")
     check_choice(target, "target", _SIDES)
     kind = _SIDES[1 - _SIDES.index(target)] if query is None else check_choice(query, "query", _SIDES)
-    snapshot = index._handle.current().snapshot
+    snapshot = index.snapshot()
     listing, quantizer = Listing.to_export(snapshot, target), snapshot.quantizers[target]
     offsets = _offsets(index.model, listing, kind)
     about = _about(listing, quantizer, kind, offsets) | {"generation": snapshot.generation}

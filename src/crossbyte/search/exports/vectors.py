@@ -14,8 +14,8 @@ from crossbyte.errors import InvalidInput
 from crossbyte.executors.threads import Workers
 from crossbyte.extras import require
 from crossbyte.quantization.quantizer import Quantizer
-from crossbyte.search.details import Details
 from crossbyte.search.exports.listing import Listing, write_ids
+from crossbyte.search.snapshot import Snapshot
 from crossbyte.strict_json import canonical_json
 from crossbyte.validation import check_choice
 
@@ -71,12 +71,12 @@ def export_vectors(
     check_choice(target, "target", ("image", "text"))
     check_choice(dtype, "dtype", _TYPES)
     chosen = _form_of(path) if form is None else check_choice(form, "form", _FORMS)
-    details = index._handle.current()
-    listing = Listing.to_export(details.snapshot, target)
+    snapshot = index.snapshot()
+    listing = Listing.to_export(snapshot, target)
     if chosen == "npy":
         _write_npy(listing, os.fspath(path), np.dtype(_TYPES[dtype]), bool(overwrite))
     else:
-        _write_parquet(details, listing, path, np.dtype(_TYPES[dtype]), bool(overwrite))
+        _write_parquet(snapshot, listing, path, np.dtype(_TYPES[dtype]), bool(overwrite))
     return len(listing)
 
 
@@ -115,7 +115,7 @@ def _write_npy(listing: Listing, path: str, dtype: np.dtype[Any], overwrite: boo
 
 
 def _write_parquet(
-    details: Details, listing: Listing, path: Path, dtype: np.dtype[Any], overwrite: bool
+    snapshot: Snapshot, listing: Listing, path: Path, dtype: np.dtype[Any], overwrite: bool
 ) -> None:
     arrow, parquet = _arrow()
     schema = _schema(arrow, listing, dtype)
@@ -124,7 +124,7 @@ def _write_parquet(
         parquet.ParquetWriter(temporary[0], schema) as writer,
     ):
         for block, vectors in _decoded(listing, dtype):
-            writer.write_table(_table(arrow, schema, details, block, vectors))
+            writer.write_table(_table(arrow, schema, snapshot, block, vectors))
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -144,8 +144,8 @@ def _schema(arrow: Any, listing: Listing, dtype: np.dtype[Any]) -> Any:
     return arrow.schema(list(columns.items()))
 
 
-def _table(arrow: Any, schema: Any, details: Details, block: Listing, vectors: NDArray[Any]) -> Any:
-    payloads = details.payloads(block.places())
+def _table(arrow: Any, schema: Any, snapshot: Snapshot, block: Listing, vectors: NDArray[Any]) -> Any:
+    payloads = snapshot.payloads(block.places())
     integers = schema.field("id").type == arrow.int64()
     columns = [
         arrow.array(block.ids() if integers else map(str, block.ids()), schema.field("id").type),
