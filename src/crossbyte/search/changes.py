@@ -155,7 +155,7 @@ def drop_cells(snapshot: Snapshot) -> Commit | None:
 
 def compact(snapshot: Snapshot) -> Replacement:
     """Write the live documents anew in the place of everything but the model."""
-    segments = compact_segments(snapshot, len(snapshot.quantizers["image"].words))
+    segments = compact_segments(snapshot, len(snapshot.quantizers["image"].codewords))
     # Before its documents, which have their cells beside them.
     records = [] if snapshot.cells is None else [snapshot.cells.settled().to_record()]
     records += [segment.to_record() for segment in segments]
