@@ -13,8 +13,8 @@ import scipy.io
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from crossbyte.data.collections import Collection, Part, generated, read_collection
-from crossbyte.data.collections.generating import _SHAPES
+from crossbyte.data.collections import Collection, Part, read_collection
+from crossbyte.data.collections.generating import _SHAPES, generated
 from crossbyte.data.collections.splitting import query_mask
 from crossbyte.data.collections.words import PATTERNS, bag_of_words
 from crossbyte.errors import DataFileError, InvalidInput

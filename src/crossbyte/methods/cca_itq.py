@@ -26,7 +26,8 @@ class CCAITQ(SeparateHashing):
 
     One rotation serves both sides; it is learned from the points of both, of at most 20,000 documents. Where
     the space has fewer dimensions than a code has bits, the points are filled up with zeros
-    (:mod:`crossbyte.methods.itq`). A document of which both halves are known is coded by its blended point.
+    (:mod:`crossbyte.methods.itq`). A document of which both halves are known is coded by its blended
+    point.
 
     Attributes
     ----------

@@ -93,8 +93,8 @@ def signed_neighbours(graph: sparse.csr_array, n_pairs: int, rng: np.random.Gene
     Parameters
     ----------
     graph : (N, N) sparse
-        Symmetric, as of :func:`crossbyte.methods.graphs.neighbour_graph`; who is near, where no labels say
-        who is alike.
+        Symmetric, as of :func:`crossbyte.methods.graphs.neighbour_graph`; who is near, where no labels
+        say who is alike.
     n_pairs : int
         Number of pairs, both kinds together; an odd one is rounded down.
     rng : numpy Generator
