@@ -126,12 +126,11 @@ def test_no_update_raises_the_objective(pull: Pull, seed: int, workers: Workers)
     for _ in range(2):
         for i in (0, 1):
             other = sides[1 - i].decoded
-            for update in ("words", "epsilon", "codes"):
-                if update == "epsilon":
+            for update in (collaborative.update_words, None, collaborative.update_codes):
+                if update is None:
                     sides[i] = collaborative.update_epsilon(sides[i], workers)
                 else:
-                    change = getattr(collaborative, f"update_{update}")
-                    sides[i] = change(sides[i], points[i], other, pull, workers)
+                    sides[i] = update(sides[i], points[i], other, pull, workers)
                 new = _psi((sides[0], sides[1]), points, pull)
                 assert new <= value * (1 + 1e-8), update
                 value = new
