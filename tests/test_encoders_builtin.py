@@ -13,9 +13,9 @@ from scipy import sparse
 
 from crossbyte.encoders.builtin_images import BuiltinImages
 from crossbyte.encoders.builtin_texts import BuiltinTexts
-from crossbyte.encoders.hashing import column_of, fingerprint_of
+from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.words import folded, pieces_of, split_words
+from crossbyte.encoders.words import column_of, folded, pieces_of, split_words
 from crossbyte.errors import InvalidInput
 
 RED, BLUE, GREEN, WHITE = (220, 30, 30), (30, 60, 220), (40, 170, 60), (255, 255, 255)

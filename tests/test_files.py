@@ -21,7 +21,8 @@ import scipy.io
 from scipy import sparse
 
 import hostile
-from crossbyte.data.files import frames, sandbox
+from crossbyte.data.files import sandbox
+from crossbyte.data.files.frames import ChildEnded, read_frames
 from crossbyte.data.files.reading import Dataset, Limits, describe, read_dataset, read_features, read_rows
 from crossbyte.errors import DataFileError, MissingExtra
 
@@ -546,8 +547,8 @@ RECORDS = [
 
 @pytest.mark.parametrize("record", RECORDS, ids=range(len(RECORDS)))
 def test_the_parent_does_not_believe_the_child(record: bytes) -> None:
-    with pytest.raises((DataFileError, frames.ChildEnded, ValueError, TypeError)):
-        frames.read_frames(io.BytesIO(record), 1000, 1000)
+    with pytest.raises((DataFileError, ChildEnded, ValueError, TypeError)):
+        read_frames(io.BytesIO(record), 1000, 1000)
 
 
 def test_reading_imports_nothing_heavy() -> None:

@@ -17,8 +17,7 @@ from scipy import sparse
 from crossbyte.arrays import Raw
 from crossbyte.blocks import row_blocks
 from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.onnx_pictures import check_picture
-from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput
 

@@ -12,8 +12,8 @@ from crossbyte.arrays import Float32
 from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.onnx_description import COMPLETE, Description, describe
 from crossbyte.encoders.onnx_file import OnnxFile, check_ports, describe_file, find_model, open_file
-from crossbyte.encoders.onnx_pictures import check_picture, network_input
-from crossbyte.encoders.outputs import checked_rows
+from crossbyte.encoders.onnx_pictures import network_input
+from crossbyte.encoders.outputs import check_picture, checked_rows
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput, WrongEncoder
 from crossbyte.executors.threads import Workers

@@ -24,8 +24,7 @@ from crossbyte.encoders.hub import (
     reason,
     weights_digest,
 )
-from crossbyte.encoders.onnx_pictures import check_picture
-from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import CrossbyteError, InvalidInput, MissingExtra, NoEncoder
 from crossbyte.extras import require
