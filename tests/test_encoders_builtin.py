@@ -306,7 +306,7 @@ def test_a_very_long_text_is_cut(texts):
 def test_columns_do_not_depend_on_the_process():
     assert column_of("dog", 2**32) == 2167159165
     code = (
-        "from crossbyte.encoders.builtin_texts import BuiltinTexts as B;"
+        f"from {BuiltinTexts.__module__} import {BuiltinTexts.__name__} as B;"
         "e = B.learn(['a dog', 'two cats']); r = e.encode(['dogz cat']);"
         "print(e.state.fingerprint, r.indices.tolist(), r.data.tobytes().hex())"
     )

@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from crossbyte.arrays import Float32, Float64, Raw, is_sparse
 from crossbyte.blocks import SHARE_ROWS, covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
-from crossbyte.data.subspace import fixed_signs, principal_directions
+from crossbyte.data.subspace import _RANK_CUT, fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
 
@@ -27,8 +27,6 @@ __all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
 
 MAX_GRAM_DIMS = 8192
 """Widest side whose (d, d) products are formed (512 MB)."""
-
-_RANK_CUT = 1e-10  # of the largest variance; below it a direction is rounding error
 
 
 class Units(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from crossbyte.data.scene_words import CAPTIONS, caption_of
+from crossbyte.data.scene_words import CAPTIONS, _pick, caption_of
 from crossbyte.errors import InvalidInput
 
 __all__ = ["Scene", "make_scenes", "write_scenes"]
@@ -125,10 +125,6 @@ def _forms(rng: np.random.Generator) -> list[int]:
     """Two different forms of sentence, so that the two captions differ."""
     first, step = int(rng.integers(len(CAPTIONS))), int(rng.integers(1, len(CAPTIONS)))
     return [first, (first + step) % len(CAPTIONS)]
-
-
-def _pick(rng: np.random.Generator, choices: tuple[Any, ...]) -> Any:
-    return choices[int(rng.integers(len(choices)))]
 
 
 # Drawing

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -15,14 +14,13 @@ from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded
 from crossbyte.gallery.searchable import Sharded, View, lost_shards
 from crossbyte.search.hits import Hits
-from crossbyte.service.following import Follower
+from crossbyte.service.following import Follower, T
 from crossbyte.service.lanes import Lanes
 from crossbyte.service.metrics import Metrics
 from crossbyte.service.settings import Settings
 
 __all__ = ["Service", "service_of"]
 
-T = TypeVar("T")
 _log = logging.getLogger("crossbyte.service")
 
 
