@@ -450,7 +450,10 @@ def test_a_ratio_over_the_whole_archive_and_not_of_one_member(
 
 # The process that parses
 
-LIMIT = "from crossbyte.data.files.child import limit_resources"
+LIMIT = (  # from where the parent has its modules, as the real program does
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from crossbyte.data.files.child import limit_resources"
+)
 
 
 @pytest.fixture
