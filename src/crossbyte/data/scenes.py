@@ -146,7 +146,7 @@ def _shade(rng: np.random.Generator, colour: tuple[int, int, int]) -> tuple[int,
 
 
 def _centres(rng: np.random.Generator, place: str, count: int, radius: float) -> NDArray[np.float64]:
-    """Where the shapes go: a column at the sides, a row above and below, around the middle otherwise."""
+    """Place the shapes: a column at the sides, a row above and below, around the middle otherwise."""
     steps = np.arange(count) - (count - 1) / 2
     if place == "middle":
         angles = rng.uniform(0, 2 * np.pi) + 2 * np.pi * np.arange(count) / count

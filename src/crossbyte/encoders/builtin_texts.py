@@ -88,7 +88,7 @@ class BuiltinTexts:
 
     @property
     def state(self) -> EncoderState:
-        """What goes into the model."""
+        """State that goes into the model's file."""
         if self._state is None:
             settings = {"version": VERSION, **self._shape._asdict()}
             words = np.frombuffer("\n".join(self._words).encode("utf-8"), dtype=np.uint8)

@@ -125,7 +125,7 @@ def _imported(name: str, spec: str) -> ModuleType:
 
 
 def _version(function: Any) -> str:
-    """What the user calls the version, or a digest of the function's module."""
+    """Return the version that the user gives, or a digest of the function's module."""
     version = getattr(function, "version", None)
     if version is not None:
         return str(version)

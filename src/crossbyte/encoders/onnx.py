@@ -22,7 +22,7 @@ __all__ = ["OnnxPictures", "pooled"]
 
 
 class OnnxPictures:
-    """A network that makes features of pictures.
+    """Encode pictures with an ONNX network.
 
     Pictures go through it one at a time (or in batches of one fixed size, where that was seen to give the
     same bits), so that a picture's features do not depend on those beside it; several threads do so.

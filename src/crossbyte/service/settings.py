@@ -14,7 +14,7 @@ _SHORTEST_TOKEN = 16  # characters; a shorter one can be guessed
 
 
 class Limits(NamedTuple):
-    """How much one request may ask for; each has an error code of its own (docs/service.md).
+    """Limits of one request; each has an error code of its own (docs/service.md).
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Settings:
-    """How an index is served.
+    """Settings of one server.
 
     Attributes
     ----------

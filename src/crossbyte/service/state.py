@@ -41,7 +41,7 @@ class Service:
         self.gallery, self.settings, self.closing = gallery, settings, False
         self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
         self._file = _identity(gallery.index.path)
-        # Of one file a writer knows everything; of shards it does not know which are lost, or back.
+        # The writer of one file knows every change; that of shards does not know which are lost, or back.
         knows = settings.writes and not isinstance(gallery.index, Sharded)
         self._follower = Follower(gallery, None if knows else settings.follow_seconds)
 
@@ -138,6 +138,6 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request has come to."""
+    """Return the service that a request was sent to."""
     service: Service = request.app.state.service
     return service
