@@ -12,9 +12,9 @@ from scipy import sparse
 
 from crossbyte.encoders.builtin_images import BuiltinImages
 from crossbyte.encoders.builtin_texts import BuiltinTexts
-from crossbyte.encoders.hashing import column_of, fingerprint_of
+from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.words import folded, pieces_of, split_words
+from crossbyte.encoders.words import column_of, folded, pieces_of, split_words
 from crossbyte.errors import InvalidInput
 from support.paths import PACKAGE
 
@@ -306,7 +306,7 @@ def test_a_very_long_text_is_cut(texts):
 def test_columns_do_not_depend_on_the_process():
     assert column_of("dog", 2**32) == 2167159165
     code = (
-        "from crossbyte.encoders.builtin_texts import BuiltinTexts as B;"
+        f"from {BuiltinTexts.__module__} import {BuiltinTexts.__name__} as B;"
         "e = B.learn(['a dog', 'two cats']); r = e.encode(['dogz cat']);"
         "print(e.state.fingerprint, r.indices.tolist(), r.data.tobytes().hex())"
     )

@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 from crossbyte.arrays import Float32, Float64, Raw
 from crossbyte.blocks import SHARE_ROWS, covers, row_blocks, steady_product
 from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
-from crossbyte.data.subspace import fixed_signs, principal_directions
+from crossbyte.data.subspace import _RANK_CUT, fixed_signs, principal_directions
 from crossbyte.errors import InvalidInput
 from crossbyte.executors.protocol import Executor
 from crossbyte.validation import is_sparse
@@ -29,11 +29,9 @@ __all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
 MAX_GRAM_DIMS = 8192
 """Widest side whose (d, d) products are formed (512 MB)."""
 
-_RANK_CUT = 1e-10  # of the largest variance; below it a direction is rounding error
-
 
 class Units(NamedTuple):
-    """How raw values are taken: their sign, times a power of their size, times a number."""
+    """Scaling of raw values: their sign, times a power of their size, times a number."""
 
     power: float = 1.0
     scale: float = 1.0
@@ -47,7 +45,7 @@ class Units(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What was learned about one side.
+    """Scale, mean and directions learned from one side.
 
     Attributes
     ----------
@@ -83,7 +81,7 @@ class Preparation:
 
     @property
     def units(self) -> Units:
-        """How raw values are taken, before the mean is taken off."""
+        """Scaling of raw values, before the mean is taken off."""
         return Units(self.power, self.scale)
 
     @property
@@ -161,7 +159,7 @@ def _squares(block: sparse.csr_matrix) -> Float64:
 
 
 def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
-    """In float32, but for queries so far above the training scale that it cannot hold them.
+    """Convert to float32, except queries so far above the training scale that it cannot hold them.
 
     Beside such a query the others are rounded all the same: none may depend on its batch.
     """
@@ -230,7 +228,7 @@ def _principal_directions(
 
 
 def _directions_of_few(rows: Any, mean: Float64, n_components: int) -> Float64:
-    """The same from products of rows with rows: of few wide rows, there are far fewer of these."""
+    """Find the directions from products of rows with rows: a few wide rows have far fewer of these."""
     n = rows.shape[0]
     means = np.asarray(rows @ mean)
     products = (rows @ rows.T).toarray() if is_sparse(rows) else rows @ rows.T

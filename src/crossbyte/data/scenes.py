@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from crossbyte.data.scene_words import CAPTIONS, caption_of
+from crossbyte.data.scene_words import CAPTIONS, _pick, caption_of
 from crossbyte.errors import InvalidInput
 
 __all__ = ["Scene", "make_scenes", "write_scenes"]
@@ -127,10 +127,6 @@ def _forms(rng: np.random.Generator) -> list[int]:
     return [first, (first + step) % len(CAPTIONS)]
 
 
-def _pick(rng: np.random.Generator, choices: tuple[Any, ...]) -> Any:
-    return choices[int(rng.integers(len(choices)))]
-
-
 # Drawing
 
 
@@ -150,7 +146,7 @@ def _shade(rng: np.random.Generator, colour: tuple[int, int, int]) -> tuple[int,
 
 
 def _centres(rng: np.random.Generator, place: str, count: int, radius: float) -> NDArray[np.float64]:
-    """Where the shapes go: a column at the sides, a row above and below, around the middle otherwise."""
+    """Place the shapes: a column at the sides, a row above and below, around the middle otherwise."""
     steps = np.arange(count) - (count - 1) / 2
     if place == "middle":
         angles = rng.uniform(0, 2 * np.pi) + 2 * np.pi * np.arange(count) / count

@@ -12,7 +12,7 @@ __all__ = ["fixed_signs", "principal_directions", "signs_of"]
 
 
 _EXTRA = 16  # directions carried along beyond those wanted: the usual safety of subspace iteration
-_RANK_CUT = 1e-10  # of the largest eigenvalue; below it a direction is rounding error
+_RANK_CUT = 1e-10  # of the largest eigenvalue or variance; below it a direction is rounding error
 
 
 def principal_directions(

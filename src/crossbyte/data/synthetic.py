@@ -276,7 +276,7 @@ def _bags(mixtures: Floats, vocabulary: int, words_per_text: float, rng: np.rand
 
 
 def _word_topics(n_topics: int, vocabulary: int, rng: np.random.Generator) -> Floats:
-    """How much each topic likes each word, (n_topics, vocabulary)."""
+    """Draw the weight of each word in each topic, (n_topics, vocabulary)."""
     # Zipf, with a flattened head: no word is in nearly every text
     frequencies = 1.0 / (np.arange(vocabulary) + 5.0)
     return frequencies * (rng.standard_gamma(0.1, size=(n_topics, vocabulary)) + 1e-6)

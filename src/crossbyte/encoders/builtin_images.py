@@ -69,7 +69,7 @@ class BuiltinImages:
 
     @property
     def state(self) -> EncoderState:
-        """What goes into the model."""
+        """State that goes into the model's file."""
         if self._state is None:
             settings = {"version": VERSION, "patch": PATCH, "size": _SIZE, "weights": list(_WEIGHTS)}
             scales = {"fine": self._fine, "coarse": self._coarse}
@@ -144,7 +144,7 @@ def _grey(square: _Pixels) -> Float32:
 
 
 def _learn_words(pictures: Sequence[Float32], each: int, rng: np.random.Generator) -> PatchWords:
-    """Learn a codebook from so many patches of each picture, drawn anew."""
+    """Learn a codebook from ``each`` patches of each picture, drawn anew."""
     # One picture after the other: all patches of all pictures would take gigabytes.
     drawn = [_some(patches_of(pixels), each, rng) for pixels in pictures]
     return PatchWords.learn(np.concatenate(drawn), N_WORDS, rng)

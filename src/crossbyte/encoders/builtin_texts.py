@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32
-from crossbyte.encoders.hashing import column_of, fingerprint_of
+from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.words import pieces_of, split_words
+from crossbyte.encoders.words import column_of, pieces_of, split_words
 from crossbyte.errors import InvalidInput
 
 __all__ = ["KIND", "BuiltinTexts"]
@@ -88,7 +88,7 @@ class BuiltinTexts:
 
     @property
     def state(self) -> EncoderState:
-        """What goes into the model."""
+        """State that goes into the model's file."""
         if self._state is None:
             settings = {"version": VERSION, **self._shape._asdict()}
             words = np.frombuffer("\n".join(self._words).encode("utf-8"), dtype=np.uint8)

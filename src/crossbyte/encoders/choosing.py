@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def kind_of(spec: str) -> str:
-    """Which kind of encoder a specification asks for.
+    """Return the kind of encoder that a specification asks for.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def colour_block(pixels: NDArray[np.uint8]) -> Float32:
 
 @cache
 def _table() -> Float32:
-    """How much each of the (steps³) colours belongs to each bin; rows sum to 1."""
+    """Compute the share of each of the (steps³) colours in each bin; rows sum to 1."""
     levels = (np.arange(_STEPS) + 0.5) / _STEPS
     colours = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), axis=-1).reshape(-1, 3)
     points, bins = oklab(colours), _bins()

@@ -17,8 +17,7 @@ from scipy import sparse
 from crossbyte.arrays import Raw
 from crossbyte.blocks import row_blocks
 from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.onnx_pictures import check_picture
-from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput
 
@@ -126,7 +125,7 @@ def _imported(name: str, spec: str) -> ModuleType:
 
 
 def _version(function: Any) -> str:
-    """What the user calls the version, or a digest of the function's module."""
+    """Return the version that the user gives, or a digest of the function's module."""
     version = getattr(function, "version", None)
     if version is not None:
         return str(version)

@@ -1,22 +1,16 @@
-"""Stable digests: of an encoder's whole contents, and of the pieces of a text."""
+"""Make stable digests of an encoder's whole contents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["column_of", "fingerprint_of"]
-
-
-def column_of(piece: str, width: int) -> int:
-    """Column of a piece of text among ``width``; the same on every machine and in every process."""
-    return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % width
+__all__ = ["fingerprint_of"]
 
 
 def fingerprint_of(kind: str, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

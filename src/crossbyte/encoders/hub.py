@@ -78,7 +78,7 @@ def check_hub_answers(name: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what another library says was wrong."""
+    """Return the first line of another library's error."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:300]
 

@@ -12,8 +12,8 @@ from crossbyte.arrays import Float32
 from crossbyte.encoders.hashing import fingerprint_of
 from crossbyte.encoders.onnx_description import COMPLETE, Description, describe
 from crossbyte.encoders.onnx_file import OnnxFile, check_ports, describe_file, find_model, open_file
-from crossbyte.encoders.onnx_pictures import check_picture, network_input
-from crossbyte.encoders.outputs import checked_rows
+from crossbyte.encoders.onnx_pictures import network_input
+from crossbyte.encoders.outputs import check_picture, checked_rows
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import InvalidInput, WrongEncoder
 from crossbyte.executors.threads import Workers
@@ -22,7 +22,7 @@ __all__ = ["OnnxPictures", "pooled"]
 
 
 class OnnxPictures:
-    """A network that makes features of pictures.
+    """Encode pictures with an ONNX network.
 
     Pictures go through it one at a time (or in batches of one fixed size, where that was seen to give the
     same bits), so that a picture's features do not depend on those beside it; several threads do so.

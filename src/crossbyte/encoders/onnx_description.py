@@ -28,7 +28,7 @@ _FORMULA = re.compile(rf"\(?x(?:([-+]){_NUMBER})?\)?(?:/{_NUMBER})?(?:([-+]){_NU
 
 @dataclass(frozen=True)
 class Description:
-    """How a picture becomes the input of a network.
+    """Preparation of a picture for the input of a network.
 
     Attributes
     ----------

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from crossbyte.encoders.onnx_description import Description
-from crossbyte.errors import InvalidInput
 
-__all__ = ["check_picture", "network_input"]
+__all__ = ["network_input"]
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -19,18 +18,6 @@ _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-
-
-def check_picture(picture: Any) -> NDArray[np.uint8]:
-    """Return a (height, width, 3) uint8 picture, or say what came instead."""
-    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
-        what = (
-            f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
-        )
-        raise InvalidInput(f"expected pictures as uint8 arrays of shape (height, width, 3), got {what}")
-    if 0 in picture.shape:
-        raise InvalidInput(f"expected a picture with at least one pixel, got shape {picture.shape}")
-    return picture
 
 
 def network_input(picture: NDArray[np.uint8], description: Description, dtype: Any) -> NDArray[Any]:

@@ -24,8 +24,7 @@ from crossbyte.encoders.hub import (
     reason,
     weights_digest,
 )
-from crossbyte.encoders.onnx_pictures import check_picture
-from crossbyte.encoders.outputs import checked_rows, encode_texts
+from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
 from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import CrossbyteError, InvalidInput, MissingExtra, NoEncoder
 from crossbyte.extras import require
@@ -38,7 +37,7 @@ _HUB = "hf-hub:"
 
 @dataclass(frozen=True)
 class Clip:
-    """What open_clip gives for a name."""
+    """Model, preparation and tokenizer that open_clip gives for a name."""
 
     network: Any
     preprocess: Any
@@ -160,7 +159,7 @@ def _load_or_fetch(model: str) -> Clip:
 
 
 def _repository(model: str) -> str | None:
-    """Where the hub has a model; "" for one that is fetched from elsewhere, None for one that is nowhere."""
+    """Name a model's repository on the hub; "" if it is fetched from elsewhere, None if it is nowhere."""
     library = require("open_clip", f"the encoder {PREFIX}{model} needs")
     name, _, pretrained = model.partition("@")
     if name.startswith(_HUB):
@@ -209,7 +208,7 @@ def _load_anew(model: str, local: bool) -> Clip:
 
 
 def _public_name(model: str) -> tuple[str, str | None]:
-    """What people may call it, and what finds it again on any machine, if anything does."""
+    """Give a name for people, and one that finds the model on any machine, if there is one."""
     name, _, pretrained = model.partition("@")
     if pretrained and is_local(pretrained):
         return f"{name}@{Path(pretrained).name}", None

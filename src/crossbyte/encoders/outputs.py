@@ -1,4 +1,4 @@
-"""What comes out of an encoder that is not ours, checked before anybody relies on it."""
+"""Check what goes into an encoder, and what comes out of one that is not ours, before it is relied on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Raw
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_features
 
-__all__ = ["checked_rows", "encode_texts", "says_something"]
+__all__ = ["check_picture", "checked_rows", "encode_texts", "says_something"]
+
+
+def check_picture(picture: Any) -> NDArray[np.uint8]:
+    """Return a (height, width, 3) uint8 picture, or say what came instead."""
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+        what = (
+            f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        )
+        raise InvalidInput(f"expected pictures as uint8 arrays of shape (height, width, 3), got {what}")
+    if 0 in picture.shape:
+        raise InvalidInput(f"expected a picture with at least one pixel, got shape {picture.shape}")
+    return picture
 
 
 def checked_rows(rows: Any, n: int, name: str, dimension: int | None = None) -> Raw:

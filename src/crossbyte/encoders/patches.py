@@ -25,7 +25,7 @@ _N_ROUNDS = 10
 
 
 class PatchWords(NamedTuple):
-    """What is learned: patches are (d,) rows of d = PATCH² 3 values."""
+    """Learned visual words; patches are (d,) rows of d = PATCH² 3 values."""
 
     mean: Float32
     """(d,)"""

@@ -42,11 +42,11 @@ class EncoderState(NamedTuple):
 
 
 class Encoder(Protocol):
-    """Makes features of one side. The same item gives the same row, whatever it is encoded together with."""
+    """Map items of one side to features. An item gives the same row, whatever it is encoded with."""
 
     @property
     def state(self) -> EncoderState:
-        """What goes into the model."""
+        """State that goes into the model's file."""
         ...
 
     def encode(self, items: Sequence[Any]) -> Raw:

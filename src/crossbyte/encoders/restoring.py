@@ -101,7 +101,7 @@ def _builtin(state: EncoderState) -> Encoder:
 
 
 def _needed(given: str | None, state: EncoderState, side: str, form: str) -> str:
-    """What the user gave, or an error that says what to give."""
+    """Return what the user gave, or raise an error that says what to give."""
     if given is None:
         raise NoEncoder(
             f"{side}s of this model were encoded by {state.name!r}, which is not in the model's file; give "

@@ -61,7 +61,7 @@ def _prompt(network: Any) -> str | None:
 
 
 def _tokenizer_digest(network: Any) -> str:
-    """Of its vocabulary, and of what it makes of the probes."""
+    """Digest a tokenizer's vocabulary, and what it makes of the probes."""
     tokenizer: Any = getattr(network, "tokenizer", None)
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
     seen = [sorted(vocabulary.items()), [token_ids(network, text) for text in PROBES]]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 
-__all__ = ["folded", "pieces_of", "split_words"]
+__all__ = ["column_of", "folded", "pieces_of", "split_words"]
 
 MAX_CHARACTERS = 100_000
 """Of a text; what comes after is not read: no caption is that long, and time stays bounded."""
@@ -81,3 +82,8 @@ def _cut(part: str) -> Iterator[str]:
         return
     yield from part
     yield from map("".join, pairwise(part))
+
+
+def column_of(piece: str, width: int) -> int:
+    """Give the column of a piece of text among ``width``, the same on every machine and in every process."""
+    return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % width

@@ -41,7 +41,7 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
 
 
 def thumbnail_url(id: Id, can_have: bool) -> str | None:
-    """Where a document's small picture is, if it can have one."""
+    """Give the URL of a document's thumbnail, if it can have one."""
     return f"/v1/thumbnail?id={quote(str(id), safe='')}" if can_have else None
 
 

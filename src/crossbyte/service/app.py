@@ -1,4 +1,4 @@
-"""The application: routes inside, guards around them."""
+"""Make the application: routes inside, middleware around them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Route
 
-from crossbyte.service import describing, documents, health, pages, searching, writing
+from crossbyte.service.describing import router as info_router
 from crossbyte.service.documenting import install
+from crossbyte.service.documents import router as documents_router
 from crossbyte.service.errors import add_handlers
 from crossbyte.service.framing import Frame
 from crossbyte.service.guarding import Guard
+from crossbyte.service.health import health_router
 from crossbyte.service.levels import LEVELS
 from crossbyte.service.limiting import Limiter
+from crossbyte.service.pages import router as pages_router
 from crossbyte.service.receiving import Receiver
+from crossbyte.service.searching import router as search_router
 from crossbyte.service.settings import Settings
 from crossbyte.service.state import Service
+from crossbyte.service.writing import writing_router
 
 __all__ = ["create_app", "include_routes"]
 
-_ROUTERS = (searching, documents, writing, describing, health, pages)
+_ROUTERS = (search_router, documents_router, writing_router, info_router, health_router, pages_router)
 
 
 def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None = None) -> FastAPI:
@@ -56,13 +61,13 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None =
 
 def include_routes(app: FastAPI) -> None:
     """Give an application all routes; each must have its level."""
-    for module in _ROUTERS:
-        app.include_router(module.router)
-    _check_levels([*app.routes, *(route for module in _ROUTERS for route in module.router.routes)])
+    for router in _ROUTERS:
+        app.include_router(router)
+    _check_levels([*app.routes, *(route for router in _ROUTERS for route in router.routes)])
 
 
 def _surround(app: FastAPI, service: Service) -> None:
-    """Put the guards around the routes, from the innermost to the outermost."""
+    """Put the middleware around the routes, from the innermost to the outermost."""
     app.add_middleware(Limiter, settings=service.settings)
     app.add_middleware(Receiver, settings=service.settings)
     app.add_middleware(Guard, settings=service.settings)

@@ -95,7 +95,7 @@ def parse_parts(request: Request, body: bytes) -> dict[str, Part]:
 
 
 class _Collector:
-    """What the parser has found so far."""
+    """Collect the parts that the parser finds."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[dict[bytes, bytes], bytearray]] = []

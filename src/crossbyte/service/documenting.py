@@ -11,10 +11,21 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from crossbyte import __version__
-from crossbyte.service import responses
 from crossbyte.service.codes import CODES
 from crossbyte.service.levels import LEVELS, Level
 from crossbyte.service.requests import Batch, Deletion, Explain, NewDocuments, Search
+from crossbyte.service.responses import (
+    AddAnswer,
+    AuditAnswer,
+    DeleteAnswer,
+    DocumentAnswer,
+    DocumentsAnswer,
+    ErrorAnswer,
+    FacetsAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    SearchAnswer,
+)
 
 __all__ = ["documented", "form", "install"]
 
@@ -24,6 +35,18 @@ _BODIES: list[type[BaseModel]] = [
     Explain,
     NewDocuments,
     Deletion,
+]
+_ANSWERS: list[type[BaseModel]] = [
+    AddAnswer,
+    AuditAnswer,
+    DeleteAnswer,
+    DocumentAnswer,
+    DocumentsAnswer,
+    ErrorAnswer,
+    FacetsAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    SearchAnswer,
 ]
 _REFERENCE = "#/components/schemas/{model}"
 _ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}
@@ -101,9 +124,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    answers = [getattr(responses, name) for name in responses.__all__]
     asked = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
-    told = models_json_schema([(model, "serialization") for model in answers], ref_template=_REFERENCE)[1]
+    told = models_json_schema([(model, "serialization") for model in _ANSWERS], ref_template=_REFERENCE)[1]
     return dict(sorted((asked["$defs"] | told["$defs"]).items()))
 
 

@@ -34,7 +34,7 @@ HEADERS = {
 
 
 class Frame:
-    """The outermost layer."""
+    """Outermost layer: request id, security headers, metrics, and an answer to any fault."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics

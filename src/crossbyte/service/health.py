@@ -14,17 +14,17 @@ from crossbyte.service.errors import Refused
 from crossbyte.service.responses import HealthAnswer
 from crossbyte.service.state import service_of
 
-__all__ = ["router"]
+__all__ = ["health_router"]
 
-router = APIRouter(tags=["health"])
+health_router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Whether the server runs", **documented(HealthAnswer))
+@health_router.get("/healthz", summary="Whether the server runs", **documented(HealthAnswer))
 async def healthz() -> Response:
     return json_answer({"status": "ok"})
 
 
-@router.get("/readyz", summary="Whether it answers", **documented(HealthAnswer))
+@health_router.get("/readyz", summary="Whether it answers", **documented(HealthAnswer))
 async def readyz(request: Request) -> Response:
     service = service_of(request)
     if service.closing:
@@ -35,7 +35,7 @@ async def readyz(request: Request) -> Response:
     return json_answer({"status": "degraded" if lost else "ready"})
 
 
-@router.get(
+@health_router.get(
     "/metrics", summary="For Prometheus", **documented("Prometheus' text format.", media="text/plain")
 )
 async def metrics(request: Request) -> Response:

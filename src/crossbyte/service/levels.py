@@ -8,7 +8,7 @@ __all__ = ["LEVELS", "Level", "level_of", "route_of"]
 
 
 class Level(Enum):
-    """How much trust a route needs."""
+    """Permission that a route needs."""
 
     OPEN = "open"
     """Anybody."""
@@ -57,6 +57,6 @@ def route_of(path: str) -> str | None:
 
 
 def level_of(method: str, path: str) -> Level:
-    """How much trust a call needs; what the table does not know needs as much as reading, or as writing."""
+    """Give the permission that a call needs: READ or WRITE where the table does not have it."""
     unknown = Level.READ if method in ("GET", "HEAD", "OPTIONS") or route_of(path) is None else Level.WRITE
     return LEVELS.get((method, route_of(path) or ""), unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -16,7 +17,7 @@ from crossbyte.service.state import service_of
 __all__ = ["router"]
 
 router = APIRouter(tags=["page"])
-_FOLDER = Path(__file__).resolve().parent / "page"
+_FOLDER = Path(str(files("crossbyte.service"))) / "page"
 _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

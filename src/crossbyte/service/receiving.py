@@ -20,7 +20,7 @@ _LARGE_AT_ONCE = 16  # larger ones at the same time: half a gigabyte at most
 
 
 class Receiver:
-    """Reads bodies."""
+    """Receive whole bodies, within limits of size, number and time."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings, self._n_large = app, settings, 0
@@ -88,7 +88,7 @@ class _Body:
 
 
 def _declared(scope: Scope) -> int:
-    """What the head says of the length; what comes is counted anyway."""
+    """Read the declared length; what arrives is counted anyway."""
     values = [value for name, value in scope["headers"] if name == b"content-length"]
     return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 20 else 0
 

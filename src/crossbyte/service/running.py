@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL at which the server answers."""
         host, port = self._listening.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
         super().run(sockets or [self._listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and tell."""
+        """Start, and call ``ready`` with the URL."""
         url = self.url
         await super().startup(sockets)
         if self.started:

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from crossbyte.search.ids import resolve_id
 from crossbyte.service.answers import json_answer, spell
-from crossbyte.service.asking import answer, query_of, with_picture, with_text
+from crossbyte.service.asking import answer, encode_picture, encode_query, encode_text
 from crossbyte.service.bodies import Part, parse_body, parse_parts
 from crossbyte.service.documenting import documented, form
 from crossbyte.service.errors import Problem, Refused, request_id_of, told
@@ -32,8 +32,8 @@ _PICTURE = form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
 @router.get("/v1/search", summary="Search in words, while they are typed", **documented(SearchAnswer))
 async def search_by_text(request: Request, query: Annotated[TextSearch, Query()]) -> Response:
     service = service_of(request)
-    ask = partial(with_text, service, query.text)
-    return json_answer(await service.lanes.reading.run(answer, service, ask, query))
+    encode = partial(encode_text, service, query.text)
+    return json_answer(await service.lanes.reading.run(answer, service, encode, query))
 
 
 @router.post(
@@ -48,7 +48,7 @@ async def search(request: Request) -> Response:
 
 def _searched(service: Service, request: Request, body: bytes) -> dict[str, Any]:
     query = parse_body(Search, request, body)
-    return answer(service, partial(query_of, service, query), query)
+    return answer(service, partial(encode_query, service, query), query)
 
 
 @router.post(
@@ -61,7 +61,7 @@ async def search_by_picture(request: Request, options: Annotated[Options, Query(
 
     def work() -> dict[str, Any]:
         picture = picture_of(parse_parts(request, body))
-        return answer(service, partial(with_picture, service, picture), options)
+        return answer(service, partial(encode_picture, service, picture), options)
 
     return json_answer(await service.lanes.pictures.run(work))
 
@@ -109,7 +109,7 @@ async def _lines(service: Service, queries: list[Search], request_id: str) -> As
 
 async def _line(service: Service, query: Search, request_id: str) -> dict[str, Any]:
     try:
-        return await service.lanes.reading.run(answer, service, partial(query_of, service, query), query)
+        return await service.lanes.reading.run(answer, service, partial(encode_query, service, query), query)
     except Exception as error:  # a line says what went wrong with it; the others do not suffer
         return told(error, request_id, service.gallery.index.path).to_dict(request_id)
 
@@ -125,9 +125,9 @@ async def explain(request: Request) -> Response:
 
 
 def _explained(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    query = parse_body(Explain, request, body)
-    asked = query_of(service, query)
-    return service.read(lambda view: explained(service, view, query.id, asked, query.target))
+    wanted = parse_body(Explain, request, body)
+    query = encode_query(service, wanted)
+    return service.read(lambda view: explained(service, view, wanted.id, query, wanted.target))
 
 
 @router.post(
@@ -139,9 +139,9 @@ async def explain_picture(request: Request, options: Annotated[ExplainOptions, Q
     service, body = service_of(request), await request.body()
 
     def work() -> dict[str, Any]:
-        asked = with_picture(service, picture_of(parse_parts(request, body)))
+        query = encode_picture(service, picture_of(parse_parts(request, body)))
         return service.read(
-            lambda view: explained(service, view, resolve_id(view, options.id), asked, options.target)
+            lambda view: explained(service, view, resolve_id(view, options.id), query, options.target)
         )
 
     return json_answer(await service.lanes.pictures.run(work))

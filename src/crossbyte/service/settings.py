@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from crossbyte.errors import InvalidInput
@@ -14,7 +15,7 @@ _SHORTEST_TOKEN = 16  # characters; a shorter one can be guessed
 
 
 class Limits(NamedTuple):
-    """How much one request may ask for; each has an error code of its own (docs/service.md).
+    """Limits of one request; each has an error code of its own (docs/service.md).
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Settings:
-    """How an index is served.
+    """Settings of one server.
 
     Attributes
     ----------
@@ -124,9 +125,9 @@ class Settings:
         """Whether this server is the index's writer."""
         return self.token is not None and not self.read_only
 
-    @property
+    @cached_property
     def guards_reading(self) -> bool:
-        """Whether reading needs the token."""
+        """Whether reading needs the token; asked at every request, so the address is parsed once."""
         return self.token_for_reading or not is_loopback(self.host)
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -15,14 +14,13 @@ from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.opening import is_sharded
 from crossbyte.gallery.searchable import View
 from crossbyte.search.hits import Hits
-from crossbyte.service.following import Follower
+from crossbyte.service.following import Follower, T
 from crossbyte.service.lanes import Lanes
 from crossbyte.service.metrics import Metrics
 from crossbyte.service.settings import Settings
 
 __all__ = ["Service", "service_of"]
 
-T = TypeVar("T")
 _log = logging.getLogger("crossbyte.service")
 
 
@@ -43,7 +41,7 @@ class Service:
         self.gallery, self.settings, self.closing = gallery, settings, False
         self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
         self._file = _identity(gallery.index.path)
-        # Of one file a writer knows everything; of shards it does not know which are lost, or back.
+        # The writer of one file knows every change; that of shards does not know which are lost, or back.
         knows = settings.writes and gallery.index.n_shards is None
         self._follower = Follower(gallery, None if knows else settings.follow_seconds)
 
@@ -140,6 +138,6 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request has come to."""
+    """Return the service that a request was sent to."""
     service: Service = request.app.state.service
     return service

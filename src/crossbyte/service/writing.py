@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from crossbyte.errors import InvalidInput
-from crossbyte.gallery import gallery
+from crossbyte.gallery.gallery import NewDocument as GalleryDocument
 from crossbyte.search.ids import check_id
 from crossbyte.service.answers import json_answer
 from crossbyte.service.bodies import Part, parse_body, parse_parts, parse_value
@@ -29,9 +29,9 @@ from crossbyte.service.state import Service, service_of
 from crossbyte.strict_json import plain_json
 from crossbyte.validation import check_features
 
-__all__ = ["router"]
+__all__ = ["writing_router"]
 
-router = APIRouter(tags=["writing"])
+writing_router = APIRouter(tags=["writing"])
 _FIELDS = {
     "id": "The document's id, a string.",
     "text": "Its words.",
@@ -41,7 +41,7 @@ _FIELDS = {
 }
 
 
-@router.post(
+@writing_router.post(
     "/v1/documents", summary="Add documents", **documented(AddAnswer, body=NewDocuments, more=(409, 415, 507))
 )
 async def add(request: Request) -> Response:
@@ -54,7 +54,7 @@ async def add(request: Request) -> Response:
     return json_answer(await service.lanes.writing.run(work))
 
 
-def _checked(service: Service, document: NewDocument) -> gallery.NewDocument:
+def _checked(service: Service, document: NewDocument) -> GalleryDocument:
     """Judge all that can be judged first: documents of different sides are commits of their own."""
     model, name = service.gallery.index.model, str(document.id)[:200]
     _check_payload(document.payload, name)
@@ -62,7 +62,7 @@ def _checked(service: Service, document: NewDocument) -> gallery.NewDocument:
     _check_row(document.text_features, model.n_text_features_, f"document {name!r}: text_features")
     if document.group is not None:
         check_id(document.group)
-    return gallery.NewDocument(
+    return GalleryDocument(
         document.id,
         text=document.text,
         image_features=document.image_features,
@@ -88,12 +88,12 @@ def _check_payload(payload: Any, id: str) -> None:
     plain_json(payload, "payload")
 
 
-def _add(service: Service, documents: list[gallery.NewDocument], upsert: bool) -> dict[str, Any]:
+def _add(service: Service, documents: list[GalleryDocument], upsert: bool) -> dict[str, Any]:
     added = service.gallery.add(documents, upsert=upsert)
     return {"added": added, "generation": service.gallery.index.generation}
 
 
-@router.post(
+@writing_router.post(
     "/v1/documents/image",
     summary="Add a document with its picture",
     **documented(
@@ -108,7 +108,7 @@ async def add_picture(request: Request) -> Response:
     return json_answer(await service.lanes.writing.run(_add, service, [document], upsert))
 
 
-def _pictured(service: Service, request: Request, body: bytes) -> tuple[gallery.NewDocument, bool]:
+def _pictured(service: Service, request: Request, body: bytes) -> tuple[GalleryDocument, bool]:
     parts = parse_parts(request, body)
     data = picture_of(parts, tuple(_FIELDS))
     given = NewDocument.model_validate(
@@ -134,7 +134,7 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-@router.post(
+@writing_router.post(
     "/v1/documents/delete",
     summary="Delete documents",
     **documented(DeleteAnswer, body=Deletion, more=(409, 415, 507)),

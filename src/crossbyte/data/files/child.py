@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from crossbyte.data.files import frames
+from crossbyte.data.files.frames import send, send_json
 from crossbyte.errors import DataFileError
 
 __all__ = ["main"]
@@ -81,10 +81,10 @@ def _one_line(error: Exception) -> str:
 def _answer(parser: _Parser, file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> None:
     try:
         parser(file, request, out)
-        frames.send(out, b"Z")
+        send(out, b"Z")
     except MemoryError:
-        frames.send_json(out, b"E", ["memory", ""])
+        send_json(out, b"E", ["memory", ""])
     except DataFileError as error:
-        frames.send_json(out, b"E", ["refused", str(error)])
+        send_json(out, b"E", ["refused", str(error)])
     except Exception as error:  # whatever the reader raised, the parent shall know
-        frames.send_json(out, b"E", ["refused", _one_line(error)])
+        send_json(out, b"E", ["refused", _one_line(error)])

@@ -66,7 +66,7 @@ class Dataset:
 
 
 class _Layout(NamedTuple):
-    """How the parts of a dataset are called in a file."""
+    """Names of the parts of a dataset in a file."""
 
     images: tuple[str, ...]
     texts: tuple[str, ...]

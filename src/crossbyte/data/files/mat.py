@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.files import frames
 from crossbyte.data.files.contents import CSR_PARTS, Contents, Entry, type_name
+from crossbyte.data.files.frames import send_array, send_json
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.opening import Opened
 from crossbyte.data.files.sandbox import parse_apart
@@ -49,7 +49,7 @@ def parse_mat(file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> None:
         found = [
             [str(name), str(kind), [*map(int, shape)], ""] for name, shape, kind in scipy.io.whosmat(source)
         ]
-        frames.send_json(out, b"D", found)
+        send_json(out, b"D", found)
         return
     variables = scipy.io.loadmat(source, appendmat=False)
     names = [name for name in variables if not name.startswith("__")]
@@ -65,10 +65,10 @@ def _send(out: BinaryIO, parts: dict[str, NDArray[Any] | str]) -> None:
         else Entry(name, type_name(part.dtype), part.shape)
         for name, part in parts.items()
     ]
-    frames.send_json(out, b"D", [list(entry) for entry in entries])
+    send_json(out, b"D", [list(entry) for entry in entries])
     for name, part in parts.items():
         if not isinstance(part, str):
-            frames.send_array(out, name, part)
+            send_array(out, name, part)
 
 
 def _parts(name: str, value: Any) -> list[tuple[str, NDArray[Any] | str]]:

@@ -31,7 +31,7 @@ _TYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|[US]\d{1,9})")
 
 
 class Stream(Protocol):
-    """Where bytes come from: a file, a member of an archive, a pipe."""
+    """Source of bytes: a file, a member of an archive, a pipe."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fill a part of the buffer and return its length; 0 at the end."""
@@ -39,7 +39,7 @@ class Stream(Protocol):
 
 
 class Header(NamedTuple):
-    """What an array will be: its type as stored, its shape, its order, and the bytes of its data."""
+    """Header of an array: its type as stored, its shape, its order, and the bytes of its data."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.files import frames
 from crossbyte.data.files.contents import Contents, Entry, type_name
+from crossbyte.data.files.frames import send_array, send_json
 from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.opening import Opened
 from crossbyte.data.files.sandbox import parse_apart
@@ -42,7 +42,7 @@ def parse_parquet(file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> Non
         raise DataFileError("expected distinct column names, got one twice")
     if request["headers_only"]:
         rows = [source.metadata.num_rows]
-        frames.send_json(out, b"D", [[field.name, str(field.type), rows, ""] for field in schema])
+        send_json(out, b"D", [[field.name, str(field.type), rows, ""] for field in schema])
         return
     for field in schema:
         _send_column(out, field.name, _read_column(source, field.name))
@@ -66,15 +66,15 @@ def _read_column(source: Any, name: str) -> Any:
 def _send_column(out: BinaryIO, name: str, column: Any) -> None:
     values = _as_array(column)
     if values is not None:
-        frames.send_json(out, b"D", [list(Entry(name, type_name(values.dtype), values.shape))])
-        frames.send_array(out, name, values)
+        send_json(out, b"D", [list(Entry(name, type_name(values.dtype), values.shape))])
+        send_array(out, name, values)
         return
-    frames.send_json(out, b"D", [list(Entry(name, str(column.type), (len(column),)))])
+    send_json(out, b"D", [list(Entry(name, str(column.type), (len(column),)))])
     for start in range(0, len(column), _ROWS_AT_ONCE):
         rows = [_plain(value, name) for value in column.slice(start, _ROWS_AT_ONCE).to_pylist()]
-        frames.send_json(out, b"V", [name, rows])
+        send_json(out, b"V", [name, rows])
     if not len(column):
-        frames.send_json(out, b"V", [name, []])
+        send_json(out, b"V", [name, []])
 
 
 def _as_array(column: Any) -> NDArray[Any] | None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import Any, cast
 
+from crossbyte.data.files.child import main
 from crossbyte.data.files.contents import Contents
 from crossbyte.data.files.frames import ChildEnded, ChildRefused, read_frames
 from crossbyte.data.files.limits import Limits
@@ -24,7 +25,7 @@ __all__ = ["parse_apart"]
 # -I keeps the environment and the current folder out; libraries are where the parent found them.
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from crossbyte.data.files.child import main; main(sys.argv[2])"
+    f"from {main.__module__} import {main.__name__}; {main.__name__}(sys.argv[2])"
 )
 # One thread each: the address space of a thread counts too, and pools reserve it by the gigabyte.
 _QUIET = {

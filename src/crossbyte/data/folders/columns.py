@@ -30,7 +30,7 @@ _LOOKED_AT = 1000  # rows
 
 
 class Roles(NamedTuple):
-    """What the columns of a table are for; all others are payload."""
+    """Columns of pictures, captions and ids in a table; all others are payload."""
 
     image: str
     texts: tuple[str, ...]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from crossbyte.data.folders.documents import RawDocuments, Skipped
-from crossbyte.data.folders.scanning import Scan
 from crossbyte.errors import InvalidInput
 from crossbyte.strict_json import canonical_json, plain_json
+
+if TYPE_CHECKING:
+    from crossbyte.data.folders.scanning import Scan
 
 __all__ = ["Gathering", "clean_caption"]
 

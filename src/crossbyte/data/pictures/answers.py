@@ -86,7 +86,7 @@ def read_answer(pipe: Stream, limits: PictureLimits) -> Answer:
 
 
 def read_exactly(pipe: Stream, n_bytes: int) -> bytes:
-    """Read so many bytes, or raise `ChildEnded`."""
+    """Read ``n_bytes`` bytes, or raise `ChildEnded`."""
     taken = bytearray(n_bytes)
     _fill(pipe, memoryview(taken))
     return bytes(taken)

@@ -52,7 +52,7 @@ def _serve(requests: BinaryIO, out: BinaryIO, limits: PictureLimits) -> None:
 
 
 def _limit_cpu(seconds: float) -> None:
-    """End this process after so much more CPU time; 0 takes the limit away. Not on Windows."""
+    """End this process after ``seconds`` more of CPU time; 0 takes the limit away. Not on Windows."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

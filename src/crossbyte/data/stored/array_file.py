@@ -23,7 +23,7 @@ __all__ = ["ArrayFile"]
 
 
 class _Place(NamedTuple):
-    """Where in a file the values are, and how they are written."""
+    """Offset and layout of the values in a file."""
 
     offset: int
     shape: tuple[int, int]
@@ -58,7 +58,7 @@ class ArrayFile:
 
     @classmethod
     def under(cls, mapped: np.memmap[Any, Any]) -> ArrayFile | None:
-        """What a memory map shows of its file; None where it shows something else.
+        """Give the rows of a file that a memory map shows; None where it shows something else.
 
         Pages that are read through a map count as memory of the process, which this avoids.
         """

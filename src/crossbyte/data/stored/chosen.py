@@ -44,7 +44,7 @@ class ChosenRows:
 
     @property
     def pieces(self) -> list[Piece]:
-        """Those of the source, with as many rows of each as were chosen."""
+        """Pieces of the source, with the number of rows chosen from each."""
         ends = np.cumsum([0, *(piece.n_rows for piece in self._source.pieces)])
         counts = np.diff(np.searchsorted(self._numbers, ends)).tolist()
         return [Piece(piece.name, n) for piece, n in zip(self._source.pieces, counts, strict=True)]

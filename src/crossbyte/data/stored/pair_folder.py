@@ -24,14 +24,12 @@ from crossbyte.data.files.limits import Limits
 from crossbyte.data.files.opening import PathLike, extension, naming
 from crossbyte.data.stored.array_file import ArrayFile
 from crossbyte.data.stored.joined import JoinedFiles
-from crossbyte.data.stored.opening import open_rows
+from crossbyte.data.stored.opening import _DEFAULT, _ENDINGS, open_rows
 from crossbyte.errors import DataFileError
 
 __all__ = ["is_pair_folder", "open_pair_folder"]
 
-_ENDINGS = (".npy", ".npz", ".parquet")
 _LABELS = ("id", "key", "image_path", "group")  # all that ids and groups are made of
-_DEFAULT = Limits()
 
 
 def is_pair_folder(path: PathLike) -> bool:

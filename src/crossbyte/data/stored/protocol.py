@@ -36,7 +36,7 @@ class StoredRows(Protocol):
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """What the side was put together from, in the order of the rows."""
+        """Files or blocks that the side consists of, in the order of the rows."""
 
     def __len__(self) -> int:
         """Rows."""
