@@ -21,7 +21,7 @@ from crossbyte.data.synthetic import make_pairs
 from crossbyte.evaluation import quality_table, running
 from crossbyte.evaluation.results import read_results
 from crossbyte.methods import registry
-from crossbyte.model.report.report import Estimate
+from crossbyte.report.measurements import Estimate
 
 DATA = "generated:160"
 QUICK = ("--jobs", "1", "--quiet", "--no-report")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from crossbyte.encoders.protocol import EncoderState
     from crossbyte.model.learned import Learned
     from crossbyte.model.quality.calibration import Calibration
-    from crossbyte.model.report.report import Report
     from crossbyte.model.selection import Trial
+    from crossbyte.report.model_report import Report
 
 __all__ = ["LearnedAttributes"]
 
