@@ -156,6 +156,7 @@ def test_the_report_is_written(shell: Shell, tmp_path: Path) -> None:
     arguments = ("--methods", "random,cca", "--quick", "--out", "lab", "--jobs", "1", "--quiet", "--json")
     document = json.loads(shell("evaluate", DATA, *arguments))
     assert document["report"] and all((tmp_path / page).exists() for page in document["report"])
+    assert any(Path(page).suffix == ".svg" for page in document["report"])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -186,6 +187,15 @@ def test_recall_tables_say_plainly_where_ours_does_not_win() -> None:
     assert [each.best for each in row(section.tables[0], "CCA + LSQ")] == [False, False, True]
     assert row(section.tables[1], "CMCQ (CCA)")[1].text == "0.0775"
     assert section.tables[0].header == ("system", "2 bytes", "4 bytes")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(1, "the share of 1 query whose"), (1_200, "of 1,200 queries whose")]
+)
+def test_recall_tables_count_their_queries(number: int, said: str) -> None:
+    found = scored("cmcq", 0.3, data="flickr8k", protocol="C", tasks=("text-to-text",))
+    study = Study([replace(found, data={**found.data, "n_queries": number})])
+    assert said in words(recall_sections(study))
 
 
 def test_a_draw_is_no_victory() -> None:
@@ -568,6 +578,16 @@ def test_axes_have_round_ticks_inside() -> None:
         axis = linear_axis("", values)
         assert 3 <= len(axis.ticks) <= 7 and len({text for _, text in axis.ticks}) == len(axis.ticks)
         assert all(axis.low <= tick <= axis.high for tick, _ in axis.ticks[1:-1])
+
+
+def test_a_report_with_figures_needs_no_plotting_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(tmp_path, result())
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page, text, *charts = write_report(tmp_path)
+    assert len(charts) == 5 and {path.suffix for path in charts} == {".svg"}
+    assert page.read_text().count("<svg") == len(charts) == text.read_text().count("![")
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:

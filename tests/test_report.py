@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+import crossbyte
 from crossbyte.report.axes import Axis, share_axis
 from crossbyte.report.content import Chart
 from crossbyte.report.measurements import DIRECTIONS, CurvePoint, Estimate, Reliability
@@ -376,6 +380,17 @@ def test_page_escapes_everything() -> None:
 
 def test_pages_of_equal_reports_are_equal() -> None:
     assert sample_report().to_html("t") == Report.from_dict(sample_report().to_dict()).to_html("t")
+
+
+def test_no_module_of_reports_imports_itself_by_way_of_others() -> None:
+    package = Path(crossbyte.__file__).parent
+    imports: dict[str, set[str]] = {}
+    for path in [*package.glob("report/*.py"), *package.glob("evaluation/report/*.py")]:
+        name = ".".join(("crossbyte", *path.relative_to(package).with_suffix("").parts))
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imports[name] = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert len(imports) > 20
+    assert set(TopologicalSorter(imports).static_order()) >= set(imports)  # a cycle raises
 
 
 # JSON

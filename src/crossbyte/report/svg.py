@@ -37,7 +37,7 @@ INKS = {
 
 WIDTH = 380.0  # of every chart
 _HEIGHT = 220.0  # of the panel of most
-_LETTER = 7.2  # width of a letter, about
+_LETTER, _CAPITAL = 7.0, 9.0  # widths of letters, about
 _LINE = 20.0  # height of a line of the legend
 _ROW = 22.0  # height of a row of dots
 _LEFT, _RIGHT, _BELOW = 58.0, 18.0, 46.0  # room beside a panel and below it
@@ -301,7 +301,7 @@ def _upright_bar(panel: _Panel, left: float, width: float, bars: Bars, place: in
 
 def _level_bars(chart: BarChart, top: float) -> _Drawn:
     names = [_shorten(group, _LONGEST - 8) for group in chart.groups]
-    left = 20 + _LETTER * max(map(len, names), default=0)
+    left = 14 + max(map(_text_width, names), default=0.0)
     x = log_axis(
         chart.value_title, [v for each in chart.bars for v in each.values if v is not None], whole=True
     )
@@ -354,12 +354,16 @@ def _legend(entries: Sequence[tuple[str, _Sample]]) -> tuple[list[str], float]:
     shapes: list[str] = []
     left, top = 8.0, 10.0
     for name, sample in named:
-        width = 34 + _LETTER * len(name) + 14
+        width = 34 + _text_width(name) + 14
         if left > 8 and left + width > WIDTH:
             left, top = 8.0, top + _LINE
         shapes += [*sample(left, top), _label(left + 34, top + 4, name)]
         left += width
     return shapes, top + _LINE / 2 if named else 0.0
+
+
+def _text_width(words: str) -> float:
+    return sum(_CAPITAL if letter.isupper() else _LETTER for letter in words)
 
 
 def _shorten(name: str, longest: int = _LONGEST) -> str:
