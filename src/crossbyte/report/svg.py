@@ -48,12 +48,12 @@ _MOST_MARKS = 8  # on a line
 _CHANCE = Style("s3", dashes="4 3")
 
 
-def _polygon(n_corners: int, radius: float, *, turn: float = 0.0, inner: float = 1.0) -> str:
+def _polygon(n_corners: int, radius: float, *, inner: float = 1.0) -> str:
     """Give a polygon with a corner on top; with `inner` below 1, a star."""
     n_points = n_corners * (1 if inner == 1 else 2)
     corners = []
     for place in range(n_points):
-        angle = 2 * pi * (place / n_points + turn)
+        angle = 2 * pi * place / n_points
         reach = radius * (inner if inner != 1 and place % 2 else 1.0)
         corners.append(f"{reach * sin(angle):.1f} {-reach * cos(angle):.1f}")
     return f"M{'L'.join(corners)}Z"
@@ -76,14 +76,14 @@ _MARKS = {
 
 
 class _Panel(NamedTuple):
-    """A rectangle with two axes; `y` is None where rows take its place."""
+    """A rectangle with two axes."""
 
     left: float
     top: float
     width: float
     height: float
-    x: Axis | None
-    y: Axis | None
+    x: Axis
+    y: Axis
 
     @property
     def right(self) -> float:
@@ -95,13 +95,15 @@ class _Panel(NamedTuple):
 
     def across(self, value: float) -> float:
         """Place of a value of the horizontal axis."""
-        assert self.x is not None
         return self.left + self.width * self.x.at(value)
 
     def down(self, value: float) -> float:
         """Place of a value of the vertical axis, which grows upwards."""
-        assert self.y is not None
         return self.top + self.height * (1 - self.y.at(value))
+
+
+_ROWS = Axis("", 0.0, 1.0, [])
+"""In the place of an axis, where names of rows or groups stand."""
 
 
 class _Drawn(NamedTuple):
@@ -145,7 +147,7 @@ def chart_file(chart: Chart) -> str:
 
 def chart_rules(colours: dict[str, str]) -> str:
     """Give the rules that charts need, with colours by the names of :data:`INKS`, as values or variables."""
-    inks = "".join(f".{name} {{ color: {value}; }}\n" for name, value in colours.items() if name[0] == "s")
+    inks = "".join(f".{name} {{ color: {value}; }}\n" for name, value in colours.items() if name[1].isdigit())
     return (
         "svg { font: 12.5px system-ui, sans-serif; stroke-linejoin: round; }\n"
         f".back {{ fill: {colours['back']}; }}\n"
@@ -229,7 +231,7 @@ def _line_sample(line: Line, left: float, top: float) -> Iterator[str]:
 
 def _draw_dots(chart: DotChart) -> _Drawn:
     left, n_rows = 112.0, sum(1 + len(dots) for _, dots in chart.groups)
-    panel = _Panel(left, 6.0, WIDTH - left - 62, _ROW * n_rows, chart.x, None)
+    panel = _Panel(left, 6.0, WIDTH - left - 62, _ROW * n_rows, chart.x, _ROWS)
     shapes = [*_grid(panel)]
     down = panel.top + _ROW / 2
     for heading, dots in chart.groups:
@@ -269,7 +271,7 @@ def _upright_bars(chart: BarChart, top: float) -> _Drawn:
     ]
     shown = [*(value + spread for value, spread in known), *([] if chart.chance is None else [chart.chance])]
     y = linear_axis(chart.value_title, shown, from_zero=True)
-    panel = _Panel(_LEFT, top, WIDTH - _LEFT - _RIGHT, _HEIGHT, None, y)
+    panel = _Panel(_LEFT, top, WIDTH - _LEFT - _RIGHT, _HEIGHT, _ROWS, y)
     shapes = [*_grid(panel)]
     slot = panel.width / max(1, len(chart.groups))
     for place, group in enumerate(chart.groups):
@@ -305,7 +307,7 @@ def _level_bars(chart: BarChart, top: float) -> _Drawn:
     x = log_axis(
         chart.value_title, [v for each in chart.bars for v in each.values if v is not None], whole=True
     )
-    panel = _Panel(left, top, WIDTH - left - 24, (_ROW + 2) * len(names), x, None)
+    panel = _Panel(left, top, WIDTH - left - 24, (_ROW + 2) * len(names), x, _ROWS)
     shapes = [*_grid(panel)]
     height = 0.8 * (_ROW + 2) / max(1, len(chart.bars))
     for place, name in enumerate(names):
@@ -329,17 +331,17 @@ def _bar_sample(bars: Bars, left: float, top: float) -> Iterator[str]:
 
 def _grid(panel: _Panel) -> Iterator[str]:
     """Draw grid lines, labels of the ticks, and the titles."""
-    for value, words in panel.y.ticks if panel.y else []:
+    for value, words in panel.y.ticks:
         down = panel.down(value)
         yield _stroke(panel.left, down, panel.right, down, "grid")
         yield _label(panel.left - 6, down + 4, words, anchor="end")
-    for value, words in panel.x.ticks if panel.x else []:
+    for value, words in panel.x.ticks:
         across = panel.across(value)
         yield _stroke(across, panel.top, across, panel.bottom, "grid")
         yield _label(across, panel.bottom + 16, words, anchor="middle")
-    if panel.x:
+    if panel.x.title:
         yield _label(panel.left + panel.width / 2, panel.bottom + 36, panel.x.title, **_TITLE)
-    if panel.y and panel.y.title:
+    if panel.y.title:
         turn = f"translate(14 {panel.top + panel.height / 2:g}) rotate(-90)"
         yield element("text", _text(panel.y.title), transform=turn, text_anchor="middle", class_="title")
 
