@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.coded import cache_folder
 from benchmarks.datasets import data_root
 from benchmarks.tables import Measurement, load, save
-from crossbyte.evaluation.report.writing import write_report
+from crossbyte.evaluation.report.write import write_report
 from crossbyte.evaluation.results import Result, read_results
 
 BITS = "16,32,64,128"

@@ -9,8 +9,8 @@ from benchmarks import paper_arithmetic as paper
 from benchmarks.paper_arithmetic import Machine, Shape
 from benchmarks.paper_inputs import Figure, Figures, K, PerLength
 from benchmarks.tail_latency import from_quantiles, maximum_quantile, simulate
+from crossbyte._format import readable_bytes, readable_seconds
 from crossbyte.blocks import SHARE_ROWS
-from crossbyte.search.planning.costs import readable_bytes, readable_seconds
 
 __all__ = ["PAIRS", "Assumed", "Case", "tables"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crossbyte.gallery.new_documents import NewDocument
     from crossbyte.model.audit.audit import audit_pairs
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.model.report.report import Report
+    from crossbyte.report.model_report import Report
     from crossbyte.search.explanations.explanation import Explanation
     from crossbyte.search.hits import Document, Hits
     from crossbyte.search.index import Index
@@ -83,7 +83,7 @@ _HOMES = {
     "NotCalibrated": "crossbyte.errors",
     "NotFitted": "crossbyte.errors",
     "NumericalError": "crossbyte.errors",
-    "Report": "crossbyte.model.report.report",
+    "Report": "crossbyte.report.model_report",
     "ShardedIndex": "crossbyte.cluster.sharded",
     "audit_pairs": "crossbyte.model.audit.audit",
     "build_gallery": "crossbyte.gallery.building",

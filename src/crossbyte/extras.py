@@ -12,7 +12,6 @@ __all__ = ["check_installed", "is_installed", "require"]
 _LIBRARIES = {
     "faiss": ("FAISS", "faiss"),
     "fontawesomefree": ("the Font Awesome icons", "demo"),
-    "matplotlib": ("matplotlib", "plots"),
     "onnxruntime": ("ONNX Runtime", "onnx"),
     "open_clip": ("open_clip", "clip"),
     "pyarrow": ("pyarrow", "arrow"),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import crossbyte
-from crossbyte import errors
+from crossbyte import _format, errors
 from crossbyte.cli import app, failures, output, progress, values
 from crossbyte.cli.failures import ExitCode
 from crossbyte.progress import Progress
@@ -303,14 +303,14 @@ def test_a_table_on_a_terminal_keeps_brackets_and_obeys_no_color(monkeypatch: py
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (2.5e12, "2.5 TB")],
 )
 def test_sizes_are_readable(size: float, text: str) -> None:
-    assert output.readable_bytes(size) == text
+    assert _format.readable_bytes(size) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.44, "0.4 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
 )
 def test_times_are_readable(seconds: float, text: str) -> None:
-    assert output.readable_seconds(seconds) == text
+    assert _format.readable_seconds(seconds) == text
 
 
 # Progress

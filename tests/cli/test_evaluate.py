@@ -21,7 +21,7 @@ from crossbyte.data.synthetic import make_pairs
 from crossbyte.evaluation import quality_table, running
 from crossbyte.evaluation.results import read_results
 from crossbyte.methods import registry
-from crossbyte.model.report.report import Estimate
+from crossbyte.report.measurements import Estimate
 
 DATA = "generated:160"
 QUICK = ("--jobs", "1", "--quiet", "--no-report")
@@ -156,6 +156,7 @@ def test_the_report_is_written(shell: Shell, tmp_path: Path) -> None:
     arguments = ("--methods", "random,cca", "--quick", "--out", "lab", "--jobs", "1", "--quiet", "--json")
     document = json.loads(shell("evaluate", DATA, *arguments))
     assert document["report"] and all((tmp_path / page).exists() for page in document["report"])
+    assert any(Path(page).suffix == ".svg" for page in document["report"])
 
 
 @pytest.mark.parametrize(

@@ -7,32 +7,33 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from crossbyte.errors import InvalidInput, MissingExtra
+from crossbyte.errors import InvalidInput
 from crossbyte.evaluation.report import published
-from crossbyte.evaluation.report.ablations import ablation_sections
-from crossbyte.evaluation.report.categories import declared, table1_section
-from crossbyte.evaluation.report.comparing import map_section
-from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Line, LineChart, Section, Table
+from crossbyte.evaluation.report.ablations import ablation_sections, distortion_sections
 from crossbyte.evaluation.report.curves import curve_sections
-from crossbyte.evaluation.report.distortion import distortion_sections
-from crossbyte.evaluation.report.drawing import _STYLES, draw
-from crossbyte.evaluation.report.generalizing import seph_sections
-from crossbyte.evaluation.report.inlining import Inliner
-from crossbyte.evaluation.report.owndata import interval, own_sections
-from crossbyte.evaluation.report.phrases import seconds_text
+from crossbyte.evaluation.report.presentation import STYLES, seconds_text, style_of
 from crossbyte.evaluation.report.published import categories
-from crossbyte.evaluation.report.retrieving import recall_sections
+from crossbyte.evaluation.report.recall import interval, own_sections, recall_sections
 from crossbyte.evaluation.report.sensitivity import sensitivity_sections
 from crossbyte.evaluation.report.study import _ORDER, OURS, Scope, Study, read_study
-from crossbyte.evaluation.report.writing import report_sections, write_report
+from crossbyte.evaluation.report.table1 import declarations, table1_section
+from crossbyte.evaluation.report.table2 import map_section
+from crossbyte.evaluation.report.table3 import seph_sections
+from crossbyte.evaluation.report.write import report_sections, write_report
 from crossbyte.evaluation.results import Result, write_result
 from crossbyte.methods import registry
 from crossbyte.methods.protocol import INTRA_DOCUMENT, About
+from crossbyte.report.axes import linear_axis, log_axis
+from crossbyte.report.content import BarChart, Bars, Cell, Line, LineChart, Section, Table
+from crossbyte.report.svg import INKS, chart_file, chart_markup, chart_rules
 from support.laboratory_samples import everything, result
 
+SVG_PARTS = {"svg", "title", "desc", "style", "rect", "path", "text"}
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script> | [a](http://bad.example) \n# b'
 
 
@@ -188,6 +189,15 @@ def test_recall_tables_say_plainly_where_ours_does_not_win() -> None:
     assert section.tables[0].header == ("system", "2 bytes", "4 bytes")
 
 
+@pytest.mark.parametrize(
+    ("number", "said"), [(1, "the share of 1 query whose"), (1_200, "of 1,200 queries whose")]
+)
+def test_recall_tables_count_their_queries(number: int, said: str) -> None:
+    found = scored("cmcq", 0.3, data="flickr8k", protocol="C", tasks=("text-to-text",))
+    study = Study([replace(found, data={**found.data, "n_queries": number})])
+    assert said in words(recall_sections(study))
+
+
 def test_a_draw_is_no_victory() -> None:
     given = {"data": "flickr8k", "protocol": "C", "tasks": ("text-to-text",)}
     study = Study([scored("cmcq", 0.3, **given), scored("cca-pq", 0.3, **given)])
@@ -206,7 +216,7 @@ def test_quality_on_data_without_labels_has_intervals() -> None:
 def test_every_system_has_its_place_and_its_line_and_ours_are_no_rivals() -> None:
     keys = set(registry.all_keys())
     assert {key for key in keys if key.partition("-")[0] == "cmcq"} == set(OURS)
-    assert set(_ORDER) == keys and keys - {"random"} <= set(_STYLES)
+    assert set(_ORDER) == keys and keys - {"random"} <= set(STYLES)
 
 
 def test_bootstrap_intervals() -> None:
@@ -267,13 +277,15 @@ def test_lines_taught_with_labels_are_told_from_those_taught_with_pairs() -> Non
     chart = curve_sections(Study(results))[0].figures[0].charts[0]
     assert isinstance(chart, LineChart)
     assert [(line.name, line.style, line.hollow) for line in chart.lines[:2]] == [
-        ("IMH", "imh", False),
-        ("IMH [labels]", "imh", True),
+        ("IMH", style_of("imh"), False),
+        ("IMH [labels]", style_of("imh"), True),
     ]
     first, second = (
-        draw(chart._replace(lines=[chart.lines[0]._replace(hollow=way)])) for way in (False, True)
+        chart_markup(chart._replace(lines=[chart.lines[0]._replace(hollow=way)])) for way in (False, True)
     )
-    assert first.png != second.png and "fill: #ffffff" in second.svg and "fill: #ffffff" not in first.svg
+    assert 'class="mark hollow s7"' in second and "hollow" not in first
+    widths = [re.findall(r'stroke-width="([\d.]+)"', markup) for markup in (first, second)]
+    assert {float(each) for each in widths[1]} == {0.6 * float(each) for each in widths[0]}
 
 
 def test_times_have_two_digits() -> None:
@@ -316,17 +328,17 @@ def test_table_1_is_what_systems_declare() -> None:
     assert (
         "CVH: the paper's Table 1 has intra-document, inter-document, separate, hash." in section.paragraphs
     )
-    assert {about.key for about in declared()} == set(registry.all_keys())
+    assert {about.key for about in declarations()} == set(registry.all_keys())
 
 
 def test_table_1_of_all_sixteen_is_the_papers() -> None:
-    section = table1_section(declared())
+    section = table1_section(declarations())
     assert len(section.paragraphs) == 1  # no declaration is other than the paper's
     rows = [[cell.text for cell in row.cells[1:-1]] for row in section.tables[0].rows[:16]]
     heads = section.tables[0].header[1:-1]
     papers = [{*row.relations, row.codes, row.coding} for row in categories()]
     assert [{head for head, mark in zip(heads, row, strict=True) if mark} for row in rows] == papers
-    assert [about.key for about in declared()[:16]] == [row.key for row in categories()]
+    assert [about.key for about in declarations()[:16]] == [row.key for row in categories()]
     assert not any(row.quiet for row in section.tables[0].rows[:16])
 
 
@@ -423,37 +435,159 @@ def test_the_page_is_whole_in_itself_and_hostile_names_stay_text(tmp_path: Path)
     links = re.findall(r"!\[[^\n]*?\]\((report/[^)]+)\)", text)
     assert len(links) == 3  # precision, precision over recall, times
     assert {tmp_path / "out" / link for link in links} == set(written[2:])
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written[2:])
+    for path in written[2:]:
+        picture = path.read_text()
+        root = ElementTree.fromstring(picture)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert {node.tag.partition("}")[2] for node in root.iter()} <= SVG_PARTS
+        names = {name for node in root.iter() for name in node.attrib}
+        assert not {name for name in names if name.startswith(("on", "href", "style", "{"))}
+        assert picture.count("http:") == 1 + picture.count("http://bad.example")  # its own name, and text
+        assert "@import" not in picture and "url(" not in picture
     assert "<script" not in text and "<img" not in text and not re.search(r"(?<!\\)\]\(http", text)
     assert not re.search(r"^# b", text, flags=re.MULTILINE)
 
 
-def test_a_picture_is_drawn_the_same_twice_and_takes_the_pages_colours() -> None:
+# Charts
+
+
+def bar_chart(**given: Any) -> BarChart:
     bars = [
-        Bars("$x_1$ <b>", "first", [0.1, None], [0.01, None]),
-        Bars("y", "second", [0.2, 0.3], [None, 0.1]),
+        Bars("$x_1$ <b>", style_of("first"), [0.1, None], [0.01, None]),
+        Bars("y", style_of("second"), [0.2, 0.3], [None, 0.1]),
     ]
-    charts = [
-        BarChart("bars", "Bars", "said", ["16", "32"], "MAP", "bits", bars, 0.05),
-        LineChart("lines", "Lines", "said", "γ", "MAP", [Line("a", "cmcq", [0.1, 10.0], [0.2, 0.3])], True),
-    ]
-    first, again = ([draw(chart) for chart in charts] for _ in range(2))
-    assert first == again
-    inliner = Inliner()
-    markup = "".join(map(inliner, first))
+    chart = BarChart("bars", "Bars", "said", ["16", "32"], "MAP", "bits", bars, 0.05)
+    return chart._replace(**given)
+
+
+def line_chart(*lines: Line) -> LineChart:
+    x = log_axis("γ", [value for line in lines for value in line.across])
+    y = linear_axis("MAP", [value for line in lines for value in line.up], least_range=0.05)
+    return LineChart("lines", "Lines", "said", x, y, list(lines))
+
+
+def shapes(markup: str, kind: str) -> list[ElementTree.Element]:
+    return [node for node in ElementTree.fromstring(markup).iter() if kind in node.get("class", "").split()]
+
+
+def labels(markup: str) -> list[str]:
+    return [node.text or "" for node in ElementTree.fromstring(markup).iter() if node.tag.endswith("text")]
+
+
+def numbers(markup: str) -> list[float]:
+    """All coordinates that are drawn."""
+    nodes = ElementTree.fromstring(markup).iter()
+    drawn = [node.get(name, "") for node in nodes for name in ("d", "x", "y", "transform", "points")]
+    assert not re.search("nan|inf|None", " ".join(drawn))
+    return [float(each) for each in re.findall(r"-?\d+\.?\d*", " ".join(drawn))]
+
+
+def test_a_chart_is_drawn_the_same_twice_and_takes_the_pages_colours() -> None:
+    charts = [bar_chart(), line_chart(Line("a", style_of("cmcq"), [0.1, 10.0], [0.2, 0.3]))]
+    markup = "".join(map(chart_markup, charts))
+    assert markup == "".join(map(chart_markup, charts))
     assert "$x_1$ &lt;b&gt;" in markup
-    assert "style=" not in markup and "xmlns" not in markup
-    assert "var(--s0)" in inliner.rules and "#0072b2" not in inliner.rules + markup
+    assert "style=" not in markup and "xmlns" not in markup and "#0072b2" not in markup
+    assert "var(--s0)" in chart_rules({name: f"var(--{name})" for name in INKS})
 
 
-def test_without_matplotlib_the_message_says_how_to_get_it(
+def test_a_file_of_a_chart_has_its_colours_with_it_for_light_and_dark() -> None:
+    picture = chart_file(bar_chart())
+    light, dark = picture.split("@media (prefers-color-scheme: dark)")
+    assert "color: #0072b2" in light and "color: #56b4e9" in dark
+    assert "fill: #ffffff" in light and "fill: #0f1419" in dark  # letters stand on a ground of their own
+    assert len(shapes(picture, "back")) == 1 and "var(" not in picture
+    assert picture == chart_file(bar_chart())
+
+
+def test_bars_are_as_high_as_their_values() -> None:
+    markup = chart_markup(bar_chart())
+    first, second, third, *legend = shapes(markup, "box")
+    assert len(legend) == 2
+
+    def height(node: ElementTree.Element) -> float:
+        found = re.fullmatch(r"M([\d.]+) ([\d.]+)H([\d.]+)V([\d.]+)H[\d.]+Z", node.attrib["d"])
+        assert found is not None
+        return float(found[4]) - float(found[2])
+
+    assert height(second) == pytest.approx(2 * height(first), abs=0.2)
+    assert height(third) == pytest.approx(3 * height(first), abs=0.3)
+    assert len(shapes(markup, "spread")) == 2 * 3  # an interval and its two ends
+    assert len(shapes(markup, "line")) == 2  # chance, and its piece in the legend
+    assert {"16", "32", "MAP", "bits", "chance", "$x_1$ <b>"} <= set(labels(markup))
+
+
+def test_lines_go_through_their_points_and_the_best_stands_above() -> None:
+    lines = [
+        Line("ours", style_of("cmcq"), [0.1, 1.0, 10.0], [0.2, 0.25, 0.3]),
+        Line("other", style_of("cmfh"), [0.1, 1.0, 10.0], [0.3, 0.25, 0.2]),
+        Line("", style_of("chance"), [0.1, 10.0], [0.1, 0.1]),
+    ]
+    markup = chart_markup(line_chart(*lines))
+    drawn = [node for node in shapes(markup, "line") if node.attrib["d"].count("L") > 1]
+    assert [node.attrib["class"] for node in drawn] == ["line s3", "line s0"]  # what comes later is above
+    points = [[float(each) for each in re.findall(r"[\d.]+", node.attrib["d"])] for node in drawn]
+    assert points[0][0::2] == points[1][0::2] and points[0][1::2] == points[1][1::2][::-1]
+    assert points[0][2] == pytest.approx((points[0][0] + points[0][4]) / 2, abs=0.1)  # a logarithmic axis
+    assert len(shapes(markup, "line")) == 3 + 2 and len(shapes(markup, "mark")) == 2 * (3 + 1)
+    assert "" not in labels(markup) and {"ours", "other", "0.1", "1", "10"} <= set(labels(markup))
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        line_chart(),
+        line_chart(Line("a", style_of("cmcq"), [1.0], [0.5])),
+        line_chart(Line("a", style_of("cmcq"), [2.1, 4.2], [0.5, 0.5])),
+        line_chart(Line("a", style_of("cmcq"), [1.0, float("nan"), 3.0], [float("inf"), 0.2, 0.3])),
+        line_chart(Line("a", style_of("x"), [1e-300, 1e300], [-1e308, 1e308])),
+        line_chart(Line("a" * 500, style_of("cmcq"), [1e-9, 1.0], [1e-12, 2e-12])),
+        bar_chart(bars=[Bars("a", style_of("first"), [None, None], [None, None])], chance=None),
+        bar_chart(bars=[Bars("a", style_of("first"), [-0.1, 0.2], [0.5, None])]),
+        bar_chart(bars=[Bars("a", style_of("first"), [0.0, 0.0], [None, None])], chance=None),
+        bar_chart(bars=[Bars("\x00\x1b]0;\ud800&", style_of("x"), [0.1, 0.2], [None] * 2)], title="\x01"),
+        bar_chart(level=True, chance=None),
+        bar_chart(level=True, bars=[Bars("a", style_of("first"), [None, None], [None, None])]),
+        bar_chart(level=True, bars=[Bars("a", style_of("first"), [1e-9, 1e9], [None, None])]),
+        bar_chart(level=True, groups=["g" * 400, "h"]),
+        bar_chart(groups=[str(place) for place in range(60)], bars=[]),
+    ],
+)  # fmt: skip
+def test_charts_of_odd_numbers_have_no_place_outside_the_frame(chart: LineChart | BarChart) -> None:
+    for markup in (chart_markup(chart), chart_file(chart)):
+        *_, width, height = map(float, ElementTree.fromstring(markup).attrib["viewBox"].split())
+        places = numbers(markup)
+        assert places and max(map(abs, places)) <= max(width, height)
+
+
+def test_axes_have_round_ticks_inside() -> None:
+    assert [text for _, text in linear_axis("", [0.0, 1000.0], from_zero=True).ticks] == [
+        "0", "200", "400", "600", "800", "1,000",
+    ]  # fmt: skip
+    calm = linear_axis("", [0.501, 0.502], least_range=0.05)
+    assert calm.high - calm.low == pytest.approx(0.05) and calm.low < 0.501 < calm.high
+    assert [text for _, text in log_axis("", [0.001, 10.0]).ticks] == ["0.001", "0.01", "0.1", "1", "10"]
+    assert [text for _, text in log_axis("", [0.02, 30.0], whole=True).ticks] == [
+        "0.01",
+        "0.1",
+        "1",
+        "10",
+        "100",
+    ]
+    for values in ([0.12, 0.37], [3.0, 3.0], [0.0], [-5.0, 123456.0], [1e-12, 2e-12], []):
+        axis = linear_axis("", values)
+        assert 3 <= len(axis.ticks) <= 7 and len({text for _, text in axis.ticks}) == len(axis.ticks)
+        assert all(axis.low <= tick <= axis.high for tick, _ in axis.ticks[1:-1])
+
+
+def test_a_report_with_figures_needs_no_plotting_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_result(tmp_path, result())
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'crossbyte\[plots\]'"):
-        write_report(tmp_path)
-    assert not (tmp_path / "report.html").exists()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page, text, *charts = write_report(tmp_path)
+    assert len(charts) == 5 and {path.suffix for path in charts} == {".svg"}
+    assert page.read_text().count("<svg") == len(charts) == text.read_text().count("![")
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from crossbyte.model.report.page import report_page
-from crossbyte.model.report.plots import (
-    bytes_plots,
-    reliability_plots,
-    share_axis,
-    size_plot,
-    system_plot,
-)
-from crossbyte.model.report.report import DIRECTIONS, CurvePoint, Estimate, Reliability, Report
-from crossbyte.model.report.svg import Axis, Drawing
-from crossbyte.model.report.words import report_text, sections
-from support.report_samples import (
-    chance,
-    near,
-    point,
-    sample_report,
-    system,
-    tiny_report,
-    with_gains,
-    with_recall,
-)
+import crossbyte
+from crossbyte.report.axes import Axis, share_axis
+from crossbyte.report.content import Chart
+from crossbyte.report.measurements import DIRECTIONS, CurvePoint, Estimate, Reliability
+from crossbyte.report.model_charts import bytes_charts, reliability_charts, size_chart, system_chart
+from crossbyte.report.model_report import Report, report_sections
+from crossbyte.report.svg import chart_markup
+from support.report_samples import chance, near, point, sample_report, system, tiny_report, with_gains, with_recall
 
 
 def said(report: Report) -> str:
     """The whole text in one line."""
-    return " ".join(report_text(report).split())
+    return " ".join(report.to_text().split())
 
 
 def flat(recall: float) -> CurvePoint:
@@ -238,34 +228,34 @@ def test_shares_that_would_round_away_are_kept() -> None:
 
 @every_case
 def test_lines_are_short_and_clean(report: Report) -> None:
-    text = report_text(report)
+    text = report.to_text()
     assert max(map(len, text.splitlines())) <= 100
     assert set(text) - {"\n", "–"} <= set(map(chr, range(32, 127)))
     assert not re.search(r"nan|inf\b|None|-0\.0| $", text, flags=re.MULTILINE)
-    assert str(report) == report.to_text() == text
+    assert str(report) == text
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    keys = [section.key for section in sections(CASES["usual"])]
+    keys = [section.key for section in report_sections(CASES["usual"])]
     assert keys == ["verdict", "systems", "bytes", "sizes", "probabilities", "method"]
-    assert [section.key for section in sections(CASES["tiny"])] == ["verdict", "systems", "method"]
+    assert [section.key for section in report_sections(CASES["tiny"])] == ["verdict", "systems", "method"]
 
 
-# Plots
+# Charts
 
 
-def drawings(report: Report) -> list[Drawing]:
-    sizes = [size_plot(report)] if report.curve else []
-    return [system_plot(report), *bytes_plots(report), *sizes, *reliability_plots(report)]
+def charts(report: Report) -> list[Chart]:
+    sizes = [size_chart(report)] if report.curve else []
+    return [system_chart(report), *bytes_charts(report), *sizes, *reliability_charts(report)]
 
 
 @every_case
-def test_drawings_are_whole_and_inside_their_frame(report: Report) -> None:
-    for drawing in drawings(report):
-        root = ElementTree.fromstring(drawing.markup)
+def test_charts_are_whole_and_inside_their_frame(report: Report) -> None:
+    for chart in charts(report):
+        root = ElementTree.fromstring(chart_markup(chart))
         left, top, width, height = map(float, root.attrib["viewBox"].split())
         title, description = (root.find(name) for name in ("title", "desc"))
-        assert title is not None and title.text == drawing.title
+        assert title is not None and title.text == chart.title
         assert description is not None and description.text
         for across, down in places(root):
             assert left <= across <= width and top <= down <= height
@@ -291,7 +281,7 @@ def places(root: ElementTree.Element) -> list[tuple[float, float]]:
 
 def test_marks_are_where_the_numbers_are() -> None:
     """One mark per system and direction, further right for a larger recall."""
-    root = ElementTree.fromstring(system_plot(sample_report()).markup)
+    root = ElementTree.fromstring(chart_markup(system_chart(sample_report())))
     marks = [node for node in root.iter("path") if "mark" in node.attrib["class"]]
     across = [float(re.findall(r"[\d.]+", node.attrib["transform"])[0]) for node in marks]
     assert len(marks) == 10
@@ -301,7 +291,8 @@ def test_marks_are_where_the_numbers_are() -> None:
 
 def test_every_point_of_the_curve_has_a_mark() -> None:
     report = sample_report()
-    counted = [drawing.markup.count('class="mark') for drawing in (*bytes_plots(report), size_plot(report))]
+    found = (*bytes_charts(report), size_chart(report))
+    counted = [chart_markup(chart).count('class="mark') for chart in found]
     assert counted == [3 * 4 + 3, 3 * 4 + 3, 4 * 4 + 4]  # with those of the legend
 
 
@@ -346,7 +337,7 @@ def outline(page: str) -> Outline:
 
 @every_case
 def test_page_is_whole_and_needs_nothing_else(report: Report) -> None:
-    page = report_page(report, "A title")
+    page = report.to_html("A title")
     found = outline(page)
     assert found.open == []
     assert not {"script", "link", "img", "iframe", "a"} & {tag for tag, _, _ in found.attributes}
@@ -360,16 +351,16 @@ def test_page_is_whole_and_needs_nothing_else(report: Report) -> None:
 @every_case
 def test_page_says_what_the_text_says(report: Report) -> None:
     text = " ".join(outline(report.to_html()).text)
-    for section in sections(report):
+    for section in report_sections(report):
         assert all(words in text for words in section.paragraphs)
-        assert all(cell in text for table in section.tables for row in table.rows for cell in row)
+        assert all(cell.text in text for table in section.tables for row in table.rows for cell in row.cells)
 
 
 def test_page_allows_its_own_style_and_nothing_more() -> None:
     from base64 import b64encode
     from hashlib import sha256
 
-    page = report_page(sample_report(), "A title")
+    page = sample_report().to_html("A title")
     style = page.split("<style>")[1].split("</style>")[0]
     digest = b64encode(sha256(style.encode()).digest()).decode()
     assert f"content=\"default-src 'none'; style-src 'sha256-{digest}'; " in page
@@ -381,7 +372,7 @@ def test_page_escapes_everything() -> None:
     report = replace(
         sample_report(), mapping=bad, reliability=(Reliability(bad, bad, [(0.1, 0.1, 9)], 0.0, 0.5, 0.5),)
     )
-    page = report_page(report, bad)
+    page = report.to_html(bad)
     assert "<script" not in page and page.count("</style>") == 1 and page.count("</title>") == 6
     assert outline(page).open == []
     assert "&lt;script&gt;" in page
@@ -389,6 +380,17 @@ def test_page_escapes_everything() -> None:
 
 def test_pages_of_equal_reports_are_equal() -> None:
     assert sample_report().to_html("t") == Report.from_dict(sample_report().to_dict()).to_html("t")
+
+
+def test_no_module_of_reports_imports_itself_by_way_of_others() -> None:
+    package = Path(crossbyte.__file__).parent
+    imports: dict[str, set[str]] = {}
+    for path in package.glob("**/report/*.py"):
+        name = ".".join(("crossbyte", *path.relative_to(package).with_suffix("").parts))
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imports[name] = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert len(imports) > 20
+    assert set(TopologicalSorter(imports).static_order()) >= set(imports)  # a cycle raises
 
 
 # JSON

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from crossbyte.model.report.report import (
+from crossbyte.report.measurements import (
     DEPTHS,
     DIRECTIONS,
     CurvePoint,
     Estimate,
     Reliability,
-    Report,
     Scores,
     System,
 )
+from crossbyte.report.model_report import Report
 
 SIZES = (100, 1_000, 10_000, 100_000)
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crossbyte._format import plural, readable_seconds
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given
 from crossbyte.cli.options import Sides
-from crossbyte.cli.output import emit, plural, readable_seconds
+from crossbyte.cli.output import emit
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, left_out, left_out_lines, read_raw_documents
 from crossbyte.errors import InvalidInput

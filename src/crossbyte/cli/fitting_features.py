@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crossbyte._format import readable_seconds
 from crossbyte.cli.fitting_files import Fitted, described
 from crossbyte.cli.inputs import Given, read_pairs
-from crossbyte.cli.output import readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.cli.sampling import Sample, part_of, take_sample
 from crossbyte.errors import FitInterrupted, InvalidInput
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from crossbyte.data.files.reading import Dataset
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.model.report.report import Report
     from crossbyte.progress import ProgressCallback
+    from crossbyte.report.model_report import Report
     from crossbyte.search.index import Index
 
 __all__ = ["Wanted", "fit_features"]

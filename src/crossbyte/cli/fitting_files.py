@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crossbyte._format import plural, readable_seconds
 from crossbyte.cli.inputs import Given
-from crossbyte.cli.output import plural, readable_seconds
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, left_out, left_out_lines, read_raw_documents
 from crossbyte.errors import InvalidInput
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crossbyte.data.folders.documents import RawDocuments
     from crossbyte.gallery.building import Built
     from crossbyte.model.cmcq import CMCQ
-    from crossbyte.model.report.report import Report
+    from crossbyte.report.model_report import Report
 
 __all__ = ["Fitted", "described", "fit_files"]
 

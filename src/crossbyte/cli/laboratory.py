@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from crossbyte._format import plural
 from crossbyte.cli.cluster import ray_on_stderr
 from crossbyte.cli.failures import DEBUG, ExitCode, exit_code, say, two_lines
-from crossbyte.cli.output import plural
 from crossbyte.cli.progress import shown
 from crossbyte.errors import CrossbyteError, InvalidInput
 from crossbyte.methods.registry import GROUPS, all_keys
@@ -150,7 +150,7 @@ def reported(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path],
     if not outcome.results:
         return [], ExitCode.FINE
     from crossbyte.evaluation.report.study import read_study
-    from crossbyte.evaluation.report.writing import write_study
+    from crossbyte.evaluation.report.write import write_study
 
     try:
         study = read_study(out)

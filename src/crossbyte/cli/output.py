@@ -9,10 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from crossbyte.model.report.phrases import plural
-from crossbyte.search.planning.costs import readable_bytes, readable_seconds
-
-__all__ = ["Table", "clean", "emit", "plural", "readable_bytes", "readable_seconds"]
+__all__ = ["Table", "clean", "emit"]
 
 
 class Table(NamedTuple):

@@ -8,13 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from crossbyte._format import plural
 from crossbyte.cli.laboratory import Laboratory, judge_outcome, reported, said_pages
-from crossbyte.cli.output import Table, emit, plural
+from crossbyte.cli.output import Table, emit
 from crossbyte.errors import FitInterrupted
 
 if TYPE_CHECKING:
     from crossbyte.evaluation.quality_table import QualityTable, SystemQuality
-    from crossbyte.model.report.report import Estimate
+    from crossbyte.report.measurements import Estimate
 
 __all__ = ["compare_own"]
 

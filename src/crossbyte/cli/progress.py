@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from crossbyte.cli.output import readable_seconds
+from crossbyte._format import readable_seconds
 from crossbyte.progress import Progress, ProgressCallback, silent
 
 __all__ = ["Pace", "shown"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crossbyte._format import plural
 from crossbyte.cli.inputs import Given
-from crossbyte.cli.output import plural
 from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:

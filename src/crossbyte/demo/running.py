@@ -18,8 +18,8 @@ from crossbyte.errors import InvalidInput
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.building import build_gallery
 from crossbyte.gallery.gallery import Gallery
-from crossbyte.model.report.report import Report
 from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.report.model_report import Report
 from crossbyte.search.hits import Hit
 
 __all__ = ["Answer", "Choice", "Results", "run"]

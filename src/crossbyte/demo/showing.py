@@ -19,11 +19,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from crossbyte._format import of_100
 from crossbyte.demo.dots import picture_lines
 from crossbyte.demo.running import Answer, Results
-from crossbyte.model.report.phrases import of_100
-from crossbyte.model.report.report import DIRECTIONS, Report
-from crossbyte.model.report.verdict import verdict
+from crossbyte.report.measurements import DIRECTIONS
+from crossbyte.report.model_report import Report
+from crossbyte.report.verdict import verdict
 from crossbyte.search.hits import Hit
 
 __all__ = ["WIDTH", "page", "save_picture"]

@@ -17,9 +17,9 @@ from crossbyte.evaluation.systems import system_of
 from crossbyte.extras import is_installed
 from crossbyte.methods import registry
 from crossbyte.model.quality.bootstrap import Bootstrap
-from crossbyte.model.report.phrases import interval, more
-from crossbyte.model.report.report import Estimate
 from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.report.measurements import Estimate
+from crossbyte.report.verdict import format_difference, format_interval
 
 __all__ = [
     "CHOSEN",
@@ -176,7 +176,7 @@ def _verdict(systems: Sequence[SystemQuality]) -> str:
     best = max(peers, key=SystemQuality.mean_recall)
     gain = best.gain
     assert gain is not None
-    said = f"{more(gain.value)} of 100 partners among the first ten ({interval(gain)})"
+    said = f"{format_difference(gain.value)} of 100 partners among the first ten ({format_interval(gain)})"
     if gain.low > 0:
         return f"crossbyte wins: it finds {said} than the best simpler system of its size, {best.name}."
     if gain.high < 0:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
+from crossbyte._format import plural
 from crossbyte.data.collections.collection import Collection
 from crossbyte.errors import FitInterrupted, InvalidInput, TaskDied
 from crossbyte.evaluation.loading import Source
@@ -18,7 +19,6 @@ from crossbyte.evaluation.protocols import FITTED_ON, Trial, make_trial
 from crossbyte.evaluation.results import Result, read_result, runs_folder, write_result
 from crossbyte.evaluation.runs import Run
 from crossbyte.executors.choosing import on_cluster
-from crossbyte.model.report.phrases import plural
 from crossbyte.progress import Progress, ProgressCallback, silent
 
 __all__ = ["Outcome", "do_runs"]

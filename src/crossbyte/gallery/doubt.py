@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from crossbyte.model.report.words import CLEAR, HINT
+from crossbyte.report.measurements import CLEAR, HINT
 
 if TYPE_CHECKING:
-    from crossbyte.model.report.report import Report
+    from crossbyte.report.model_report import Report
     from crossbyte.search.hits import Hits
 
 __all__ = ["Verdict", "telling", "verdict"]

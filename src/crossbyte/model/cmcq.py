@@ -38,7 +38,7 @@ from crossbyte.model.quality import measuring
 from crossbyte.model.quality.calibration import Calibration
 from crossbyte.model.quality.persistence import calibration_from, quality_document, report_from
 from crossbyte.model.recorded_encoders import check_encoder, encoder_contents, encoders_from
-from crossbyte.model.report.report import Report
+from crossbyte.report.model_report import Report
 from crossbyte.model.selection import Trial
 from crossbyte.progress import ProgressCallback, Watch, silent
 from crossbyte.validation import (

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossbyte._format import plural, readable_seconds
 from crossbyte.cli import options
 from crossbyte.cli.adding_files import Wanted, add_files
 from crossbyte.cli.cluster import connected
 from crossbyte.cli.failures import ExitCode, say
 from crossbyte.cli.inputs import Given, read_documents
-from crossbyte.cli.output import emit, plural, readable_seconds
+from crossbyte.cli.output import emit
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, is_raw_data
 from crossbyte.errors import InvalidInput

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossbyte._format import plural
 from crossbyte.cli import options
 from crossbyte.cli.inputs import Given, read_pairs
-from crossbyte.cli.output import Table, emit, plural
+from crossbyte.cli.output import Table, emit
 from crossbyte.cli.progress import shown
 from crossbyte.errors import InvalidInput
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from crossbyte._format import readable_bytes
 from crossbyte.cli import options
-from crossbyte.cli.output import emit, readable_bytes
+from crossbyte.cli.output import emit
 
 __all__ = ["compact"]
 

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from crossbyte._format import plural
 from crossbyte.cli import options
 from crossbyte.cli.inputs import read_lines, resolve_ids
-from crossbyte.cli.output import emit, plural
+from crossbyte.cli.output import emit
 from crossbyte.errors import InvalidInput
 
 __all__ = ["delete"]

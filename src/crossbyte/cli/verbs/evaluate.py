@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossbyte._format import plural
 from crossbyte.cli import options
 from crossbyte.cli.laboratory import (
     METHODS_HELP,
@@ -20,7 +21,7 @@ from crossbyte.cli.laboratory import (
     reported,
     said_pages,
 )
-from crossbyte.cli.output import Table, emit, plural
+from crossbyte.cli.output import Table, emit
 from crossbyte.cli.own_pairs import compare_own
 from crossbyte.errors import InvalidInput
 

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from crossbyte._format import plural, readable_bytes
 from crossbyte.cli import options
 from crossbyte.cli.inputs import check_free
-from crossbyte.cli.output import emit, plural, readable_bytes
+from crossbyte.cli.output import emit
 from crossbyte.errors import InvalidInput
 
 __all__ = ["export"]

@@ -20,7 +20,7 @@ from crossbyte.cli.values import parse_bytes, parse_parameters, parse_size
 from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from crossbyte.model.report.report import Report
+    from crossbyte.report.model_report import Report
 
 __all__ = ["fit"]
 

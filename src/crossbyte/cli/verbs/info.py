@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crossbyte._format import readable_bytes
 from crossbyte.cli import options
 from crossbyte.cli.inputs import is_index
-from crossbyte.cli.output import Table, emit, readable_bytes
+from crossbyte.cli.output import Table, emit
 
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ

@@ -51,7 +51,7 @@ def _report_of_runs(folder: Path, html: Path | None, *, as_json: bool) -> None:
     if html is not None:
         raise InvalidInput(f"--html is for models; the report of {folder} is always a page, in that folder")
     from crossbyte.evaluation.report.study import read_study
-    from crossbyte.evaluation.report.writing import write_study
+    from crossbyte.evaluation.report.write import write_study
 
     study = read_study(folder)
     written = write_study(study, folder)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from crossbyte._format import readable_bytes
 from crossbyte.cli import options
-from crossbyte.cli.output import emit, readable_bytes
+from crossbyte.cli.output import emit
 
 __all__ = ["shard"]
 

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from crossbyte._format import plural
 from crossbyte.cli import options
 from crossbyte.cli.inputs import is_index
-from crossbyte.cli.output import emit, plural
+from crossbyte.cli.output import emit
 
 __all__ = ["verify"]
 

@@ -1,23 +1,26 @@
-"""What a part of CMCQ is worth: γ = 0, λ = 0, and one dictionary for both sides."""
+"""Say what the parts of CMCQ are worth: γ = 0, λ = 0, one dictionary, and what quantization loses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
 
-from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.presentation import (
     TASK_NAMES,
     data_name,
     fewer_seeds,
     figure_text,
     key_of,
+    n_bits,
+    row_name,
     setting,
+    style_of,
     with_spread,
 )
-from crossbyte.evaluation.report.study import Estimate, Scope, Study, System
+from crossbyte.evaluation.report.study import Estimate, Scope, Study, System, estimate, number
+from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
 
-__all__ = ["ablation_sections"]
+__all__ = ["ablation_sections", "distortion_sections"]
 
 _GREEK = {"gamma=0": "γ = 0", "lambda=0": "λ = 0", "C=D": "C = D"}
 _STYLES = {"gamma=0": "second", "lambda=0": "third", "C=D": "second"}
@@ -25,6 +28,8 @@ _CORRELATION = (
     "The paper's claim: without the alignment of the quantized space (γ = 0) or of the common space (λ = 0) "
     "the quality falls, and with both it is much better."
 )
+_SIDES = ("image", "text")
+_QUANTIZER_STYLES = {"cmcq": "first", "ccq": "second"}
 _DICTIONARY = "The paper's claim: one dictionary for both sides (C = D) is not better than two."
 
 
@@ -88,7 +93,7 @@ def _bars(scope: Scope, system: System, lengths: Sequence[int], task: str) -> Ba
     found = [scope.measure(system, bits, task, _metric(scope)) for bits in lengths]
     values = [None if each is None else each.mean for each in found]
     spreads = [None if each is None else each.spread for each in found]
-    return Bars(_name(scope, system), _STYLES.get(system.variant, "first"), values, spreads)
+    return Bars(_name(scope, system), style_of(_STYLES.get(system.variant, "first")), values, spreads)
 
 
 def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> Table:
@@ -135,4 +140,108 @@ def _gaps(scope: Scope, system: System, variant: str) -> list[float]:
             part = scope.measure(system._replace(variant=variant), bits, task, _metric(scope))
             if full is not None and part is not None:
                 gaps.append(part.mean - full.mean)
+    return gaps
+
+
+# How much quantization loses: CMCQ with two dictionaries against CCQ with one, the paper's discussion
+
+
+def distortion_sections(study: Study) -> list[Section]:
+    """Quantization errors, if CMCQ or CCQ stated any; by protocol A, or the first that has them."""
+    scopes = _error_scopes(study)
+    if not scopes:
+        return []
+    words = [
+        "The share of squares that quantization loses in the common space, by side, as each system states it "
+        "of its own training documents: 0 loses nothing. The spaces of two systems differ, so the share, not "
+        "the sum, is compared.",
+        "The paper's claim: two dictionaries can give a smaller quantization error than CCQ's one.",
+        *(line for scope in scopes for line in _error_verdict(scope)),
+    ]
+    tables = [_error_table(scope) for scope in scopes]
+    charts = [
+        _error_chart(scope, side)
+        for scope in scopes
+        if len(_compared_quantizers(scope)) == 2
+        for side in _SIDES
+    ]
+    figures = [Figure("Two dictionaries beside one", [*charts])] if charts else []
+    return [Section("distortion", "Quantization error", words, tables, figures)]
+
+
+def _error_scopes(study: Study) -> list[Scope]:
+    first: dict[str, Scope] = {}
+    for scope in study.scopes("A", "B", "C"):
+        if any(_states_error(scope, each) for each in scope.systems if each.method in _QUANTIZER_STYLES):
+            first.setdefault(scope.data, scope)
+    return list(first.values())
+
+
+def _states_error(scope: Scope, system: System) -> bool:
+    return any(_error(scope, system, bits, side) for bits in scope.bits for side in _SIDES)
+
+
+def _error(scope: Scope, system: System, bits: int, side: str) -> Estimate | None:
+    parts = [result.details.get("quantization_error") for result in scope.at(system, bits)]
+    return estimate(number(part.get(side)) for part in parts if isinstance(part, dict))
+
+
+def _compared_quantizers(scope: Scope) -> list[System]:
+    return [each for each in scope.systems if each.method in _QUANTIZER_STYLES and _states_error(scope, each)]
+
+
+def _error_table(scope: Scope) -> Table:
+    systems = [each for each in scope.systems if _states_error(scope, each)]
+    rows = [_error_row(scope, system, side) for system in systems for side in _SIDES]
+    header = ("system", "side", *(n_bits(bits) for bits in scope.bits))
+    return Table(f"Share of squares lost ({setting(scope)})", header, rows, 2)
+
+
+def _error_row(scope: Scope, system: System, side: str) -> Row:
+    found = [_error(scope, system, bits, side) for bits in scope.bits]
+    cells = [Cell("–" if each is None else with_spread(each)) for each in found]
+    return Row((Cell(row_name(scope, system)), Cell(side), *cells))
+
+
+def _error_chart(scope: Scope, side: str) -> BarChart:
+    return BarChart(
+        key_of("distortion", scope.data, side),
+        f"{data_name(scope.data)}: {side}",
+        f"Share of squares lost by quantization of the {side} side; the numbers are in this section's table.",
+        [str(bits) for bits in scope.bits],
+        "share of squares lost",
+        "bits",
+        [_error_bars(scope, system, side) for system in _compared_quantizers(scope)],
+    )
+
+
+def _error_bars(scope: Scope, system: System, side: str) -> Bars:
+    found = [_error(scope, system, bits, side) for bits in scope.bits]
+    values = [None if each is None else each.mean for each in found]
+    spreads = [None if each is None else each.spread for each in found]
+    return Bars(row_name(scope, system), style_of(_QUANTIZER_STYLES[system.method]), values, spreads)
+
+
+def _error_verdict(scope: Scope) -> list[str]:
+    gaps = _error_gaps(scope, _compared_quantizers(scope))
+    if not gaps:
+        return []
+    smaller = sum(gap < 0 for gap in gaps)
+    held = "holds" if smaller == len(gaps) else "does not hold" if smaller == 0 else "holds in part"
+    return [
+        f"On {data_name(scope.data)} the claim {held}: the error of CMCQ is smaller than that of CCQ in "
+        f"{smaller} of {len(gaps)} comparisons (sides × lengths)."
+    ]
+
+
+def _error_gaps(scope: Scope, systems: Sequence[System]) -> list[float]:
+    by_method = {system.method: system for system in systems}
+    if len(by_method) < 2:
+        return []
+    gaps = []
+    for bits in scope.bits:
+        for side in _SIDES:
+            ours, theirs = (_error(scope, by_method[key], bits, side) for key in ("cmcq", "ccq"))
+            if ours is not None and theirs is not None:
+                gaps.append(ours.mean - theirs.mean)
     return gaps

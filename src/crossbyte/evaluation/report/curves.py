@@ -1,11 +1,11 @@
-"""Precision over the number of retrieved items, and over recall, of all systems."""
+"""Draw precision over the number of retrieved items, and over recall, of all systems."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crossbyte.evaluation.report.content import Cell, Figure, Line, LineChart, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.presentation import (
+    LEAST_RANGE,
     TASK_NAMES,
     data_name,
     figure_text,
@@ -13,10 +13,13 @@ from crossbyte.evaluation.report.phrases import (
     n_bits,
     row_name,
     setting,
+    style_of,
     with_spread,
 )
 from crossbyte.evaluation.report.study import Scope, Study, System
 from crossbyte.methods.registry import GROUPS
+from crossbyte.report.axes import linear_axis
+from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table
 
 __all__ = ["curve_sections"]
 
@@ -86,14 +89,19 @@ def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Se
     key = key_of(name, scope.data, str(bits), task, kind)
     said = f"{heading} of {len(lines)} systems; figures at some depths are in the tables of this section."
     chance = _chance(scope, lines, task) if lines else []
-    return LineChart(key, title, said, x_title, y_title, [*lines, *chance])
+    shown = [*lines, *chance]
+    x = linear_axis(x_title, [value for line in shown for value in line.across], from_zero=True)
+    y = linear_axis(y_title, [value for line in shown for value in line.up], least_range=LEAST_RANGE)
+    return LineChart(key, title, said, x, y, shown)
 
 
 def _line(scope: Scope, name: str, bits: int, task: str, system: System) -> Line | None:
     found = scope.curve(system, bits, task, name)
     if found is None:
         return None
-    return Line(row_name(scope, system), system.method, *found, hollow=system.similarity == "labels")
+    return Line(
+        row_name(scope, system), style_of(system.method), *found, hollow=system.similarity == "labels"
+    )
 
 
 def _chance(scope: Scope, lines: Sequence[Line], task: str) -> list[Line]:
@@ -101,7 +109,7 @@ def _chance(scope: Scope, lines: Sequence[Line], task: str) -> list[Line]:
     found = scope.chance(task, "precision@1")
     if found is None:
         return []
-    return [Line("chance", "chance", [lines[0].across[0], lines[0].across[-1]], [found, found])]
+    return [Line("chance", style_of("chance"), [lines[0].across[0], lines[0].across[-1]], [found, found])]
 
 
 def _tables(study: Study) -> list[Table]:

@@ -1,12 +1,12 @@
-"""How the quality depends on γ, ρ, η and λ, measured on a validation part."""
+"""Draw how the quality depends on γ, ρ, η and λ, measured on a validation part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crossbyte.evaluation.report.content import Cell, Figure, Line, LineChart, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.presentation import (
+    LEAST_RANGE,
     TASK_NAMES,
     data_name,
     figure_text,
@@ -14,9 +14,12 @@ from crossbyte.evaluation.report.phrases import (
     n_bits,
     row_name,
     setting,
+    style_of,
     with_spread,
 )
 from crossbyte.evaluation.report.study import Estimate, Scope, Study, System
+from crossbyte.report.axes import linear_axis, log_axis
+from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table
 
 __all__ = ["sensitivity_sections"]
 
@@ -107,14 +110,18 @@ def _metric(scope: Scope) -> str:
 def _chart(scope: Scope, sweep: _Sweep, task: str) -> LineChart:
     letter = _LETTERS[sweep.parameter]
     system = sweep.system
+    lines = _lines(scope, sweep, task)
     return LineChart(
         key_of("sensitivity", sweep.parameter, scope.data, system.method, system.similarity, task),
         f"{data_name(scope.data)}: {letter}, {_MEANINGS[sweep.parameter]}, {TASK_NAMES[task].lower()}",
         f"{_metric(scope)} with {n_bits(sweep.bits)} over {letter}; the numbers are in the tables below.",
-        letter,
-        _metric(scope).replace("map", "MAP"),
-        _lines(scope, sweep, task),
-        log_x=True,
+        log_axis(letter, [value for line in lines for value in line.across]),
+        linear_axis(
+            _metric(scope).replace("map", "MAP"),
+            [value for line in lines for value in line.up],
+            least_range=LEAST_RANGE,
+        ),
+        lines,
     )
 
 
@@ -124,12 +131,12 @@ def _lines(scope: Scope, sweep: _Sweep, task: str) -> list[Line]:
     if not points:
         return []
     across, up = [value for value, _ in points], [figure for _, figure in points]
-    lines = [Line(_plain_name(scope, sweep), _STYLES[task], across, up)]
+    lines = [Line(_plain_name(scope, sweep), style_of(_STYLES[task]), across, up)]
     best = _best_other(scope, sweep.bits, task)
     if best is not None:
         name = f"best other: {row_name(scope, best[0])}"
         level = [best[1].mean] * 2
-        lines.append(Line(name, f"{_STYLES[task]}-level", [across[0], across[-1]], level))
+        lines.append(Line(name, style_of(f"{_STYLES[task]}-level"), [across[0], across[-1]], level))
     return lines
 
 
@@ -150,9 +157,11 @@ def _verdict(scope: Scope, sweeps: Sequence[_Sweep]) -> list[str]:
     above = total = 0
     for sweep in sweeps:
         for task in scope.tasks:
-            own, *level = _lines(scope, sweep, task) or [Line("", "", [], [])]
-            total += len(own.up) if level else 0
-            above += sum(up > level[0].up[0] for up in own.up) if level else 0
+            lines = _lines(scope, sweep, task)
+            if len(lines) == 2:
+                own, level = lines
+                total += len(own.up)
+                above += sum(up > level.up[0] for up in own.up)
     if not total:
         return []
     return [

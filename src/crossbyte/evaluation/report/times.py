@@ -1,17 +1,18 @@
-"""Seconds to learn, to code and to search."""
+"""Show the seconds to learn, to code and to search."""
 
 from __future__ import annotations
 
-from crossbyte.evaluation.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.presentation import (
     data_name,
     key_of,
     n_bits,
     row_name,
     seconds_text,
     setting,
+    style_of,
 )
 from crossbyte.evaluation.report.study import Estimate, Scope, Study, System, estimate, number
+from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
 
 __all__ = ["time_sections"]
 
@@ -81,4 +82,4 @@ def _bars(scope: Scope, systems: list[System], bits: int, what: str) -> Bars:
     found = [_seconds(scope, system, bits, what) for system in systems]
     values = [each.mean if each is not None and each.mean > 0 else None for each in found]
     name = "learning" if what == "fit" else "coding"
-    return Bars(name, _STYLES[what], values, [None] * len(values))
+    return Bars(name, style_of(_STYLES[what]), values, [None] * len(values))

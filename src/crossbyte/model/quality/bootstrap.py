@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte.arrays import Float64
-from crossbyte.model.report.report import Estimate
+from crossbyte.report.measurements import Estimate
 
 __all__ = ["Bootstrap"]
 

@@ -10,8 +10,8 @@ from scipy import optimize
 
 from crossbyte.metrics import chance_recall
 from crossbyte.model.quality.bootstrap import Bootstrap
-from crossbyte.model.report.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Scores, System
 from crossbyte.model.scoring import PartnerRanks
+from crossbyte.report.measurements import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Scores, System
 
 __all__ = ["chance", "curve_point", "expected_recall", "gains", "score"]
 

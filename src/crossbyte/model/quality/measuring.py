@@ -21,10 +21,11 @@ from crossbyte.model.quality.peers import Peers
 from crossbyte.model.quality.reliability import measure_reliability
 from crossbyte.model.quality.sample import SIDES, Rows, Sample, check_groups_to_hold_out, distances, hold_out
 from crossbyte.model.quality.training_rows import TrainingRows
-from crossbyte.model.report.report import CurvePoint, Reliability, Report, System
 from crossbyte.model.scoring import PartnerRanks, point_ranks
 from crossbyte.model.selection import MAX_PAIRS, split_groups
 from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.report.measurements import CurvePoint, Reliability, System
+from crossbyte.report.model_report import Report
 from crossbyte.validation import check_groups, is_stored
 
 __all__ = ["CURVE", "in_memory", "measure"]

@@ -11,7 +11,7 @@ from crossbyte.model.quality.calibration import Calibration, Key
 from crossbyte.model.quality.likelihood import Likelihood
 from crossbyte.model.quality.offsets import Line
 from crossbyte.model.quality.sample import CODINGS, SIDES, TARGETS
-from crossbyte.model.report.report import Report
+from crossbyte.report.model_report import Report
 
 __all__ = ["calibration_from", "quality_document", "report_from"]
 

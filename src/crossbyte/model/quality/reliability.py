@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
 from crossbyte.model.quality.likelihood import NearItems, fit_likelihood
-from crossbyte.model.report.report import Reliability
 from crossbyte.model.scoring import auroc
+from crossbyte.report.measurements import Reliability
 
 __all__ = ["equal_bins", "expected_error", "measure_reliability", "posterior"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["ALWAYS_ALL", "Enough", "Plan", "Width", "readable_bytes", "readable_seconds"]
+from crossbyte._format import readable_bytes, readable_seconds
+
+__all__ = ["ALWAYS_ALL", "Enough", "Plan", "Width"]
 
 ALWAYS_ALL = 100_000
 """pairs that are always fitted on, all of them: that takes no longer than a pilot and a minute"""
@@ -173,23 +175,3 @@ def _parts(sizes: dict[str, int]) -> str:
     return ", ".join(
         f"{name} {readable_bytes(size)}" for name, size in sizes.items() if size and name != "total"
     )
-
-
-def readable_bytes(n_bytes: float) -> str:
-    """Give a size with three figures: ``1.23 MB`` (powers of 1000)."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 999.5:
-            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} TB"
-
-
-def readable_seconds(seconds: float) -> str:
-    """Give a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    hours, minutes_rest = divmod(minutes, 60)
-    return f"{hours} h {minutes_rest:02d} min" if hours else f"{minutes} min {rest:02d} s"

@@ -11,8 +11,8 @@ from crossbyte.data.stored.accepting import accept
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated, NotFitted
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.parameters import MAX_BITS, check_parameters
-from crossbyte.model.report.report import CurvePoint
 from crossbyte.progress import Progress, ProgressCallback, silent
+from crossbyte.report.measurements import CurvePoint
 from crossbyte.search.batch import Payloads, check_payloads
 from crossbyte.search.ids import check_ids
 from crossbyte.search.planning import pilot, sizing

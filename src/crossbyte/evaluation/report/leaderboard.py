@@ -1,17 +1,18 @@
-"""Who is first: the best figure of each column, and sentences that say so, made from the numbers."""
+"""Say who is first: the best figure of each column, and sentences made from the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crossbyte.evaluation.report.phrases import TASK_NAMES, figure_text, joined, lengths_text, row_name
+from crossbyte._format import join_words
+from crossbyte.evaluation.report.presentation import TASK_NAMES, figure_text, lengths_text, row_name
 from crossbyte.evaluation.report.study import Estimate, Scope, System
 
-__all__ = ["Duel", "best_figure", "contenders", "duels", "standing"]
+__all__ = ["Comparison", "best_figure", "candidates", "compare_with_others", "describe_leaders"]
 
 
-class Duel(NamedTuple):
+class Comparison(NamedTuple):
     """The best variant of CMCQ against the best other system, at one length."""
 
     bits: int
@@ -32,7 +33,7 @@ class Duel(NamedTuple):
         return abs(self.our_figure.mean - self.other_figure.mean) <= spread
 
 
-def contenders(scope: Scope) -> list[System]:
+def candidates(scope: Scope) -> list[System]:
     """Systems that may be called best: coded, and taught with pairs alone."""
     return [each for each in scope.systems if each.similarity == "pairs" and scope.is_coded(each)]
 
@@ -43,15 +44,15 @@ def best_figure(scope: Scope, systems: Sequence[System], bits: int, task: str, m
     return max((round(each.mean, 4) for each in found if each is not None), default=None)
 
 
-def duels(scope: Scope, task: str, metric: str) -> list[Duel]:
+def compare_with_others(scope: Scope, task: str, metric: str) -> list[Comparison]:
     """Compare ours with all others that learn from pairs alone, at every length where both were run."""
-    rivals = contenders(scope)
+    rivals = candidates(scope)
     found = []
     for bits in scope.bits:
         ours = _first(scope, [each for each in rivals if each.is_ours], bits, task, metric)
         other = _first(scope, [each for each in rivals if not each.is_ours], bits, task, metric)
         if ours and other:
-            found.append(Duel(bits, *ours, *other))
+            found.append(Comparison(bits, *ours, *other))
     return found
 
 
@@ -63,20 +64,20 @@ def _first(
     return max(known, key=lambda each: each[1].mean, default=None)
 
 
-def standing(scope: Scope, metric: str, *, as_bytes: bool = True) -> list[str]:
+def describe_leaders(scope: Scope, metric: str, *, as_bytes: bool = True) -> list[str]:
     """Say for each task where a variant of CMCQ is first among the pairs-only systems, and where not."""
     said = []
     for task in scope.tasks:
-        found = duels(scope, task, metric)
+        found = compare_with_others(scope, task, metric)
         if found:
             what = f"{TASK_NAMES[task]}, {metric.replace('map', 'MAP')}"
             said.append(f"{what}: {_verdict(scope, found, as_bytes)}")
     return said
 
 
-def _verdict(scope: Scope, found: Sequence[Duel], as_bytes: bool) -> str:
-    won = [duel for duel in found if duel.won]
-    lost = [duel for duel in found if not duel.won]
+def _verdict(scope: Scope, found: Sequence[Comparison], as_bytes: bool) -> str:
+    won = [each for each in found if each.won]
+    lost = [each for each in found if not each.won]
     if not won:
         start = "no CMCQ variant is first at any length run"
     else:
@@ -86,21 +87,21 @@ def _verdict(scope: Scope, found: Sequence[Duel], as_bytes: bool) -> str:
     return f"{start}{_narrowly(won, as_bytes)}{ending}."
 
 
-def _lengths(found: Sequence[Duel], as_bytes: bool) -> str:
-    return lengths_text([duel.bits for duel in found], as_bytes=as_bytes)
+def _lengths(found: Sequence[Comparison], as_bytes: bool) -> str:
+    return lengths_text([each.bits for each in found], as_bytes=as_bytes)
 
 
-def _narrowly(won: Sequence[Duel], as_bytes: bool) -> str:
-    close = [duel for duel in won if duel.is_close]
+def _narrowly(won: Sequence[Comparison], as_bytes: bool) -> str:
+    close = [each for each in won if each.is_close]
     return f" (at {_lengths(close, as_bytes)} by no more than the spread over seeds)" if close else ""
 
 
-def _losses(scope: Scope, lost: Sequence[Duel], as_bytes: bool) -> str:
-    return joined([_loss(scope, duel, as_bytes) for duel in lost])
+def _losses(scope: Scope, lost: Sequence[Comparison], as_bytes: bool) -> str:
+    return join_words([_loss(scope, each, as_bytes) for each in lost])
 
 
-def _loss(scope: Scope, duel: Duel, as_bytes: bool) -> str:
-    other = f"{row_name(scope, duel.other)} {figure_text(duel.other_figure.mean)}"
-    ours = f"{row_name(scope, duel.ours)} {figure_text(duel.our_figure.mean)}"
-    close = ", within the spread over seeds" if duel.is_close else ""
-    return f"{_lengths([duel], as_bytes)} ({other} against {ours}{close})"
+def _loss(scope: Scope, each: Comparison, as_bytes: bool) -> str:
+    other = f"{row_name(scope, each.other)} {figure_text(each.other_figure.mean)}"
+    ours = f"{row_name(scope, each.ours)} {figure_text(each.our_figure.mean)}"
+    close = ", within the spread over seeds" if each.is_close else ""
+    return f"{_lengths([each], as_bytes)} ({other} against {ours}{close})"

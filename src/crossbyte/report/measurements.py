@@ -1,4 +1,4 @@
-"""The quality report: what was measured on held-out pairs, as one value that knows its JSON form."""
+"""What was measured of a model on held-out pairs, as one value that knows its JSON form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from math import log
 from typing import Any, NamedTuple, Self
 
 __all__ = [
+    "CLEAR",
     "DEPTHS",
     "DIRECTIONS",
+    "HINT",
     "NAMES",
     "CurvePoint",
     "Estimate",
+    "Measurements",
     "Reliability",
-    "Report",
     "Scores",
     "System",
+    "mean_of_directions",
+    "recalls",
 ]
 
 DEPTHS = (1, 10, 100)
@@ -30,6 +34,8 @@ NAMES = {
     "cca_rq": "CCA + residual quantization",
     "chance": "chance",
 }
+HINT, CLEAR = 0.6, 0.8
+"""AUROC from which on it can be told roughly, and surely, that nothing matches."""
 
 
 class Estimate(NamedTuple):
@@ -134,7 +140,7 @@ class Reliability(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class Measurements:
     """How well a model finds true partners among pairs it has not seen, and beside what.
 
     Attributes
@@ -176,20 +182,6 @@ class Report:
         """Recall of crossbyte, mean of both directions."""
         return self.system("crossbyte").recall(depth)
 
-    def to_text(self) -> str:
-        """Say it in plain words, with tables; also ``str(report)``."""
-        from crossbyte.model.report.words import report_text
-
-        return report_text(self)
-
-    __str__ = to_text
-
-    def to_html(self, title: str = "Quality report") -> str:
-        """Give one self-contained page with plots."""
-        from crossbyte.model.report.page import report_page
-
-        return report_page(self, title)
-
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +203,7 @@ class Report:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Rebuild a report.
+        """Rebuild it.
 
         Raises
         ------
@@ -232,6 +224,19 @@ class Report:
         }
         parts |= {name: _count(document[name]) for name in _COUNTS}
         return cls(**{**document, **parts})
+
+
+def recalls(report: Measurements) -> dict[str, dict[str, Estimate]]:
+    """Recall@10 of every system in the report, by system and direction."""
+    return {
+        system.name: {each: system.directions[each].recall[10] for each in DIRECTIONS}
+        for system in report.systems
+    }
+
+
+def mean_of_directions(by: Mapping[str, Estimate]) -> float:
+    """Mean of both directions."""
+    return sum(by[each].value for each in DIRECTIONS) / len(DIRECTIONS)
 
 
 _COUNTS = ("n_pairs", "n_held_out", "n_bytes", "n_components", "n_curve_pairs")

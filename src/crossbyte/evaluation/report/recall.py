@@ -1,4 +1,4 @@
-"""What an evaluation means for a user's own pairs: ours beside simpler systems, with intervals."""
+"""Make the tables of true partners found: on a user's own pairs, and by protocols B and C, by bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from crossbyte._format import plural
 from crossbyte.arrays import Float64
 from crossbyte.evaluation.measuring import QUERY_DEPTHS
 from crossbyte.evaluation.own_quantizers import OWN_QUANTIZERS
 from crossbyte.evaluation.quality_table import CHOSEN, UNCOMPRESSED, quality_table
-from crossbyte.evaluation.report.content import Cell, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.leaderboard import best_figure, candidates, describe_leaders
+from crossbyte.evaluation.report.presentation import (
     PROTOCOLS,
     TASK_NAMES,
     data_name,
@@ -22,40 +23,46 @@ from crossbyte.evaluation.report.phrases import (
     row_name,
     setting,
 )
-from crossbyte.evaluation.report.standing import best_figure, contenders, standing
 from crossbyte.evaluation.report.study import Scope, Study, System, number
+from crossbyte.evaluation.report.table2 import plain_rows, subsample_notes
 from crossbyte.evaluation.results import Result
 from crossbyte.methods import registry
 from crossbyte.model.quality.bootstrap import Bootstrap
+from crossbyte.report.content import Cell, Row, Section, Table
 
-__all__ = ["interval", "is_quality_run", "own_sections"]
+__all__ = ["interval", "own_sections", "recall_sections"]
 
 _DEPTHS = (1, 10)
+_METRICS = ("recall@10", "recall@1")
+_HEADINGS = {"B": "Unseen documents, one side coded", "C": "Unseen documents, folded in as pairs"}
+
+
+# A user's own pairs: ours beside simpler systems, with intervals
 
 
 def own_sections(study: Study) -> list[Section]:
     """The quality table of data without labels; held-out pairs are all that can be judged by there."""
-    return [_section(scope) for scope in study.scopes("B") if not scope.has_labels and scope.systems]
+    return [_own_section(scope) for scope in study.scopes("B") if not scope.has_labels and scope.systems]
 
 
-def is_quality_run(scope: Scope) -> bool:
+def _is_quality_run(scope: Scope) -> bool:
     """Whether there is nothing but what `evaluate` runs on a user's own pairs; all in the quality table."""
     known = {CHOSEN, UNCOMPRESSED, *registry.GROUPS["quantizers"], *OWN_QUANTIZERS}
     return not scope.has_labels and {each.method for each in scope.every_system} <= known
 
 
-def _section(scope: Scope) -> Section:
+def _own_section(scope: Scope) -> Section:
     words = [
         f"By {PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % interval by "
         "bootstrap over queries. Where the intervals of two systems overlap widely, another set of queries "
         "could turn their order. Bold: the best coded system of a length.",
         *_verdicts(scope),
     ]
-    tables = [_table(scope, task) for task in scope.tasks]
+    tables = [_own_table(scope, task) for task in scope.tasks]
     return Section(f"quality-{scope.data}", f"Quality on {data_name(scope.data)}", words, tables)
 
 
-def _table(scope: Scope, task: str) -> Table:
+def _own_table(scope: Scope, task: str) -> Table:
     header = ("system", "code", *(f"recall@{depth}" for depth in _DEPTHS))
     coded = [each for each in scope.systems if scope.is_coded(each)]
     rows = [_row(scope, task, each, bits) for bits in scope.bits for each in coded if scope.at(each, bits)]
@@ -86,7 +93,7 @@ def _cell(scope: Scope, task: str, system: System, bits: int, depth: int) -> Cel
         return Cell("–")
     low_high = interval([result.per_query.get(task, {}) for result in scope.at(system, bits)], depth)
     below = "" if low_high is None else f"({figure_text(low_high[0])} to {figure_text(low_high[1])})"
-    rivals = contenders(scope)
+    rivals = candidates(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
     return Cell(figure_text(found.mean), below, best)
 
@@ -135,7 +142,7 @@ def _verdicts(scope: Scope) -> list[str]:
         usable = [result for cell in cells for result in cell if _is_whole(result)]
         if any(result.run.method == CHOSEN for result in usable) and len(_lengths(usable)) == 1:
             said.append(f"With {n_bytes(bits)}: {quality_table(usable, bits).verdict}")
-    return said or standing(scope, "recall@10")
+    return said or describe_leaders(scope, "recall@10")
 
 
 def _is_whole(result: Result) -> bool:
@@ -156,3 +163,36 @@ def _lengths(results: Sequence[Result]) -> set[int]:
     return {
         len(each[f"recall@{QUERY_DEPTHS[0]}"]) for result in results for each in result.per_query.values()
     }
+
+
+# Protocols B and C: how often the true partner of a query is among the first found
+
+
+def recall_sections(study: Study) -> list[Section]:
+    """One section per data set with results by protocols B and C."""
+    scopes = [scope for scope in study.scopes("B", "C") if scope.systems]
+    return [_recall_section(scope) for scope in scopes if scope.protocol == "C" or not _is_quality_run(scope)]
+
+
+def _recall_section(scope: Scope) -> Section:
+    words = [
+        f"By {PROTOCOLS[scope.protocol]}: recall@k is the share of {_queries(scope)} whose true partner is "
+        "among the first k. Bold: the best coded system that learned from pairs alone.",
+        *subsample_notes(scope),
+        *describe_leaders(scope, "recall@10"),
+    ]
+    tables = [_recall_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
+    labels = [_recall_table(scope, task, "map@50") for task in scope.tasks] if scope.has_labels else []
+    heading = f"{_HEADINGS[scope.protocol]}: {data_name(scope.data)}"
+    return Section(f"recall-{scope.protocol}-{scope.data}", heading, words, tables, details=labels)
+
+
+def _queries(scope: Scope) -> str:
+    found = scope.results[0].data.get("n_queries")
+    return plural(found, "query", "queries") if isinstance(found, int) else "queries"
+
+
+def _recall_table(scope: Scope, task: str, metric: str) -> Table:
+    header = ("system", *(n_bytes(bits) for bits in scope.bits))
+    caption = f"{metric.replace('map', 'MAP')}, {TASK_NAMES[task].lower()} ({setting(scope)})"
+    return Table(caption, header, plain_rows(scope, task, metric))

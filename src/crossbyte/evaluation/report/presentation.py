@@ -1,27 +1,30 @@
-"""Names and numbers in words, the same in every table and sentence."""
+"""How systems, tasks, data sets and figures are named and drawn, the same in every table and chart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crossbyte._format import count, join_words, plural
 from crossbyte.evaluation.report.study import Estimate, Scope, System
-from crossbyte.model.report.phrases import count, plural
+from crossbyte.report.content import Style
 
 __all__ = [
+    "LEAST_RANGE",
     "PROTOCOLS",
+    "STYLES",
     "TASK_NAMES",
-    "n_bits",
     "data_name",
     "difference",
     "fewer_seeds",
     "figure_text",
-    "joined",
     "key_of",
     "lengths_text",
+    "n_bits",
     "n_bytes",
     "row_name",
     "seconds_text",
     "setting",
+    "style_of",
     "with_spread",
 ]
 
@@ -50,6 +53,57 @@ _DATA_NAMES = {
     "fashion": "Fashion",
 }
 _MINUS = "\u2212"
+
+LEAST_RANGE = 0.05
+"""Of the upright axis of curves, so that noise does not look like a mountain."""
+
+_DASHED, _DOTTED, _DASH_DOT, _SHORT = "9 4", "3 3", "9 3 3 3", "5 3"
+STYLES = {
+    "cmcq": Style("s0", "disc", "", 3.2),
+    "cmssh": Style("s1", "square", _DASHED),
+    "cvh": Style("s2", "triangle", _DOTTED),
+    "mlbe": Style("s5", "triangle down", _DASH_DOT),
+    "qch": Style("s6", "diamond", _SHORT),
+    "lssh": Style("s7", "plus"),
+    "cmfh": Style("s3", "cross", _DASHED),
+    "ccq": Style("s8", "triangle left"),
+    "seph": Style("s4", "triangle right"),
+    "scm": Style("s1", "square", _DASHED),
+    "crh": Style("s2", "triangle", _DOTTED),
+    "mmnn": Style("s5", "triangle down", _DASH_DOT),
+    "sm2h": Style("s6", "diamond", _SHORT),
+    "imh": Style("s7", "plus"),
+    "mvsh": Style("s3", "cross", _DASHED),
+    "stmh": Style("s8", "triangle left"),
+    "cq": Style("s6", "diamond", _SHORT),
+    "cca-itq": Style("s3", "cross", _DASHED),
+    "cca-pq": Style("s1", "square", _DASHED),
+    "cca-opq": Style("s2", "triangle", _DOTTED),
+    "cca-rq": Style("s5", "triangle down", _DASH_DOT),
+    "cca-lsq": Style("s8", "triangle left"),
+    "cca": Style("s4", "", "11 4 2 4"),
+    "cmcq-cca": Style("s7", "plus", "", 2.8),
+    "cmcq-kernel": Style("s5", "pentagon", "", 2.8),
+    "cmcq-auto": Style("s2", "hexagon", "", 2.8),
+    "chance": Style("s4", "", "2 4"),
+    "first": Style("s0", "disc", "", 2.6),
+    "second": Style("s1", "square", _DASHED, 2.6),
+    "third": Style("s2", "triangle", _DOTTED, 2.6),
+    "first-level": Style("s0", "", "10 3 2 3", 1.8),
+    "second-level": Style("s1", "", "10 3 2 3", 1.8),
+    "third-level": Style("s2", "", "10 3 2 3", 1.8),
+}
+"""Colour, mark and dashes of systems, and of the parts that a line or a bar can have in a chart.
+
+Systems that never stand in one chart may look the same.
+"""
+
+_OTHER = Style("s3", "star", "5 2 2 2")
+
+
+def style_of(key: str) -> Style:
+    """Style of a system or a part; systems from elsewhere share one."""
+    return STYLES.get(key, _OTHER)
 
 
 def data_name(data: str) -> str:
@@ -88,12 +142,7 @@ def lengths_text(lengths: Sequence[int], *, as_bytes: bool) -> str:
     """Code lengths as a list with one unit."""
     shown = [f"{bits / 8:g}" if as_bytes else str(bits) for bits in lengths]
     unit = "byte" if as_bytes else "bit"
-    return f"{joined(shown)} {unit}{'' if shown == ['1'] else 's'}"
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Parts as a list in a sentence."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return f"{join_words(shown)} {unit}{'' if shown == ['1'] else 's'}"
 
 
 def row_name(scope: Scope, system: System) -> str:

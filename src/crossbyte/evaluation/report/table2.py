@@ -1,11 +1,12 @@
-"""Table 2: MAP of all systems at all lengths, beside what the paper prints."""
+"""Make Table 2: MAP of all systems at all lengths, beside what the paper prints."""
 
 from __future__ import annotations
 
 from itertools import product
 
-from crossbyte.evaluation.report.content import Cell, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte._format import count
+from crossbyte.evaluation.report.leaderboard import best_figure, candidates, describe_leaders
+from crossbyte.evaluation.report.presentation import (
     PROTOCOLS,
     TASK_NAMES,
     data_name,
@@ -18,9 +19,8 @@ from crossbyte.evaluation.report.phrases import (
     with_spread,
 )
 from crossbyte.evaluation.report.published import data_sizes, published, quoted
-from crossbyte.evaluation.report.standing import best_figure, contenders, standing
 from crossbyte.evaluation.report.study import Scope, Study, System, number
-from crossbyte.model.report.phrases import count
+from crossbyte.report.content import Cell, Row, Section, Table
 
 __all__ = ["figure_cell", "map_section", "map_sections", "plain_rows", "subsample_notes"]
 
@@ -38,7 +38,7 @@ def map_section(scope: Scope) -> Section:
     """Table 2 of one data set."""
     tables = [map_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
     words = [f"All systems by {PROTOCOLS['A']}.", *_reading(scope), *subsample_notes(scope)]
-    words += [line for metric in _METRICS for line in standing(scope, metric, as_bytes=False)]
+    words += [line for metric in _METRICS for line in describe_leaders(scope, metric, as_bytes=False)]
     return Section(f"table2-{scope.data}", f"Table 2: MAP on {data_name(scope.data)}", words, tables)
 
 
@@ -124,7 +124,7 @@ def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str,
     found = scope.measure(system, bits, task, metric)
     if found is None:
         return Cell("–")
-    rivals = contenders(scope)
+    rivals = candidates(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
     fewer = fewer_seeds(found, scope.n_seeds)
     return Cell(with_spread(found), "; ".join(filter(None, [beside, fewer])), best)

@@ -1,15 +1,15 @@
-"""Table 1: what the systems learn from and how they code, as they declare it of themselves."""
+"""Make Table 1: what the systems learn from and how they code, as they declare it of themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from crossbyte.evaluation.report.content import Cell, Row, Section, Table
 from crossbyte.evaluation.report.published import categories
 from crossbyte.methods import registry
 from crossbyte.methods.protocol import INTER_DOCUMENT, INTER_MODALITY, INTRA_DOCUMENT, INTRA_MODALITY, About
+from crossbyte.report.content import Cell, Row, Section, Table
 
-__all__ = ["declared", "table1_section"]
+__all__ = ["declarations", "table1_section"]
 
 _RELATIONS = (INTRA_MODALITY, INTER_MODALITY, INTRA_DOCUMENT, INTER_DOCUMENT)
 _CODES = ("unified", "separate")
@@ -18,7 +18,7 @@ _HEADER = ("system", *_RELATIONS, *_CODES, *_CODINGS, "learns from")
 _TICK = "△"
 
 
-def declared() -> list[About]:
+def declarations() -> list[About]:
     """What every system declares of itself: the rows of the paper's Table 1 in its order, then the others."""
     papers = registry.GROUPS["table1"]
     others = (key for key in registry.all_keys() if key not in papers)

@@ -1,20 +1,24 @@
-"""The tables of a quality report: every number as text, once, for the plain report and for the page."""
+"""Make the tables of a model's report: every number as text, once, for the plain report and for the page."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from crossbyte.model.report.phrases import count, n_bytes, percent
-from crossbyte.model.report.report import DEPTHS, DIRECTIONS, CurvePoint, Estimate, Reliability, Report
+from crossbyte._format import count, percent, plural
+from crossbyte.report.content import Row, Table, plain_row
+from crossbyte.report.measurements import (
+    DEPTHS,
+    DIRECTIONS,
+    CurvePoint,
+    Estimate,
+    Measurements,
+    Reliability,
+)
 
 __all__ = [
     "LOOKING",
     "SHORT",
-    "Table",
-    "asked",
     "curve_systems",
     "curve_tables",
-    "recalls",
+    "describe_direction",
     "reliability_tables",
     "size_table",
     "system_tables",
@@ -38,36 +42,12 @@ LOOKING = {
 _MAX_SIZES = 8  # rows; more say nothing new
 
 
-class Table(NamedTuple):
-    """A table of text cells.
-
-    Attributes
-    ----------
-    caption : str
-    header : tuple of str
-    rows : list of tuple of str
-        As long as the header; the first cell names the row.
-    """
-
-    caption: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-def recalls(report: Report) -> dict[str, dict[str, Estimate]]:
-    """Recall@10 of every system in the report, by system and direction."""
-    return {
-        system.name: {each: system.directions[each].recall[10] for each in DIRECTIONS}
-        for system in report.systems
-    }
-
-
-def curve_systems(report: Report) -> list[str]:
+def curve_systems(report: Measurements) -> list[str]:
     """Names of the systems that every point of the curve has."""
     return [name for name in SHORT if report.curve and all(name in point.recall for point in report.curve)]
 
 
-def system_tables(report: Report) -> list[Table]:
+def system_tables(report: Measurements) -> list[Table]:
     """All systems, one table per direction."""
     header = ("system", "bytes", *(f"recall@{depth}" for depth in DEPTHS), "median rank")
     return [
@@ -76,13 +56,13 @@ def system_tables(report: Report) -> list[Table]:
     ]
 
 
-def _system_rows(report: Report, direction: str) -> list[tuple[str, ...]]:
+def _system_rows(report: Measurements, direction: str) -> list[Row]:
     rows = []
     for system in report.systems:
         scores = system.directions[direction]
         shares = (_share(scores.recall[depth]) for depth in DEPTHS)
         size = "–" if system.n_bytes is None else count(system.n_bytes)
-        rows.append((SHORT[system.name], size, *shares, _rank(scores.median_rank)))
+        rows.append(plain_row((SHORT[system.name], size, *shares, _rank(scores.median_rank))))
     return rows
 
 
@@ -98,7 +78,7 @@ def _with_interval(value: str, low: str, high: str) -> str:
     return value if low == high else f"{value} ({low}–{high})"
 
 
-def curve_tables(report: Report) -> list[Table]:
+def curve_tables(report: Measurements) -> list[Table]:
     """Recall@10 over bytes, one table per direction."""
     names = curve_systems(report)
     header = ("bytes", *(SHORT[name] for name in names))
@@ -107,7 +87,7 @@ def curve_tables(report: Report) -> list[Table]:
             f"{LOOKING[direction]}, recall@10",
             header,
             [
-                (count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names))
+                plain_row((count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names)))
                 for point in report.curve
             ],
         )
@@ -116,11 +96,11 @@ def curve_tables(report: Report) -> list[Table]:
     ]
 
 
-def size_table(report: Report) -> Table:
+def size_table(report: Measurements) -> Table:
     """Recall@10 of crossbyte expected among other numbers of items, a column for each number of bytes."""
     sizes = _thinned(sorted({size for point in report.curve for size, _ in point.by_size}))
-    header = ("items", *(n_bytes(point.n_bytes) for point in report.curve))
-    rows = [(count(size), *(_at(point, size) for point in report.curve)) for size in sizes]
+    header = ("items", *(plural(point.n_bytes, "byte") for point in report.curve))
+    rows = [plain_row((count(size), *(_at(point, size) for point in report.curve))) for size in sizes]
     return Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
 
 
@@ -136,18 +116,21 @@ def _at(point: CurvePoint, size: int) -> str:
     return "–" if found is None else percent(found)
 
 
-def reliability_tables(report: Report) -> list[Table]:
+def reliability_tables(report: Measurements) -> list[Table]:
     """Stated probabilities beside what came true, one table per direction."""
     header = ("hits", "stated, mean %", "true, %")
-    return [Table(asked(each), header, _bin_rows(each)) for each in report.reliability if each.bins]
+    return [
+        Table(describe_direction(each), header, _bin_rows(each)) for each in report.reliability if each.bins
+    ]
 
 
-def asked(each: Reliability) -> str:
+def describe_direction(each: Reliability) -> str:
     """Name the direction of a reliability."""
     return LOOKING.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
 
 
-def _bin_rows(each: Reliability) -> list[tuple[str, ...]]:
+def _bin_rows(each: Reliability) -> list[Row]:
     return [
-        (count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}") for stated, share, number in each.bins
+        plain_row((count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}"))
+        for stated, share, number in each.bins
     ]

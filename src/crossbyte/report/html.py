@@ -1,18 +1,16 @@
-"""The report as one page that needs nothing else: no script, no outside resource, no inline style."""
+"""Render a report as one page that needs nothing else: no script, no outside resource, no inline style."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 
-from crossbyte.evaluation.report.content import Cell, Figure, Row, Section, Table
-from crossbyte.evaluation.report.drawing import INKS, Picture
-from crossbyte.evaluation.report.inlining import Inliner
-from crossbyte.model.report.svg import element
+from crossbyte.report.content import Cell, Chart, Figure, Row, Section, Table
+from crossbyte.report.svg import INKS, chart_markup, chart_rules, element
 
-__all__ = ["report_page"]
+__all__ = ["render_page"]
 
 _LIGHT = " ".join(f"--{name}: {light};" for name, (light, _) in INKS.items())
 _DARK = " ".join(f"--{name}: {dark};" for name, (_, dark) in INKS.items())
@@ -34,8 +32,10 @@ a {{ color: var(--s0); overflow-wrap: anywhere; }}
 figure {{ margin: 0; padding: .6rem; border: 1px solid var(--rule); border-radius: .4rem; max-width: 31rem;
   break-inside: avoid; }}
 figcaption {{ font-weight: 600; margin-bottom: .4rem; overflow-wrap: anywhere; }}
-svg {{ display: block; width: 100%; height: auto; font-family: system-ui, sans-serif;
-  stroke-linejoin: round; stroke-linecap: butt; }}
+{chart_rules({name: f"var(--{name})" for name in INKS})}svg {{ display: block; width: 100%; height: auto; }}
+.verdict {{ background: var(--card); border-left: .3rem solid var(--s0); border-radius: .3rem;
+  padding: .5rem 1rem; }}
+.verdict p:first-child {{ font-size: 1.15rem; }}
 .scroll {{ overflow-x: auto; max-width: 100%; margin: 0 0 1.4rem; }}
 table {{ border-collapse: separate; border-spacing: 0; font-size: .9rem;
   font-variant-numeric: tabular-nums; }}
@@ -64,7 +64,7 @@ summary {{ cursor: pointer; color: var(--s0); margin: .5rem 0; }}
 _LONG = 40  # letters; longer cells are prose and may break
 
 
-def report_page(title: str, sections: Sequence[Section], pictures: Mapping[str, Picture]) -> str:
+def render_page(title: str, sections: Sequence[Section], *, contents: bool = False) -> str:
     """Give a report as one HTML page.
 
     Parameters
@@ -72,30 +72,29 @@ def report_page(title: str, sections: Sequence[Section], pictures: Mapping[str, 
     title : str
         Plain text.
     sections : sequence of Section
-    pictures : mapping
-        Drawn charts by their keys.
+    contents : bool
+        Begin with links to all sections.
 
     Returns
     -------
     str
         Light or dark as the reader's system is; print is light.
     """
-    inliner = Inliner()
-    parts = [_section_markup(section, pictures, inliner) for section in sections]
-    body = element("main", element("h1", escape(title)), _contents(sections), *parts)
-    head = _head(title, _STYLE + inliner.rules)
-    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body>\n{body}\n</body>\n</html>\n'
+    parts = [_contents(sections)] if contents else []
+    parts += map(_section_markup, sections)
+    body = element("main", element("h1", escape(title)), *parts)
+    return f'<!DOCTYPE html>\n<html lang="en">\n{_head(title)}\n<body>\n{body}\n</body>\n</html>\n'
 
 
-def _head(title: str, style: str) -> str:
-    # Whatever a result file might smuggle in, the browser runs and fetches nothing.
-    digest = b64encode(sha256(style.encode()).digest()).decode()
+def _head(title: str) -> str:
+    # Whatever a title, a model or a result file might smuggle in, the browser runs and fetches nothing.
+    digest = b64encode(sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return (
         '<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>"
     )
 
 
@@ -104,23 +103,26 @@ def _contents(sections: Sequence[Section]) -> str:
     return element("nav", element("ul", *(element("li", link) for link in links)), aria_label="Contents")
 
 
-def _section_markup(section: Section, pictures: Mapping[str, Picture], inliner: Inliner) -> str:
-    parts = [element("h2", escape(section.heading))]
-    parts += [element("p", escape(words)) for words in section.paragraphs if words]
+def _section_markup(section: Section) -> str:
+    paragraphs = [element("p", escape(words)) for words in section.paragraphs if words]
+    if not section.heading:
+        return element("section", *paragraphs, class_="verdict", id=section.key)
+    parts = [element("h2", escape(section.heading)), *paragraphs]
+    parts += map(_figure_markup, section.figures)
     parts += map(_table_markup, section.tables)
-    parts += [_figure_markup(figure, pictures, inliner) for figure in section.figures]
     if section.details:
-        inside = [element("summary", "Further tables"), *map(_table_markup, section.details)]
+        inside = [element("summary", escape(section.details_title)), *map(_table_markup, section.details)]
         parts.append(element("details", *inside))
     return element("section", *parts, id=section.key)
 
 
-def _figure_markup(figure: Figure, pictures: Mapping[str, Picture], inliner: Inliner) -> str:
-    drawn = [pictures[chart.key] for chart in figure.charts]
-    each = [
-        element("figure", element("figcaption", escape(picture.title)), inliner(picture)) for picture in drawn
-    ]
-    return element("h3", escape(figure.caption)) + element("div", *each, class_="plots")
+def _figure_markup(figure: Figure) -> str:
+    caption = element("h3", escape(figure.caption)) if figure.caption else ""
+    return caption + element("div", *map(_chart_figure, figure.charts), class_="plots")
+
+
+def _chart_figure(chart: Chart) -> str:
+    return element("figure", element("figcaption", escape(chart.title)), chart_markup(chart))
 
 
 def _table_markup(table: Table) -> str:

@@ -1,9 +1,8 @@
-"""Table 3: CMCQ against SePH, which is taught with labels; on known classes (A) and on new ones (B)."""
+"""Make Table 3: CMCQ against SePH, which is taught with labels; on known classes (A) and on new ones (B)."""
 
 from __future__ import annotations
 
-from crossbyte.evaluation.report.content import Cell, Row, Section, Table
-from crossbyte.evaluation.report.phrases import (
+from crossbyte.evaluation.report.presentation import (
     PROTOCOLS,
     TASK_NAMES,
     data_name,
@@ -17,6 +16,7 @@ from crossbyte.evaluation.report.phrases import (
 from crossbyte.evaluation.report.published import table3, table3_data
 from crossbyte.evaluation.report.study import Scope, Study, System
 from crossbyte.evaluation.runs import SIDE
+from crossbyte.report.content import Cell, Row, Section, Table
 
 __all__ = ["seph_sections"]
 

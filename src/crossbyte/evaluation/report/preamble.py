@@ -1,15 +1,15 @@
-"""What a reader must know first, what was run, and what could not be read."""
+"""Say what a reader must know first, what was run, and what could not be read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from crossbyte.evaluation.report.content import Cell, Row, Section, Table
-from crossbyte.evaluation.report.phrases import PROTOCOLS, data_name, joined
+from crossbyte._format import count, join_words, plural
+from crossbyte.evaluation.report.presentation import PROTOCOLS, data_name
 from crossbyte.evaluation.report.study import Scope, Study, number
-from crossbyte.model.report.phrases import count, plural
+from crossbyte.report.content import Cell, Row, Section, Table
 
-__all__ = ["explanation", "runs_section"]
+__all__ = ["reading_section", "runs_section"]
 
 _CHANCE = (
     "Chance is what a random order of the database scores by the same measure. Read every figure against it: "
@@ -36,7 +36,7 @@ _TEACHING = (
 )
 
 
-def explanation(study: Study) -> Section:
+def reading_section(study: Study) -> Section:
     """How to read the report."""
     used = {result.run.protocol for result in study.results}
     by_label = any(scope.has_labels for scope in study.scopes())
@@ -73,7 +73,7 @@ def _versions(study: Study) -> list[str]:
             found.setdefault(str(name), set()).add(str(version))
     said = [f"{name} {' and '.join(sorted(versions))}" for name, versions in sorted(found.items())]
     mixed = " Runs of several versions are mixed." if any(len(each) > 1 for each in found.values()) else ""
-    return [f"Made with {joined(said)}.{mixed}"] if said else []
+    return [f"Made with {join_words(said)}.{mixed}"] if said else []
 
 
 def _mixtures(scopes: Iterable[Scope]) -> list[str]:

@@ -1,0 +1,174 @@
+"""Say the verdict of a quality report: the sentences that a person without background reads first.
+
+A no-break space keeps a number and its unit in one line.
+"""
+
+from __future__ import annotations
+
+from crossbyte._format import count, of_100, percent, plural
+from crossbyte.report.measurements import (
+    DIRECTIONS,
+    NAMES,
+    Estimate,
+    Measurements,
+    mean_of_directions,
+    recalls,
+)
+
+__all__ = ["format_difference", "format_interval", "verdict"]
+
+_FEW = 100  # held-out pairs: below, an interval of recall is up to 20 points wide
+_UNCLEAR = 0.1  # an interval around zero that is wider leaves the matter open
+_APART = 0.1  # between directions: worth a sentence
+
+
+def verdict(report: Measurements) -> list[str]:
+    """Say what was found, what to beware of, what compression cost, and which system wins."""
+    paragraphs = [
+        _findings(report),
+        " ".join(_warnings(report)),
+        _compression(report),
+        " ".join(_comparisons(report)),
+    ]
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def _findings(report: Measurements) -> str:
+    recall = recalls(report)
+    image, text = (of_100(recall["crossbyte"][each].value) for each in ("text_to_image", "image_to_text"))
+    chance = f"; chance: {of_100(mean_of_directions(recall['chance']))}" if "chance" in recall else ""
+    found = (
+        f"With {plural(report.n_bytes, 'byte')} per item, the right picture is among the first 10 for "
+        f"{image} of 100 texts, and the right text for {text} of 100 pictures (among "
+        f"{plural(report.n_held_out, 'unseen pair')}{chance})."
+    )
+    if "uncompressed" not in recall:
+        return found
+    image, text = (of_100(recall["uncompressed"][each].value) for each in ("text_to_image", "image_to_text"))
+    return f"{found} Uncompressed ({plural(_size(report, 'uncompressed'), 'byte')}): {image} and {text}."
+
+
+def _warnings(report: Measurements) -> list[str]:
+    return [words for words in (_few(report), _near_chance(report), _one_sided(report)) if words]
+
+
+def _few(report: Measurements) -> str:
+    if report.n_held_out >= _FEW:
+        return ""
+    held_out = plural(report.n_held_out, "pair")
+    if report.n_held_out <= 10:
+        return (
+            f"Only {held_out} could be held out, so every partner is among the first 10: "
+            f"these numbers say nothing. {_GIVE_MORE}"
+        )
+    return (
+        f"Only {held_out} could be held out: the intervals are wide, and small differences "
+        f"say nothing. {_GIVE_MORE}"
+    )
+
+
+_GIVE_MORE = "Give at least 1,000 pairs, of which one in ten is held out, for a report to lean on."
+
+
+def _near_chance(report: Measurements) -> str:
+    recall = recalls(report)
+    if "chance" not in recall or report.n_held_out <= 10:
+        return ""
+    own, chance = recall["crossbyte"], mean_of_directions(recall["chance"])
+    if all(own[each].low <= chance for each in DIRECTIONS):
+        return f"This cannot be told from chance: {_NO_RELATION}"
+    above = mean_of_directions(own) - chance
+    if above < chance and above < 0.1 * (1 - chance):
+        return f"This is hardly above chance: {_NO_RELATION}"
+    return ""
+
+
+_NO_RELATION = (
+    "either the pairs are mixed up (check that row i of both sides belongs together), or the two kinds of "
+    "features have little to do with each other."
+)
+
+
+def _one_sided(report: Measurements) -> str:
+    own = recalls(report)["crossbyte"]
+    worse, better = sorted(DIRECTIONS, key=lambda each: own[each].value)
+    if own[better].low <= own[worse].high or own[better].value - own[worse].value < _APART:
+        return ""
+    kind = {"text_to_image": "pictures are found by a text", "image_to_text": "texts are found by a picture"}
+    return (
+        f"The directions differ: {kind[better]} far more often than {kind[worse]} "
+        f"({of_100(own[better].value)} against {of_100(own[worse].value)} of 100)."
+    )
+
+
+def _compression(report: Measurements) -> str:
+    if "uncompressed" not in recalls(report):
+        return ""
+    change = f"Compression from {count(_size(report, 'uncompressed'))} to {plural(report.n_bytes, 'byte')}"
+    gain = report.gains.get("uncompressed")
+    if gain is None:
+        return f"{change}: of 100 queries, {_difference(report, 'uncompressed')} (no interval was measured)."
+    difference, interval = format_difference(gain.value), format_interval(gain)
+    if gain.high < 0:
+        return (
+            f"{change} costs {percent(-gain.value)} of 100 queries their partner among the first 10 "
+            f"({interval})."
+        )
+    if gain.low > 0:
+        return f"{change} costs nothing: {difference} of 100 queries succeed ({interval})."
+    if gain.high - gain.low > _UNCLEAR:
+        return f"What compression costs cannot be told from so few pairs ({interval} of 100 queries)."
+    return f"{change} costs nothing that can be measured: {difference} of 100 ({interval})."
+
+
+def _comparisons(report: Measurements) -> list[str]:
+    simpler = [name for name in ("cca_pq", "cca_rq") if name in recalls(report)]
+    said = [_comparison(report, name) for name in simpler]
+    beaten = [name for name in simpler if name in report.gains and report.gains[name].high < 0]
+    if beaten:
+        said.append(
+            "So a simpler system finds more for these data: if finding partners is all you need, use it, or "
+            "try mapping='auto' and more bytes before you decide."
+        )
+    return said
+
+
+def _comparison(report: Measurements, name: str) -> str:
+    gain, other = report.gains.get(name), f"{NAMES[name]} with {plural(_size(report, name), 'byte')}"
+    if gain is None:
+        return f"Beside {other}: of 100 queries, {_difference(report, name)} (no interval was measured)."
+    if gain.high < 0:
+        return f"{other} is better: it finds {percent(-gain.value)} more of 100 ({format_interval(gain)})."
+    if gain.low > 0:
+        return f"crossbyte finds {percent(gain.value)} more of 100 than {other} ({format_interval(gain)})."
+    difference = format_difference(gain.value)
+    return f"No measurable difference to {other}: {difference} of 100 ({format_interval(gain)})."
+
+
+def _difference(report: Measurements, name: str) -> str:
+    recall = recalls(report)
+    gap = mean_of_directions(recall["crossbyte"]) - mean_of_directions(recall[name])
+    return f"{format_difference(gap)} succeed"
+
+
+def _size(report: Measurements, name: str) -> int:
+    return report.system(name).n_bytes or report.n_bytes
+
+
+# Differences in words, here and where a user's own pairs are judged
+
+
+def format_difference(difference: float) -> str:
+    """Give a difference of shares in units of 100, as more or fewer."""
+    shown = percent(abs(difference))
+    if shown == "0.0":
+        return shown
+    return f"{shown} {'more' if difference > 0 else 'fewer'}"
+
+
+def format_interval(gain: Estimate) -> str:
+    """Give the interval of a difference; which way it goes is said only where it goes both ways."""
+    if gain.low <= 0 <= gain.high:
+        return f"95\u00a0% interval: {format_difference(gain.low)} to {format_difference(gain.high)}"
+    low, high = sorted((abs(gain.low), abs(gain.high)))
+    return f"95\u00a0% interval: {percent(low)} to {percent(high)}"
