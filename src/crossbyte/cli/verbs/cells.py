@@ -1,4 +1,4 @@
-"""``crossbyte cells``: search a part of an index only."""
+"""``crossbyte cells``: build an inverted-file (IVF) index for approximate search."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def cells(
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Put an index into cells, so that a search looks at few documents.
+    """Build an inverted-file (IVF) index for approximate search.
 
-    Which cells a query visits is learned from pairs of features, and how much is found is measured
-    on some that were held out. Without pairs, says what is known of the cells: docs/cells.md.
-    Shards keep the cells of the file that they were cut from.
+    Documents are put into cells, and a search looks at few of them. Which cells a query visits is
+    learned from pairs of features, and how much is found is measured on some that were held out.
+    Without pairs, says what is known of the cells: docs/cells.md. Shards keep the cells of the file
+    that they were cut from.
 
     Example:
       crossbyte cells photos.cb photos.npz --split test --recall 0.95

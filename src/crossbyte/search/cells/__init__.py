@@ -1,1 +1,1 @@
-"""Cells: an inverted file over the common space, whose choice of cells is learned from pairs."""
+"""Search some cells only: an inverted file (IVF) over the common space, with a router learned from pairs."""

@@ -35,7 +35,7 @@ _PILOT = 100_000  # documents that the metric is chosen on
 
 
 class CellRequest(NamedTuple):
-    """What is asked of new cells, not judged yet but for ``recall``; :meth:`crossbyte.Index.build_cells`."""
+    """Hold what is asked of new cells, of which only ``recall`` is checked: ``Index.build_cells``."""
 
     images: Any
     texts: Any
@@ -47,7 +47,7 @@ class CellRequest(NamedTuple):
 def build_cell_state(
     model: CMCQ, snapshot: Snapshot, n_threads: int, request: CellRequest, callback: ProgressCallback
 ) -> CellState:
-    """Judge everything, and learn cells for the documents of a snapshot."""
+    """Check everything, and learn cells for the documents of a snapshot."""
     counts = _check_count(request.n_cells, _n_documents(snapshot))
     halves = split_pairs(model, request.images, request.texts, request.groups, _as_pairs(snapshot, counts))
     with Workers(model.n_jobs) as workers:
@@ -56,14 +56,14 @@ def build_cell_state(
 
 
 def _n_documents(snapshot: Snapshot) -> dict[str, int]:
-    """Live documents by side."""
+    """Count the live documents of each side."""
     shelves = snapshot.shelves.values()
     counts = {side: sum(s.n_live for s in shelves if side in s.codes) for side in ("image", "text")}
     return {side: count for side, count in counts.items() if count}
 
 
 def _check_count(n_cells: Any, documents: Mapping[str, int]) -> dict[str, int]:
-    """Cells of each side: as asked, but not more than it has documents; or by their number."""
+    """Decide the cells of each side: as asked, but not more than it has documents; or by their number."""
     if not documents:
         raise InvalidInput("expected documents to put into cells, but the index has none; add some first")
     if n_cells is None:
@@ -73,12 +73,12 @@ def _check_count(n_cells: Any, documents: Mapping[str, int]) -> dict[str, int]:
 
 
 def _usual_count(n_documents: int) -> int:
-    """Four times the root of the documents."""
+    """Give four times the root of the documents."""
     return max(1, min(MAX_CELLS, round(4 * n_documents**0.5), n_documents // 4))
 
 
 def _as_pairs(snapshot: Snapshot, sides: Mapping[str, int]) -> dict[str, bool]:
-    """Whether most documents of a side were coded together with their other half."""
+    """Say whether most documents of a side were coded together with their other half."""
     return {side: len(SIDES[main_coding(snapshot, side)]) == 2 for side in sides}
 
 
@@ -105,23 +105,23 @@ def _built(
 
 
 class _Laid(NamedTuple):
-    """The documents of a side in cells: the centres, the cell of every row, and live documents by cell."""
+    """Hold the documents of a side in cells: centres, the cell of every row, live documents by cell."""
 
     centres: Centres
     numbered: Numbered
     sizes: NDArray[np.int64]
 
     def trial(self, asked: Asked, workers: Executor) -> Trial:
-        """What queries are to find in which cells."""
+        """List what queries are to find in which cells."""
         own = self.partners(asked, workers)
         return Trial(asked.points, self.nearest(asked), np.where(asked.found, own, -1))
 
     def partners(self, asked: Asked, workers: Executor) -> NDArray[np.int64]:
-        """Cells (n,) of the other halves of the queries."""
+        """Find the cells (n,) of the other halves of the queries."""
         return self.centres.cells_of(asked.partners, workers)[0].astype(np.int64)
 
     def nearest(self, asked: Asked) -> NDArray[np.int64]:
-        """Cells (n, found) of what the queries find."""
+        """Look up the cells (n, found) of what the queries find."""
         whole = Ranking.join(asked.rankings)
         cells = np.empty(len(whole.rows), dtype=np.int64)
         for (coding, _), own in self.numbered.items():
@@ -158,7 +158,7 @@ class _SideBuild:
         return side, _Laid(centres, numbered, sizes)
 
     def _chosen_metric(self) -> Metric | None:
-        """What pairs teach about distances, if cells made by it serve a sample of the documents better."""
+        """Learn a metric from pairs; None unless its cells serve a sample of the documents better."""
         learn = self._asked["learn", _OTHER[self._target]]
         taught = Metric.taught(learn.partners, learn.points)
         if taught is None:
@@ -168,7 +168,7 @@ class _SideBuild:
         return taught if self._visited(points, taught) < self._visited(points, None) else None
 
     def _visited(self, points: Float32, metric: Metric | None) -> float:
-        """Share of documents (n, D) that must be visited for the partners of held-out queries."""
+        """Measure the share of documents (n, D) that held-out queries must visit for their partners."""
         workers, n_cells = self._site.workers, _usual_count(len(points))
         centres = train_centres(lambda rows: points[rows], len(points), n_cells, workers, metric)
         sizes = np.bincount(centres.cells_of(points, workers)[0], minlength=n_cells)
@@ -204,7 +204,7 @@ class _SideBuild:
 
 
 def _distance_of_others(sizes: NDArray[np.int64], by_cell: NDArray[np.float64]) -> float:
-    """Mean squared distance to be expected of documents that the centres were not learned from.
+    """Expect a mean squared distance of documents that the centres were not learned from.
 
     A document draws the centre of its cell to itself; to the mean of the n - 1 others in the cell its
     distance is n / (n - 1) times as long.

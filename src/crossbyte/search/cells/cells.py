@@ -22,7 +22,7 @@ _ALIKE = 1e-3  # of the variance of the centres
 
 
 class Drift(NamedTuple):
-    """How documents fit cells that were built for others.
+    """Say how documents fit cells that were built for others.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of an index.
+    """Describe the cells (IVF) of an index.
 
     Attributes
     ----------
@@ -131,13 +131,13 @@ def cells_of(state: CellState | None, sizes: Mapping[str, NDArray[np.int64]]) ->
 
 
 def imbalance_of(sizes: NDArray[np.int64]) -> float:
-    """How many times more documents a random document's cell has than it would if all had as many."""
+    """Measure how many times more documents a random document's cell has than if all had as many."""
     total = float(sizes.sum())
     return float(len(sizes) * np.square(sizes / total).sum()) if total else 1.0
 
 
 def drift_of(side: Side, sizes: NDArray[np.int64]) -> Drift:
-    """How documents fit the cells of a side, given how many live ones each cell has."""
+    """Measure how documents fit the cells of a side, given how many live ones each cell has."""
     distance = None
     if side.n_added:
         # Where all documents of a cell are alike, any distance would be many times theirs.

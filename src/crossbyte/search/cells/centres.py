@@ -39,7 +39,7 @@ Decoded = Callable[[NDArray[np.intp]], Float32]
 
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """Centres, and how a document finds one.
+    """Hold the centres of cells, and find the one of a document.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class Centres:
         return len(self.points)
 
     def chooser(self, *, is_own: bool) -> Chooser:
-        """How queries, of the documents' own kind or of the other, choose those that are nearest."""
+        """Route queries, of the documents' own kind or of the other, to the nearest centres."""
         if self.metric is None:
             return Chooser.at(self.points)
         return self.metric.compared(self.points) if is_own else self.metric.asked(self.points)
 
     def cells_of(self, points: Float32, workers: Executor) -> tuple[NDArray[np.uint16], Float32]:
-        """Cells (n,) of points (n, D) of the common space, and the squared distances to their centres."""
+        """Find the cells (n,) of points (n, D) of the common space, and squared distances to the centres."""
 
         def find(rows: slice) -> tuple[NDArray[np.uint16], Float32]:
             return self._find(points[rows] if self.metric is None else self.metric.place(points[rows]))
@@ -83,7 +83,7 @@ class Centres:
         return cells, np.maximum(best + np.einsum("nd,nd->n", points, points), 0.0)
 
     def _candidates(self, points: Float32) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Centres and the points that are compared with them, group by group."""
+        """List centres and the points that are compared with them, group by group."""
         if self._groups is None:
             return [(np.arange(len(self)), np.arange(len(points)))]
         means, members = self._groups
@@ -104,7 +104,7 @@ class Centres:
 
     @cached_property
     def _groups(self) -> tuple[Float32, list[NDArray[np.intp]]] | None:
-        """Means of the groups of centres, and the members of each."""
+        """Group the centres: means of the groups, and the members of each."""
         if len(self) < _GROUPED:
             return None
         n_groups = max(2 * _NEAREST_GROUPS, round(len(self) ** 0.5))
@@ -118,7 +118,7 @@ class Centres:
 def train_centres(
     decoded: Decoded, n_rows: int, n_cells: int, workers: Executor, metric: Metric | None = None
 ) -> Centres:
-    """Learn centres from a sample of the points of so many rows; the same from the same rows."""
+    """Learn centres from a sample of the points of ``n_rows`` rows; the same from the same rows."""
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n_rows)[: POINTS_PER_CELL * n_cells])
     points = decoded(sample) if metric is None else metric.place(decoded(sample))

@@ -19,7 +19,7 @@ _QUERIES_AT_ONCE = 64  # bounds the memory of the scores
 
 @dataclass(frozen=True, eq=False)
 class Chooser:
-    """How queries of one kind choose cells.
+    """Route queries of one kind to cells: the learned coarse quantizer of an IVF.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Chooser:
         return cls(points, np.zeros(len(points), dtype=np.float32))
 
     def scores(self, queries: Float32) -> Float32:
-        """What cells are chosen by (n, n_cells), the lowest first; no row depends on the others."""
+        """Score the cells for every query (n, n_cells), the lowest first; no row depends on the others."""
         tables = kernels.distance_tables(np.ascontiguousarray(queries), self._by_dim)
         scores: Float32 = tables.reshape(len(queries), -1)[:, : len(self.points)] + self.offsets
         return scores
 
     def choose(self, queries: Float32, count: int) -> NDArray[np.int64]:
-        """Choose so many cells for every query, (n, count), in the order of (score, cell)."""
+        """Choose ``count`` cells for every query, (n, count), in the order of (score, cell)."""
         chosen = np.empty((len(queries), count), dtype=np.int64)
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             scores = self.scores(queries[start : start + _QUERIES_AT_ONCE])
@@ -56,7 +56,7 @@ class Chooser:
 
     @cached_property
     def _by_dim(self) -> Float32:
-        """The points as codebooks, (n, D, 256), the last filled up with copies."""
+        """Give the points as codebooks, (n, D, 256), the last filled up with copies."""
         n_tables = -(-len(self.points) // WORDS)
         padded = np.resize(self.points, (n_tables * WORDS, self.points.shape[1]))
         return np.ascontiguousarray(padded.reshape(n_tables, WORDS, -1).transpose(0, 2, 1))

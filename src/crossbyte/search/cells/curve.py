@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 256
 
 
 class Trial(NamedTuple):
-    """Queries, and what the exhaustive search finds for them.
+    """Hold queries, and what the exhaustive search finds for them.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """How far queries must go through the cells.
+    """Hold how far queries must go through the cells.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Ranks(NamedTuple):
 
 
 def cell_ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> Ranks:
-    """Let queries go through all cells, of which each has so many documents."""
+    """Rank all cells for every query; ``sizes`` are the documents of each cell."""
     partners, nearest = [], []
     items = np.zeros(len(sizes))
     for start in range(0, len(trial.points), _ROWS_AT_ONCE):
@@ -73,7 +73,7 @@ def cell_ranks(chooser: Chooser, trial: Trial, sizes: NDArray[np.int64]) -> Rank
 def wanted_cells(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[int, float]:
-    """How many cells keep the wanted share, and what share of the items is in them."""
+    """Count the cells that keep the wanted share, and the share of the items in them."""
     ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     return count, float(ranks.items[count - 1])
@@ -82,7 +82,7 @@ def wanted_cells(
 def measure_curve(
     chooser: Chooser, trial: Trial, sizes: NDArray[np.int64], recall: float
 ) -> tuple[Curve, int]:
-    """The curve, and the number of cells that keep the wanted share."""
+    """Measure the curve, and the number of cells that keep the wanted share."""
     ranks = cell_ranks(chooser, trial, sizes)
     count = _count(ranks, recall)
     steps = {*np.unique(np.geomspace(1, len(sizes), 24).round().astype(int)).tolist(), count}

@@ -21,7 +21,7 @@ __all__ = ["Layout", "Run"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Consecutive rows of a shelf, those of each cell together.
+    """Hold consecutive rows of a partition, those of each cell (inverted list) together.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Run:
 
     @classmethod
     def of(cls, codes: Codes, cells: NDArray[np.uint16], first: int, n_cells: int) -> Run:
-        """Lay out the rows from ``first`` on, given the codes and the cells of the whole shelf."""
+        """Lay out the rows from ``first`` on, given the codes and the cells of the whole partition."""
         own = cells[first:]
         order = np.argsort(own, kind="stable").astype(np.uint32)  # by digits: fast for two bytes
         starts = np.zeros(n_cells + 1, dtype=np.int64)
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """One side of a shelf in cells.
+    """Hold one side of a partition cell after cell: the inverted lists of an IVF.
 
     Attributes
     ----------
@@ -77,11 +77,11 @@ class Layout:
 
     @classmethod
     def of(cls, digest: str, cells: NDArray[np.uint16], codes: Codes, n_cells: int) -> Layout:
-        """Lay a whole shelf out in one run."""
+        """Lay a whole partition out in one run."""
         return cls(digest, cells, (Run.of(codes, cells, 0, n_cells),))
 
     def grown(self, new: NDArray[np.uint16], codes: Codes, n_cells: int) -> Layout:
-        """The same with more rows; ``codes`` are those of the shelf with them."""
+        """Add rows; ``codes`` are those of the partition with them."""
         cells = np.concatenate([self.cells, new])
         runs, first = list(self.runs), len(self.cells)
         while runs and len(runs[-1].rows) <= 2 * (len(cells) - first):
@@ -95,7 +95,7 @@ class Layout:
 
 
 def _row_codes(packed: Codes, first: int, last: int) -> Codes:
-    """Codes (n, M') of consecutive rows: rows of few bytes are gathered far faster than packed ones."""
+    """Unpack codes (n, M') of successive rows: rows of few bytes are gathered far faster than packed ones."""
     blocks = packed[first // BLOCK_ITEMS : -(-last // BLOCK_ITEMS)]
     rows = np.ascontiguousarray(blocks.transpose(0, 2, 1)).reshape(-1, packed.shape[1])
     begin = first % BLOCK_ITEMS

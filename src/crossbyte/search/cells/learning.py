@@ -27,7 +27,7 @@ _TRUST = 20.0  # pairs of a cell that weigh as much as what all cells say togeth
 
 
 class Lessons(NamedTuple):
-    """What queries are taught.
+    """Hold queries and the cells that they should be routed to.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ def expected_chooser(centres: Float32, lessons: Lessons) -> Chooser:
 
 
 def _expected(centres: Float32, lessons: Lessons) -> Float32:
-    """Where a linear map of the centres expects the queries of each cell (n_cells, D)."""
+    """Predict by a linear map of the centres where the queries of each cell lie (n_cells, D)."""
     wide = np.column_stack([centres, np.ones(len(centres), np.float32)]).astype(np.float64)
     matrix = np.linalg.lstsq(wide[lessons.partners], lessons.points.astype(np.float64), rcond=None)[0]
     return np.asarray(wide @ matrix, dtype=np.float32)
@@ -95,7 +95,7 @@ def _batches(order: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 def _errors(logits: Float32, lessons: Lessons, rows: NDArray[np.intp]) -> Float32:
-    """Gradient of the mean cross entropy: half the weight on the partner, half on the nearest."""
+    """Compute the gradient of the mean cross entropy: half the weight on the partner, half on the nearest."""
     chances = _softmax(logits)
     nearest, places = lessons.nearest[rows], np.arange(len(rows))
     chances[places, lessons.partners[rows]] -= np.float32(0.5)
@@ -111,12 +111,12 @@ def _softmax(logits: Float32) -> Float32:
 
 
 def _distances_of_nothing(chooser: Chooser) -> Float32:
-    """What a query at 0 would choose cells by (n_cells,)."""
+    """Score the cells (n_cells,) for a query at 0."""
     return np.asarray((chooser.points * chooser.points).sum(axis=1) + chooser.offsets)
 
 
 def _best_scale(start: Chooser, lessons: Lessons) -> tuple[np.float32, float]:
-    """How sharply a distance tells cells apart: the most likely of a few, and how likely it is."""
+    """Choose how sharply a distance tells cells apart: the most likely of a few, and how likely it is."""
     points, nearest = lessons.points[:_SCALED], lessons.nearest[:_SCALED]
     nearness = 2 * points @ start.points.T - _distances_of_nothing(start)
     unit = 1.0 / max(float(nearness.std()), 1e-12)
@@ -146,6 +146,6 @@ class _Adam:
 
 
 def _as_distances(points: Float32, biases: Float32) -> Chooser:
-    """The same order by squared distances: 2 x'p + b falls as |x - p|² - |p|² - b grows."""
+    """Give the same order by squared distances: 2 x'p + b falls as |x - p|² - |p|² - b grows."""
     squares = (points.astype(np.float64) ** 2).sum(axis=1)
     return Chooser(points.astype(np.float32), (-squares - biases).astype(np.float32))

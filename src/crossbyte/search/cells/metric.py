@@ -26,7 +26,7 @@ _LEAST = 1e-2  # of the mean variance of queries: no property is told more surel
 
 
 class Metric(NamedTuple):
-    """Where documents and queries of the other kind lie, so that those are near that belong together.
+    """Place documents and queries of the other kind so that those are near that belong together.
 
     Attributes
     ----------
@@ -56,30 +56,30 @@ class Metric(NamedTuple):
         return cls((A @ T).astype(np.float32), shift.astype(np.float32), T.astype(np.float32))
 
     def place(self, documents: Float32) -> Float32:
-        """Where documents (n, D) of the common space lie."""
+        """Place documents (n, D) of the common space."""
         return np.asarray(documents @ self.matrix + self.shift, dtype=np.float32)
 
     def asked(self, centres: Float32) -> Chooser:
-        """How queries of the other kind choose the cells with the nearest centres (n, D)."""
+        """Route queries of the other kind to the cells with the nearest centres (n, D)."""
         return _seen_from(centres, self.asking)
 
     def compared(self, centres: Float32) -> Chooser:
-        """How queries that are documents themselves do."""
+        """Route queries that are documents themselves."""
         return _seen_from(centres - self.shift, self.matrix)
 
     def to_array(self) -> Float32:
-        """All of it as (2 D + 1, D) little-endian float32."""
+        """Give all of it as (2 D + 1, D) little-endian float32."""
         return np.concatenate([self.matrix, self.shift[None], self.asking]).astype("<f4")
 
     @classmethod
     def from_array(cls, values: Float32) -> Self:
-        """The way back."""
+        """Take back what :meth:`to_array` gave."""
         n_dims = values.shape[1]
         return cls(values[:n_dims], values[n_dims], values[n_dims + 1 :])
 
 
 def _seen_from(centres: Float32, matrix: Float32) -> Chooser:
-    """The order by ``|xM - c|²``, that is by ``-2 x·Mc + |c|²``, from distances of x itself."""
+    """Order by ``|xM - c|²``, that is by ``-2 x·Mc + |c|²``, from distances of x itself."""
     points = centres.astype(np.float64) @ matrix.T
     offsets = np.square(centres, dtype=np.float64).sum(axis=1) - np.square(points).sum(axis=1)
     return Chooser(points.astype(np.float32), offsets.astype(np.float32))

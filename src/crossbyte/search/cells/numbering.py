@@ -22,7 +22,7 @@ __all__ = ["ShelfRows", "laid_out", "with_cells"]
 def with_cells(
     segment: Segment, state: CellState | None, quantizers: Mapping[str, Quantizer], workers: Executor
 ) -> Segment:
-    """The same segment with the cells of its documents, from what their codes stand for."""
+    """Give the documents of a segment their cells, from what their codes stand for."""
     if state is None:
         return segment
     cells, added = {}, {}
@@ -35,7 +35,7 @@ def with_cells(
 
 
 class ShelfRows(NamedTuple):
-    """Rows of a shelf that lists are made of.
+    """Name the rows of a partition that inverted lists are built from.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ def laid_out(
     quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> dict[str, Layout]:
-    """Lists of all rows by side, in the cells of the state; ``old`` are those before new rows came."""
+    """Build the inverted lists of all rows, by side; ``old`` are those before new rows came."""
     if state is None:
         return {}
     return {
@@ -98,7 +98,7 @@ def _cells_after(
     quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> list[NDArray[np.uint16]]:
-    """Cells of the rows from ``first`` on, segment by segment."""
+    """Give the cells of the rows from ``first`` on, segment by segment."""
     row, parts = rows.n_rows - sum(segment.numbers.count for segment in rows.new), []
     for segment in rows.new:
         if row >= first:

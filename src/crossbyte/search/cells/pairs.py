@@ -22,12 +22,12 @@ _MOST = {"learn": 20_000, "choose": 4_000, "measure": 4_000}
 
 @dataclass(frozen=True, eq=False)
 class Half:
-    """Some pairs.
+    """Hold some pairs: points and codes of both halves.
 
     Attributes
     ----------
     points : mapping of side to (n, D) float32
-        Where the halves ask from.
+        Where the halves are as queries.
     codes : mapping of side to (n, M) uint8
         As the halves would be in the index.
     """
@@ -39,7 +39,7 @@ class Half:
 def split_pairs(
     model: CMCQ, images: Any, texts: Any, groups: Any, as_pairs: Mapping[str, bool]
 ) -> dict[str, Half]:
-    """Judge pairs and cut them into "learn", "choose" and "measure".
+    """Check pairs and cut them into "learn", "choose" and "measure".
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def split_pairs(
 
 
 def _parts(groups: NDArray[np.intp]) -> dict[str, NDArray[np.intp]]:
-    """Rows of the parts; the groups are dealt out at random, the same way every time."""
+    """Deal the groups out at random, the same way every time: the rows of each part."""
     rng, n_groups = np.random.default_rng(0), int(groups.max()) + 1
     held = max(1, round(_HELD_OUT * n_groups))
     place = rng.permutation(n_groups)[groups]
@@ -80,5 +80,5 @@ def _coded(model: CMCQ, images: Any, texts: Any, as_pairs: Mapping[str, bool]) -
 
 
 def _code(model: CMCQ, side: str, images: Any, texts: Any) -> Codes:
-    """Codes of one side alone."""
+    """Encode one side alone."""
     return model.encode_images(images) if side == "image" else model.encode_texts(texts)

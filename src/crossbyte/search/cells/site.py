@@ -26,7 +26,7 @@ _DISTANCES_AT_ONCE = 1024
 
 
 class Site(NamedTuple):
-    """What everything here works on."""
+    """Hold what every step of a build works on."""
 
     model: CMCQ
     snapshot: Snapshot
@@ -34,12 +34,12 @@ class Site(NamedTuple):
     workers: Executor
 
     def decode(self, side: str, codes: Codes) -> Float32:
-        """Points (n, D) that codes (n, M) of a side stand for."""
+        """Give the points (n, D) that codes (n, M) of a side stand for."""
         return self.snapshot.quantizers[side].decode(codes, self.workers)
 
 
 class Documents:
-    """The live documents of one side, in the order of their shelves."""
+    """Hold the live documents of one side, in the order of their partitions."""
 
     def __init__(self, site: Site, side: str) -> None:
         self._site, self._side = site, side
@@ -51,7 +51,7 @@ class Documents:
         return int(self._ends[-1])
 
     def decoded(self, places: NDArray[np.intp]) -> Float32:
-        """Points (n, D) of some, given in ascending order."""
+        """Give the points (n, D) of some, named in ascending order."""
         parts = np.split(places, np.searchsorted(places, self._ends[:-1]))
         starts = [0, *self._ends[:-1].tolist()]
         each = zip(self.shelves, self.live, parts, starts, strict=True)
@@ -59,7 +59,7 @@ class Documents:
         return self._site.decode(self._side, np.concatenate(codes))
 
     def cells_of(self, shelf: Shelf, centres: Centres) -> tuple[NDArray[np.uint16], Float32]:
-        """Cells of all rows of a shelf, deleted ones included, and squared distances to their centres."""
+        """Find the cells of all rows of a partition, deleted ones too, and distances to the centres."""
         cells, distances = np.empty(len(shelf), np.uint16), np.empty(len(shelf), np.float32)
         for rows in row_blocks(len(shelf), _ROWS_AT_ONCE):
             points = self._site.decode(self._side, self._codes(shelf, np.arange(rows.start, rows.stop)))
@@ -71,12 +71,12 @@ class Documents:
 
 
 class Asked(NamedTuple):
-    """Halves of pairs that ask all documents for their other halves.
+    """Hold halves of pairs as queries that search all documents for their other halves.
 
     Attributes
     ----------
     points : (n, D) float32
-        Where they ask from.
+        Where the queries are.
     partners : (n, D) float32
         What the codes of their other halves stand for.
     rankings : list of Ranking
@@ -108,13 +108,13 @@ class Asked(NamedTuple):
 
 
 def main_coding(snapshot: Snapshot, side: str) -> str:
-    """The coding that most documents of a side have."""
+    """Find the coding that most documents of a side have."""
     shelves = [shelf for shelf in snapshot.shelves.values() if side in shelf.codes]
     return max(shelves, key=lambda shelf: shelf.n_live).coding
 
 
 def _own_distances(quantizer: Quantizer, points: Float32, codes: Codes, workers: Executor) -> Float32:
-    """The distance of every point to its own code, as a search would have it."""
+    """Compute the distance of every point to its own code, as a search would have it."""
     scan, parts = quantizer.scan_codes(codes, workers), []
     for rows in row_blocks(len(points), _DISTANCES_AT_ONCE):
         table, own = quantizer.table(points[rows]), scan[rows]

@@ -33,16 +33,16 @@ _VERSION = 1
 _CENTRES = "centres"  # the choice that needs no part of its own
 
 Numbered = Mapping[tuple[str, str], NDArray[np.uint16]]
-"""cells of the rows of a shelf, by coding and side"""
+"""cells of the rows of a partition, by coding and side"""
 
 
 def direction_name(kind: str, target: str) -> str:
-    """How a direction is called."""
+    """Name a direction."""
     return f"{kind}-to-{target}"
 
 
 class Side(NamedTuple):
-    """The cells of images, or of texts.
+    """Hold the cells of images, or of texts.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Curve(NamedTuple):
         return self.nearest if self.partners is None else self.partners
 
     def at(self, n_cells: int) -> tuple[float, float]:
-        """Shares of items visited and of what is kept, for so many cells, between those measured."""
+        """Interpolate the shares of items visited and of what is kept for a number of cells."""
         items, kept = (float(np.interp(n_cells, self.cells, values)) for values in (self.items, self.kept))
         return items, kept
 
@@ -117,7 +117,7 @@ class Curve(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """How queries of one kind choose cells of one side."""
+    """Hold how queries of one kind are routed to cells of one side."""
 
     choice: str
     chooser: Chooser
@@ -127,7 +127,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CellState:
-    """The cells that documents have now.
+    """Hold the cells (IVF) that documents have now.
 
     Attributes
     ----------
@@ -163,11 +163,11 @@ class CellState:
         return cls(digest.hexdigest(), recall, sides, directions, numbered)
 
     def settled(self) -> CellState:
-        """The same once the rows are laid out."""
+        """Forget the cells of rows, once these are laid out."""
         return replace(self, numbered={}) if self.numbered else self
 
     def grown(self, document: Mapping[str, Any]) -> CellState:
-        """The same after documents were added; ``document`` is what their record says of its cells."""
+        """Count documents that were added; ``document`` is what their record says of its cells."""
         sides = dict(self.sides)
         for name, (count, distance) in document.get("added", {}).items():
             old = sides[name]
@@ -179,7 +179,7 @@ class CellState:
     # The file
 
     def to_record(self) -> NewRecord:
-        """What is written."""
+        """Give what is written."""
         document = {
             "version": _VERSION,
             "digest": self.digest,
@@ -230,7 +230,7 @@ class CellState:
 
 
 def no_cells() -> NewRecord:
-    """What is written when cells are dropped."""
+    """Give what is written when cells are dropped."""
     return NewRecord(KIND, {"version": _VERSION, "digest": None})
 
 

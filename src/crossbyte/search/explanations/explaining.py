@@ -88,7 +88,7 @@ class _Case(NamedTuple):
 
     @property
     def own_offset(self) -> float:
-        """Of the item's coding."""
+        """Give the offset of the item's coding."""
         return self.asked.offset(self.item.coding)
 
 

@@ -34,7 +34,7 @@ class Listing:
     codings : (n,) uint8
         Places in the list of all codings.
     rows : (n,) int64
-        Places on the shelves.
+        Places in the partitions.
     """
 
     snapshot: Snapshot

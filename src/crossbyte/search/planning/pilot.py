@@ -128,7 +128,7 @@ class FitTimes:
     n_jobs: int
 
     def seconds_at(self, n_rows: int, add: AddTimes) -> float:
-        """Seconds on the wall to fit so many pairs."""
+        """Estimate the seconds on the wall to fit ``n_rows`` pairs."""
         total = sum(self._stage(name, n_rows) for name in self.large.seconds)
         spent, size = self.large.spent, self.large.n_rows
         seconds = total * _on_the_wall(n_rows, spent.serial(size), self.n_jobs)
@@ -192,7 +192,7 @@ class AddTimes(NamedTuple):
     n_jobs: int
 
     def seconds_at(self, n_rows: int) -> float:
-        """Seconds on the wall to add so many documents in one call."""
+        """Estimate the seconds on the wall to add ``n_rows`` documents in one call."""
         perfect = self.spent.expected(self.n_rows, self.n_jobs)
         shared = _on_the_wall(n_rows, self.spent.serial(self.n_rows), self.n_jobs)
         each = self.spent.processor / self.n_rows * shared

@@ -82,7 +82,7 @@ def _reason(pairs: int, n_pairs: int, wanted: int) -> str:
 
 
 def expected_recall(few: Tried, many: Tried, n_pairs: float) -> float:
-    """Recall@10 that r − a / √n through two pilots promises of so many pairs, with no error added."""
+    """Extrapolate recall@10 to ``n_pairs`` pairs by r − a / √n through two pilots, with no error added."""
     gain = float((many.hits - few.hits).mean())
     return float(many.hits.mean()) + gain * (many.n_pairs**-0.5 - n_pairs**-0.5) / _fallen(few, many)
 

@@ -95,7 +95,7 @@ class ModelSize:
     max_dims: int
 
     def bytes_at(self, n_bits: int, train: int) -> int:
-        """Bytes of a model of so many bits, fitted on so many pairs."""
+        """Give the bytes of a model of ``n_bits`` bits, fitted on ``train`` pairs."""
         n_dims = min(self.n_dims or n_bits, self.max_dims)
         words = 2 * (n_bits // 8) * 256 * n_dims * 4
         return round(self.fixed + self.per_dimension * n_dims + words + 2 * (n_bits // 8) * train)
@@ -253,7 +253,7 @@ class _Grown(NamedTuple):
 
 
 def _added(index: Index, count: int, bodies: Sequence[bytes | None] | None) -> _Grown:
-    """Add so many documents, and look at what the file has then."""
+    """Add ``count`` documents, and look at what the file has then."""
     codes = np.zeros((count, len(index.model.image_codebooks_)), dtype=np.uint8)
     objects = None if bodies is None else [_as_long(body) for body in islice(cycle(bodies), count)]
     index.add(range(len(index), len(index) + count), image_codes=codes, payloads=objects)
