@@ -17,7 +17,7 @@ from crossbyte.search.hits import Document, Hits
 from crossbyte.search.ids import Id
 from crossbyte.search.searched import Searched
 
-__all__ = ["View"]
+__all__ = ["T", "View"]
 
 T = TypeVar("T")
 

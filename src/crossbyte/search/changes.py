@@ -143,9 +143,9 @@ def numbers_of(snapshot: Snapshot, names: list[Id], *, missing_ok: bool) -> NDAr
     return _numbers(snapshot, [place for place in places if place is not None])
 
 
-def delete(numbers: NDArray[np.int64]) -> Commit | None:
-    """Write which documents are deleted; nothing where there are none."""
-    return Commit([_deletions(numbers)]) if len(numbers) else None
+def delete(numbers: NDArray[np.int64]) -> Commit:
+    """Write which documents are deleted."""
+    return Commit([_deletions(numbers)])
 
 
 def drop_cells(snapshot: Snapshot) -> Commit | None:

@@ -210,15 +210,12 @@ class Index(Reader):
         UnknownId
             An id is not there (unless ``missing_ok``); nothing was deleted.
         """
-        names, counts = check_ids(ids), []
-
-        def deletion(snapshot: Snapshot) -> Commit | None:
-            numbers = changes.numbers_of(snapshot, names, missing_ok=missing_ok)
-            counts.append(len(numbers))
-            return changes.delete(numbers)
-
-        self._write(deletion)
-        return counts[0]
+        names = check_ids(ids)
+        with self._writing:
+            numbers = changes.numbers_of(self._latest(), names, missing_ok=missing_ok)
+            if len(numbers):
+                self._commit(changes.delete(numbers))
+        return len(numbers)
 
     def build_cells(
         self,

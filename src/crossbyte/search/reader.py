@@ -1,14 +1,14 @@
-"""The half of an index that only reads: one generation of a file, looked up and backend."""
+"""The half of an index that only reads: one generation of a file, looked up and searched."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from crossbyte.executors.threads import available_cores
-from crossbyte.gallery.searchable import View
+from crossbyte.gallery.searchable import T, View
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.generation import Generation
 from crossbyte.search.loading import check_snapshot, load_next, load_snapshot, quantizers_of
@@ -19,7 +19,6 @@ from crossbyte.search.storage.store import Store
 __all__ = ["Path", "Reader"]
 
 Path = str | os.PathLike[str]
-T = TypeVar("T")
 
 
 class Reader(View):
