@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,25 @@ from crossbyte.data.folders.documents import RawDocuments, Skipped
 from crossbyte.encoders.protocol import Encoder, EncoderState
 from crossbyte.gallery.cache import FeatureCache, digest_of_text
 from crossbyte.gallery.encoding import encode_pictures, encode_texts
-from crossbyte.gallery.learning import Pairs
 from crossbyte.gallery.texts import joined, spoken
 from crossbyte.gallery.workshop import Workshop
 
-__all__ = ["EncodedDocuments", "Pieces", "encode_documents"]
+__all__ = ["EncodedDocuments", "Pairs", "Pieces", "encode_documents"]
 
 _BOTH = ("image", "text")
+
+
+class Pairs(NamedTuple):
+    """Features row by row, with a group number each."""
+
+    images: Raw
+    texts: Raw
+    groups: NDArray[np.intp]
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        return len(np.unique(self.groups))
 
 
 @dataclass(frozen=True)
