@@ -191,20 +191,20 @@ def _build(
 ) -> Built:
     ready, beside, clock = _ready_encoders(specs), Beside.of(target), _Clock()
     opened = Workshop.open(beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback)
-    with opened as shop:
+    with opened as session:
         with clock.timed("encode"):
-            encoded = encode_documents(shop, documents, _chooser(shop, ready, options.seed), apart=True)
+            encoded = encode_documents(session, documents, _chooser(session, ready, options.seed), apart=True)
         rows = _paired_rows(encoded)
         with clock.timed("fit"):
             learned = _some(rows, _MOST_FITTED, options.seed)
-            model = learning.fitted(encoded.pairs_apart(shop.cache, learned), options, callback)
+            model = learning.fitted(encoded.pairs_apart(session.cache, learned), options, callback)
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
             some = _some(rows, _MOST_AUDITED, options.seed)
-            pairs, names = encoded.pairs(shop.cache, some), encoded.picked("ids", some)
+            pairs, names = encoded.pairs(session.cache, some), encoded.picked("ids", some)
             audit = learning.audit(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(shop, beside, target, model, encoded)
+            n_documents = _write_index(session, beside, target, model, encoded)
     beside.keep_audit(audit)
     beside.keep_training(encoded.picked("ids", encoded.repeated(learned)))
     beside.keep_local_encoders(specs)
@@ -232,13 +232,13 @@ def _ready_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:
     return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != BUILTIN}
 
 
-def _chooser(shop: Workshop, ready: Mapping[str, Encoder], seed: int) -> Any:
+def _chooser(session: Workshop, ready: Mapping[str, Encoder], seed: int) -> Any:
     def encoder_of(side: str, pieces: Pieces) -> Encoder:
         if side in ready:
             return ready[side]
         if side == "image":
-            return learned_pictures(shop, pieces.picture_ids, pieces.paths, seed)
-        return learned_texts(shop, [each for some in pieces.captions for each in some], seed)
+            return learned_pictures(session, pieces.picture_ids, pieces.paths, seed)
+        return learned_texts(session, [each for some in pieces.captions for each in some], seed)
 
     return encoder_of
 
@@ -258,17 +258,17 @@ def _some(rows: list[int], most: int, seed: int) -> list[int]:
     return [rows[at] for at in chosen.tolist()]
 
 
-def _write_index(shop: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments) -> int:
+def _write_index(session: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = beside.folder / "building.cb"
     _remove(made)
     try:
         with Index.create(made, model, n_jobs=model.n_jobs) as index:
-            for block in encoded.blocks(shop.cache, _ROWS_AT_ONCE):
-                index.add(**block, callback=shop.callback)
+            for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
+                index.add(**block, callback=session.callback)
             n_documents = len(index)
-            if shop.thumbnails is not None:
-                shop.thumbnails.keep_only(index.ids())
+            if session.thumbnails is not None:
+                session.thumbnails.keep_only(index.ids())
         _check_untaken(target)  # a name that was taken meanwhile would be replaced
         os.rename(made, target)
     except BaseException:

@@ -129,7 +129,7 @@ class Pieces:
 
 
 def encode_documents(
-    shop: Workshop,
+    session: Workshop,
     documents: RawDocuments,
     encoder_of: Callable[[str, Pieces], Encoder],
     *,
@@ -139,7 +139,7 @@ def encode_documents(
 
     Parameters
     ----------
-    shop : Workshop
+    session : EncodingSession
     documents : RawDocuments
     encoder_of : callable
         Gives the encoder of a side; called only for sides that there are.
@@ -151,14 +151,14 @@ def encode_documents(
     encoders: dict[str, EncoderState] = {}
     reasons: dict[int, str] = {}
     if pieces.paths:
-        found = encode_pictures(shop, encoder_of("image", pieces), pieces.picture_ids, pieces.paths)
+        found = encode_pictures(session, encoder_of("image", pieces), pieces.picture_ids, pieces.paths)
         encoders["image"], rows = found.encoder, pieces.picture_rows
         digests["image"] = {r: digest for r, digest in zip(rows, found.digests, strict=True) if digest}
         reasons = {rows[at]: reason for at, reason in found.reasons.items()}
     captions: dict[int, list[str]] = {}
     if pieces.texts:
         more = [caption for each in pieces.captions for caption in each] if apart else []
-        made = encode_texts(shop, encoder_of("text", pieces), [*pieces.texts, *more])
+        made = encode_texts(session, encoder_of("text", pieces), [*pieces.texts, *more])
         encoders["text"] = made.encoder
         known = zip(pieces.text_rows, made.digests[: len(pieces.texts)], strict=True)
         digests["text"] = {r: digest for r, digest in known if digest and r not in reasons}

@@ -13,7 +13,7 @@ from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.doubt import Verdict, telling, verdict
 from crossbyte.gallery.new_documents import NewDocument, blocks_of
-from crossbyte.gallery.opening import open_index
+from crossbyte.gallery.opening import Path, open_index
 from crossbyte.gallery.restored import Encoders
 from crossbyte.gallery.searchable import Searchable
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails, exchange
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gallery", "NewDocument"]
 
-Path = str | os.PathLike[str]
-
 
 class Gallery:
     """An index with the encoders that made its features, and the files beside it.
@@ -40,7 +38,7 @@ class Gallery:
     ----------
     index : Searchable
         An Index, or a ShardedIndex.
-    beside : Beside
+    beside : CompanionFiles
         Names of the files beside the index.
     """
 

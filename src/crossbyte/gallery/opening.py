@@ -9,7 +9,7 @@ from crossbyte.gallery.searchable import Searchable
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.search.index import Index
 
-__all__ = ["is_sharded", "open_index"]
+__all__ = ["Path", "is_sharded", "open_index"]
 
 Path = str | os.PathLike[str]
 _SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
