@@ -16,6 +16,7 @@ import pytest
 from crossbyte import CMCQ
 from crossbyte.cli import app
 from crossbyte.data.scenes import write_scenes
+from crossbyte.model import storage
 from raw_samples import COLOURS, WORDS, build, scenes
 
 ENCODERS = ("--image-encoder", COLOURS, "--text-encoder", WORDS)
@@ -231,6 +232,42 @@ def test_options_of_the_other_kind_of_data_are_refused(here: Path, capsys: Captu
 def test_an_index_is_never_replaced(in_made: Path, capsys: Captured) -> None:
     assert "--index" in refusal(capsys, "fit", "scenes")
     assert "never overwritten" in refusal(capsys, "fit", "scenes", "--index", "scenes.cb")
+
+
+def test_whether_the_name_is_free_is_asked_once_and_before_any_work(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_scenes(here / "photos", 4)
+    asked, plain = [], storage.check_free
+
+    def counted(path: Any, *, overwrite: bool) -> None:
+        asked.append(Path(path).name)
+        plain(path, overwrite=overwrite)
+
+    monkeypatch.setattr("crossbyte.model.storage.check_free", counted)
+    monkeypatch.setattr("crossbyte.gallery.building.check_free", counted)
+    answer(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    answer(capsys, "fit", "photos", *ENCODERS, *QUICK, "--index", "album.cb")
+    assert asked == ["photos.cb", "album.cb"]
+    monkeypatch.setattr("crossbyte.cli.fitting_files.read_raw_documents", None)  # must not be called
+    assert "crossbyte add" in refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    assert "no such folder" in refusal(capsys, "fit", "photos", "--index", "nowhere/album.cb")
+
+
+def test_a_name_that_is_taken_meanwhile_is_not_overwritten(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_scenes(here / "photos", 4)
+    plain = CMCQ.attach_encoders
+
+    def take(self: CMCQ, **encoders: Any) -> CMCQ:
+        (here / "photos.cb").write_text("mine")
+        return plain(self, **encoders)
+
+    monkeypatch.setattr(CMCQ, "attach_encoders", take)
+    assert "give another name" in refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    assert (here / "photos.cb").read_text() == "mine"
+    assert not (here / "photos.cb.files" / "building.cb").exists()
 
 
 def test_serve_refuses_before_it_listens(
