@@ -134,7 +134,7 @@ def _fitted(pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> 
 
 @contextmanager
 def _saying_what_is_lost() -> Iterator[None]:
-    """Own up that a fitted model goes when measuring it is broken off: nothing half done is saved."""
+    """Say that the fitted model is lost when its calibration is interrupted: nothing half done is saved."""
     lost = "nothing was saved, not even the fitted model"
     try:
         yield

@@ -1,4 +1,4 @@
-"""What verbs read: documents and queries from users' files, indexes and models by their paths."""
+"""What commands read: documents and queries from users' files, indexes and models by their paths."""
 
 from __future__ import annotations
 

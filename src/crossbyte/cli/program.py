@@ -1,4 +1,4 @@
-"""The program that typer makes of the verbs. Imports nothing heavy: ``--help`` is quick."""
+"""The program that typer makes of the commands. Imports nothing heavy: ``--help`` is quick."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def _say_version(asked: bool) -> None:
 
 
 def _help(verb: object) -> str:
-    """Give a verb's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
+    """Give a command's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
     return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(verb) or "")
