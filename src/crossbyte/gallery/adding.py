@@ -62,7 +62,9 @@ def add_documents(
     with opened as session:
         encoded = encode_documents(session, documents, lambda side, _: gallery.encoder(side))
         write = gallery.index.upsert if upsert else gallery.index.add
-        n_added = sum(write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch))
+        n_added = sum(
+            write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch)
+        )
     return Added(n_added, [*documents.skipped, *encoded.skipped])
 
 

@@ -258,7 +258,9 @@ def _some(rows: list[int], most: int, seed: int) -> list[int]:
     return [rows[at] for at in chosen.tolist()]
 
 
-def _write_index(session: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments) -> int:
+def _write_index(
+    session: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments
+) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = beside.folder / "building.cb"
     _remove(made)
