@@ -60,8 +60,9 @@ def test_help_lists_every_verb(arguments: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_every_verb_module_is_a_verb() -> None:
-    folder = Path(inspect.getfile(app)).parent / "verbs"
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(app.VERBS)
+    package = import_module("crossbyte.cli.verbs")
+    stems = {path.stem for path in Path(inspect.getfile(package)).parent.glob("*.py")} - {"__init__"}
+    assert {f"{package.__name__}.{stem}" for stem in stems} == set(app.VERBS.values())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +80,7 @@ def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.Captur
 
 @pytest.mark.parametrize("verb", app.VERBS)
 def test_examples_use_options_that_exist(verb: str) -> None:
-    doc = inspect.getdoc(getattr(import_module(f"crossbyte.cli.verbs.{verb}"), verb)) or ""
+    doc = inspect.getdoc(getattr(import_module(app.VERBS[verb]), verb)) or ""
     examples = [line for line in doc.splitlines() if line.startswith(f"  crossbyte {verb}")]
     assert examples
     for line in examples:

@@ -19,6 +19,7 @@ from crossbyte.data.files.reading import read_dataset
 from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import ClusterError, DataFileError, InvalidInput
+from crossbyte.gallery.learning import FitOptions
 from crossbyte.search.planning import costs, pilot, trying
 from crossbyte.search.planning import sampling as rule
 from crossbyte.search.planning.costs import Enough
@@ -126,7 +127,7 @@ def test_auto_is_piloted_by_cca(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     pairs = type("Pairs", (), {"images": None, "texts": None, "groups": None})()
     for mapping in ("auto", "sparse"):
-        sampling._piloted(pairs, {"mapping": mapping, "n_jobs": 1, "random_state": 0}, lambda _: None)
+        sampling._piloted(pairs, FitOptions(32, mapping, {}, 0, 1, None), lambda _: None)
     assert found == ["cca", "sparse"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from crossbyte import CMCQ
 from crossbyte.cli import app
 from crossbyte.data.scenes import write_scenes
+from crossbyte import _fs
 from support import raw_samples
 from support.paths import with_tests
 from support.raw_samples import COLOURS, WORDS, build, scenes
@@ -24,7 +25,8 @@ QUICK = ("--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter
 # The program as it is, but that it takes Ctrl-C also as a job in the background, and reports every step.
 EAGER = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from crossbyte.cli import app, progress; progress.SECONDS_BETWEEN_LINES = 0.0; app.main()"
+    "import crossbyte.cli.app, crossbyte.cli.progress\n"
+    "crossbyte.cli.progress.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
 )
 
 Captured = pytest.CaptureFixture[str]
@@ -231,6 +233,42 @@ def test_options_of_the_other_kind_of_data_are_refused(here: Path, capsys: Captu
 def test_an_index_is_never_replaced(in_made: Path, capsys: Captured) -> None:
     assert "--index" in refusal(capsys, "fit", "scenes")
     assert "never overwritten" in refusal(capsys, "fit", "scenes", "--index", "scenes.cb")
+
+
+def test_whether_the_name_is_free_is_asked_once_and_before_any_work(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_scenes(here / "photos", 4)
+    asked, plain = [], _fs.check_free
+
+    def counted(path: Any, *, overwrite: bool) -> None:
+        asked.append(Path(path).name)
+        plain(path, overwrite=overwrite)
+
+    monkeypatch.setattr("crossbyte._fs.check_free", counted)
+    monkeypatch.setattr("crossbyte.gallery.building.check_free", counted)
+    answer(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    answer(capsys, "fit", "photos", *ENCODERS, *QUICK, "--index", "album.cb")
+    assert asked == ["photos.cb", "album.cb"]
+    monkeypatch.setattr("crossbyte.cli.fitting_files.read_raw_documents", None)  # must not be called
+    assert "crossbyte add" in refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    assert "no such folder" in refusal(capsys, "fit", "photos", "--index", "nowhere/album.cb")
+
+
+def test_a_name_that_is_taken_meanwhile_is_not_overwritten(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_scenes(here / "photos", 4)
+    plain = CMCQ.attach_encoders
+
+    def take(self: CMCQ, **encoders: Any) -> CMCQ:
+        (here / "photos.cb").write_text("mine")
+        return plain(self, **encoders)
+
+    monkeypatch.setattr(CMCQ, "attach_encoders", take)
+    assert "give another name" in refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    assert (here / "photos.cb").read_text() == "mine"
+    assert not (here / "photos.cb.files" / "building.cb").exists()
 
 
 def test_serve_refuses_before_it_listens(

@@ -27,7 +27,8 @@ QUICK = ("--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter
 # The program as it is, but that it takes Ctrl-C also as a job in the background, and reports every step.
 EAGER = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from crossbyte.cli import app, progress; progress.SECONDS_BETWEEN_LINES = 0.0; app.main()"
+    "import crossbyte.cli.app, crossbyte.cli.progress\n"
+    "crossbyte.cli.progress.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
 )
 
 

@@ -42,7 +42,9 @@ def small() -> Iterator[None]:
 def demo(*arguments: str | Path) -> int:
     """Run the verb as the program does; returns the exit code."""
     try:
-        return program.execute(["demo"], ["demo", "--quiet", *map(str, arguments)])
+        return program.execute(
+            {"demo": "crossbyte.cli.verbs.demo"}, ["demo", "--quiet", *map(str, arguments)]
+        )
     except Exception as error:
         return failure(error)
 

@@ -1,1 +1,1 @@
-"""The command line: one small module per verb, and one place each for options, input, output and failures."""
+"""The command line: one place each for options, input, output and errors, and the commands."""

@@ -8,27 +8,28 @@ from contextlib import suppress
 
 __all__ = ["VERBS", "main", "run"]
 
-VERBS = (
-    "demo",
-    "fit",
-    "add",
-    "delete",
-    "search",
-    "explain",
-    "serve",
-    "info",
-    "report",
-    "verify",
-    "cells",
-    "compact",
-    "backup",
-    "shard",
-    "export",
-    "plan",
-    "audit",
-    "evaluate",
-    "tune",
-)
+VERBS = {
+    "demo": "crossbyte.cli.verbs.demo",
+    "fit": "crossbyte.cli.verbs.fit",
+    "add": "crossbyte.cli.verbs.add",
+    "delete": "crossbyte.cli.verbs.delete",
+    "search": "crossbyte.cli.verbs.search",
+    "explain": "crossbyte.cli.verbs.explain",
+    "serve": "crossbyte.cli.verbs.serve",
+    "info": "crossbyte.cli.verbs.info",
+    "report": "crossbyte.cli.verbs.report",
+    "verify": "crossbyte.cli.verbs.verify",
+    "cells": "crossbyte.cli.verbs.cells",
+    "compact": "crossbyte.cli.verbs.compact",
+    "backup": "crossbyte.cli.verbs.backup",
+    "shard": "crossbyte.cli.verbs.shard",
+    "export": "crossbyte.cli.verbs.export",
+    "plan": "crossbyte.cli.verbs.plan",
+    "audit": "crossbyte.cli.verbs.audit",
+    "evaluate": "crossbyte.cli.verbs.evaluate",
+    "tune": "crossbyte.cli.verbs.tune",
+}
+"""The module of every command, which has a function of the command's name; in the order of ``--help``."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What verbs have in common that may work on a cluster."""
+"""What commands have in common that may work on a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["connected", "ray_on_stderr"]
 
 @contextmanager
 def ray_on_stderr(cluster: str | None) -> Iterator[None]:
-    """Let Ray say on stderr what it says of lost workers: a verb's stdout may be a JSON document."""
+    """Let Ray say on stderr what it says of lost workers: a command's stdout may be a JSON document."""
     if cluster is None:
         yield
         return
@@ -21,7 +21,7 @@ def ray_on_stderr(cluster: str | None) -> Iterator[None]:
 
 @contextmanager
 def connected(cluster: str | None, jobs: int | None) -> Iterator[None]:
-    """Stay connected through all calls of a verb, with Ray on stderr."""
+    """Stay connected through all calls of a command, with Ray on stderr."""
     from crossbyte.executors.choosing import kept_open
 
     with ray_on_stderr(cluster), kept_open(cluster, jobs):

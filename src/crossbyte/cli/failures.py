@@ -19,7 +19,7 @@ from crossbyte.cli.output import clean
 
 __all__ = ["ExitCode", "exit_code", "guarded", "report", "say", "two_lines"]
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEBUG = "CROSSBYTE_DEBUG"
 
@@ -151,8 +151,8 @@ _SPELLINGS = (
 )
 
 
-def guarded(verb: Verb) -> Verb:
-    """Make a verb end in two lines and an exit code whatever it raises, Ctrl-C included."""
+def guarded(verb: Command) -> Command:
+    """Make a command end in two lines and an exit code whatever it raises, Ctrl-C included."""
 
     @functools.wraps(verb)
     def run(*arguments: Any, **options: Any) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,38 +20,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crossbyte.data.files.reading import Dataset
+    from crossbyte.gallery.learning import FitOptions
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.progress import ProgressCallback
     from crossbyte.report.model_report import Report
     from crossbyte.search.index import Index
 
-__all__ = ["Wanted", "fit_features"]
+__all__ = ["fit_features"]
 
 _BLOCK = 20_000  # documents that are coded and written at a time
 _CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How to fit, and what to make.
-
-    Attributes
-    ----------
-    sample : {"auto", "all"} or int
-    widths : list of int or None
-        Bytes per item of the curve; None where the quality is not measured.
-    min_recall : float or None
-    index : Path or None
-        Where an index of all documents is made.
-    how : dict
-        Further arguments of ``CMCQ.fit``, such as ``max_memory``.
-    """
-
-    sample: str | int
-    widths: list[int] | None
-    min_recall: float | None
-    index: Path | None
-    how: dict[str, Any]
 
 
 class _Parts(NamedTuple):
@@ -68,24 +45,31 @@ class _Parts(NamedTuple):
 
 
 def fit_features(
-    given: Given, parameters: dict[str, Any], wanted: Wanted, output: Path | None, *, quiet: bool
+    given: Given,
+    options: FitOptions,
+    sample_size: str | int,
+    index: Path | None,
+    output: Path | None,
+    *,
+    min_recall: float | None,
+    quiet: bool,
 ) -> Fitted:
-    """Learn from pairs of features, all or a sample, and save the model."""
+    """Learn from pairs of features, all or a sample, and save the model; and make an index, if asked."""
     if output is None:
         raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
-    pairs = read_pairs(given, stored=True, payloads=wanted.index is not None)
-    _judge(pairs, wanted)
+    pairs = read_pairs(given, stored=True, payloads=index is not None)
+    _judge(pairs, options, min_recall, for_index=index is not None)
     began = time.perf_counter()
     with shown("fit", quiet=quiet) as callback:
-        sample = take_sample(wanted.sample, pairs, parameters, callback)
+        sample = take_sample(sample_size, pairs, options, callback)
         parts = _Parts.of(pairs, sample.rows)
-        _judge_groups(parts.training, wanted)
-        model = _fitted(parts.training, parameters | {"callback": callback}, wanted)
+        _judge_groups(parts.training, options)
+        model = _fitted(parts.training, options, callback)
         identity = model.save(output)
-        if wanted.index is not None:
-            _make_index(wanted.index, model, parts, wanted.how.get("cluster"), callback)
-    report = model.report_ if wanted.widths is not None else None
-    document = {"model": output, "identity": identity, "index": wanted.index}
+        if index is not None:
+            _make_index(index, model, parts, options.cluster, callback)
+    report = model.report_ if options.curve is not None else None
+    document: dict[str, Any] = {"model": output, "identity": identity, "index": index}
     document |= {"pairs": len(parts.training), "sample": sample.to_dict()} | described(model, report)
     document["seconds"] = round(time.perf_counter() - began, 3)
     return Fitted(document, _text(document, sample, report), report)
@@ -94,26 +78,26 @@ def fit_features(
 # Judging
 
 
-def _judge(pairs: Dataset, wanted: Wanted) -> None:
+def _judge(pairs: Dataset, options: FitOptions, min_recall: float | None, *, for_index: bool) -> None:
     """Refuse before the fit what would only be refused after it."""
     from crossbyte.model.parameters import MAX_BITS
     from crossbyte.validation import check_integer, check_number
 
-    if wanted.min_recall is not None:
-        check_number(wanted.min_recall, "min_recall", 0.0, 1.0)
-    for width in wanted.widths or []:
+    if min_recall is not None:
+        check_number(min_recall, "min_recall", 0.0, 1.0)
+    for width in options.curve or []:
         check_integer(width, "curve", 1, MAX_BITS // 8)
-    _judge_groups(pairs, wanted)
-    if wanted.index is not None:
+    _judge_groups(pairs, options)
+    if for_index:
         _judge_documents(pairs)
 
 
-def _judge_groups(pairs: Dataset, wanted: Wanted) -> None:
+def _judge_groups(pairs: Dataset, options: FitOptions) -> None:
     from crossbyte.model.selection import check_enough_groups
     from crossbyte.validation import check_groups
 
     groups = check_groups(pairs.groups, len(pairs))
-    if wanted.widths is not None:
+    if options.curve is not None:
         check_enough_groups(
             int(groups.max(initial=-1)) + 1,
             "measuring holds out a tenth of the groups",
@@ -139,19 +123,18 @@ def _judge_documents(pairs: Dataset) -> None:
 # Fitting
 
 
-def _fitted(pairs: Dataset, parameters: dict[str, Any], wanted: Wanted) -> CMCQ:
-    from crossbyte.model.cmcq import CMCQ
-
-    model = CMCQ(**parameters).fit(pairs.images, pairs.texts, groups=pairs.groups, **wanted.how)
-    if wanted.widths is not None:
+def _fitted(pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> CMCQ:
+    model = options.model(callback)
+    model.fit(pairs.images, pairs.texts, groups=pairs.groups, **options.fit_arguments())
+    if options.curve is not None:
         with _saying_what_is_lost():
-            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=wanted.widths)
+            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=options.curve)
     return model
 
 
 @contextmanager
 def _saying_what_is_lost() -> Iterator[None]:
-    """Own up that a fitted model goes when measuring it is broken off: nothing half done is saved."""
+    """Say that the fitted model is lost when its calibration is interrupted: nothing half done is saved."""
     lost = "nothing was saved, not even the fitted model"
     try:
         yield

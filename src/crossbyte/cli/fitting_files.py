@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossbyte._format import plural, readable_seconds
-from crossbyte.cli.inputs import Given
+from crossbyte.cli.inputs import Given, check_free
 from crossbyte.cli.progress import shown
 from crossbyte.cli.raw import RawGiven, left_out, left_out_lines, read_raw_documents
 from crossbyte.errors import InvalidInput
@@ -16,13 +16,13 @@ from crossbyte.errors import InvalidInput
 if TYPE_CHECKING:
     from crossbyte.data.folders.documents import RawDocuments
     from crossbyte.gallery.building import Built
+    from crossbyte.gallery.learning import FitOptions
     from crossbyte.model.cmcq import CMCQ
     from crossbyte.report.model_report import Report
 
 __all__ = ["Fitted", "described", "fit_files"]
 
 _LONGEST_EXAMPLE = 48
-_OWN_NAMES = ("n_bits", "mapping", "random_state", "n_jobs")
 
 
 class Fitted(NamedTuple):
@@ -46,8 +46,7 @@ def described(model: CMCQ, report: Report | None) -> dict[str, Any]:
 def fit_files(
     given: Given,
     raw: RawGiven,
-    parameters: dict[str, Any],
-    curve: list[int] | None,
+    options: FitOptions,
     index: Path | None,
     output: Path | None,
     *,
@@ -55,25 +54,16 @@ def fit_files(
     quiet: bool,
 ) -> Fitted:
     """Make an index of a folder of pictures, or of a table that names them; and save its model, if asked."""
-    from crossbyte.gallery.building import build_gallery
+    from crossbyte.gallery.building import build_at_free_path
+    from crossbyte.search.storage.connection import real_path
 
     assert given.data is not None
     path, began = index or _index_of(given.data), time.perf_counter()
     documents = read_raw_documents(given.data, raw)
+    specs = {"image": raw.image_encoder or "builtin", "text": raw.text_encoder or "builtin"}
     with shown("fit", quiet=quiet) as callback:
-        built = build_gallery(
-            documents,
-            path,
-            n_bits=parameters["n_bits"],
-            image_encoder=raw.image_encoder or "builtin",
-            text_encoder=raw.text_encoder or "builtin",
-            mapping=parameters["mapping"],
-            parameters={name: value for name, value in parameters.items() if name not in _OWN_NAMES},
-            seed=parameters["random_state"],
-            n_jobs=parameters["n_jobs"],
-            curve=curve,
-            thumbnails=thumbnails,
-            callback=callback,
+        built = build_at_free_path(
+            documents, Path(real_path(path)), options, specs, thumbnails=thumbnails, callback=callback
         )
     identity = None if output is None else built.model.save(output)
     report = built.model.report_ if built.model.calibration_ is not None else None
@@ -81,11 +71,15 @@ def fit_files(
     document |= {"documents": built.n_documents, "form": documents.form, "skipped": left_out(built.skipped)}
     document |= described(built.model, report) | {"seconds": round(time.perf_counter() - began, 3)}
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
-    return Fitted(document, list(_lines(document, documents, built, report, curve is not None)), report)
+    return Fitted(
+        document, list(_lines(document, documents, built, report, options.curve is not None)), report
+    )
 
 
 def _index_of(data: Path) -> Path:
-    """The index that a folder makes if no name is given: in the current directory, called like the folder."""
+    """Give the index that a folder makes if no name is given: in the current directory, called like it."""
+    from crossbyte.search.storage.connection import real_path
+
     folder = data.resolve() if data.is_dir() else data.resolve().parent
     path = Path(f"{folder.name or 'photos'}.cb")
     if path.exists():
@@ -93,6 +87,7 @@ def _index_of(data: Path) -> Path:
             f"{path}: there is an index of this name already, and none is ever overwritten; give another "
             "name with --index FILE, add to it with `crossbyte add`, or remove it first"
         )
+    check_free(Path(real_path(path)))
     return path
 
 

@@ -1,4 +1,4 @@
-"""What verbs read: documents and queries from users' files, indexes and models by their paths."""
+"""What commands read: documents and queries from users' files, indexes and models by their paths."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from crossbyte.search.ids import Id
 
 __all__ = [
-    "Asked",
     "Given",
-    "Queries",
+    "QueryOptions",
     "check_free",
     "is_index",
     "model_of",
@@ -53,22 +52,20 @@ class Given(NamedTuple):
     groups: str | None = None
 
 
-class Asked(NamedTuple):
-    """The options that say what is asked with, as the user gave them."""
+class QueryOptions(NamedTuple):
+    """What a search is asked with, as :func:`read_queries` reads it from the options of a command.
 
-    texts: str | None = None
-    images: str | None = None
-    like: list[str] | None = None
-    text: str | None = None
-    image: Path | None = None
-    row: int | None = None
-    rows: str | None = None
-
-
-class Queries(NamedTuple):
-    """What a search is asked with: the keyword of ``Index.search``, its value, and a name per query.
-
-    ``notes`` is what is to be said of the query itself; ``by_words`` tells that it was no features.
+    Attributes
+    ----------
+    keyword : {"texts", "images", "like"}
+        The argument of ``Index.search`` that takes it.
+    value : features, or ids
+    labels : list
+        A name per query.
+    notes : list of str
+        What is to be said of the query itself.
+    by_words : bool
+        Whether it was words or a picture, and no features.
     """
 
     keyword: str
@@ -207,39 +204,46 @@ def read_vocabulary(path: Path | None) -> list[str] | None:
 # Queries
 
 
-def read_queries(gallery: Gallery, asked: Asked) -> Queries:
+def read_queries(
+    gallery: Gallery,
+    *,
+    text: str | None = None,
+    image: Path | None = None,
+    texts: str | None = None,
+    images: str | None = None,
+    like: list[str] | None = None,
+    row: int | None = None,
+    rows: str | None = None,
+) -> QueryOptions:
     """Read what to ask with: words, a picture, features of one side, or ids of documents."""
-    kinds = (asked.text, asked.image, asked.texts, asked.images, asked.like or None)
-    if sum(kind is not None for kind in kinds) != 1:
+    if sum(kind is not None for kind in (text, image, texts, images, like or None)) != 1:
         raise InvalidInput(
             "expected one of --text, --image, --texts, --images and --like; give exactly one of the five"
         )
-    if asked.like or asked.text is not None or asked.image is not None:
-        if asked.row is not None or asked.rows is not None:
+    if texts is None and images is None:
+        if row is not None or rows is not None:
             raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
-        return _single_queries(gallery, asked)
-    features = _side(asked.texts if asked.images is None else asked.images)
-    chosen = _chosen(features.shape[0], asked.row, asked.rows)
+        return _single_queries(gallery, text, image, like or [])
+    keyword = "texts" if images is None else "images"
+    features = _side(texts if images is None else images)
+    chosen = _chosen(features.shape[0], row, rows)
     if not chosen:
         raise InvalidInput(
             f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
         )
-    keyword = "texts" if asked.images is None else "images"
-    return Queries(keyword, features[chosen.start : chosen.stop], list(chosen), [])
+    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
 
 
-def _single_queries(gallery: Gallery, asked: Asked) -> Queries:
-    if asked.text is not None:
-        if not asked.text.strip():
+def _single_queries(gallery: Gallery, text: str | None, image: Path | None, like: list[str]) -> QueryOptions:
+    if text is not None:
+        if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return Queries(
-            "texts", gallery.encode_texts([asked.text]), [asked.text], _notes(gallery, asked.text), True
-        )
-    if asked.image is not None:
-        features = gallery.encode_pictures([gallery.read_picture(asked.image)])
-        return Queries("images", features, [str(asked.image)], [], True)
-    names = resolve_ids(gallery.index, asked.like or [])
-    return Queries("like", names, list(names), [])
+        return QueryOptions("texts", gallery.encode_texts([text]), [text], _notes(gallery, text), True)
+    if image is not None:
+        features = gallery.encode_pictures([gallery.read_picture(image)])
+        return QueryOptions("images", features, [str(image)], [], True)
+    names = resolve_ids(gallery.index, like)
+    return QueryOptions("like", names, list(names), [])
 
 
 def _notes(gallery: Gallery, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the verbs of the laboratory have in common: lists on the command line, runs, and what failed."""
+"""What the commands of the laboratory have in common: lists on the command line, runs, and what failed."""
 
 from __future__ import annotations
 

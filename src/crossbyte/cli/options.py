@@ -1,4 +1,4 @@
-"""Options that several verbs have, so that they are called and described alike everywhere."""
+"""Options that several commands have, so that they are called and described alike everywhere."""
 
 from __future__ import annotations
 

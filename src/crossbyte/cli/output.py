@@ -1,4 +1,4 @@
-"""What a verb prints on stdout: one JSON document, or text and tables for people."""
+"""What a command prints on stdout: one JSON document, or text and tables for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Table(NamedTuple):
 
 
 def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
-    """Print a verb's result: the document as JSON, or its parts as text.
+    """Print a command's result: the document as JSON, or its parts as text.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""The program that typer makes of the verbs. Imports nothing heavy: ``--help`` is quick."""
+"""The program that typer makes of the commands. Imports nothing heavy: ``--help`` is quick."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import getdoc
 from typing import Annotated
@@ -16,8 +16,8 @@ from crossbyte.cli.failures import guarded
 __all__ = ["execute"]
 
 
-def execute(verbs: Sequence[str], arguments: Sequence[str]) -> int:
-    """Run one command line of the program with these verbs, each of the module of its name.
+def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Run one command line of the program with these commands, each with the module that has it.
 
     Not by typer's own ``main``, which makes an exit code of Ctrl-C without a word.
     """
@@ -29,12 +29,12 @@ def execute(verbs: Sequence[str], arguments: Sequence[str]) -> int:
         return int(end.exit_code)
 
 
-def _program(verbs: Sequence[str]) -> typer.Typer:
+def _program(verbs: Mapping[str, str]) -> typer.Typer:
     # Without rich's markup typer needs no rich for its help, which takes half of the time with it.
     made = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(_options)
-    for name in verbs:
-        verb = getattr(import_module(f"crossbyte.cli.verbs.{name}"), name)
+    for name, module in verbs.items():
+        verb = getattr(import_module(module), name)
         made.command(name, help=_help(verb))(guarded(verb))
     return made
 
@@ -60,5 +60,5 @@ def _say_version(asked: bool) -> None:
 
 
 def _help(verb: object) -> str:
-    """Give a verb's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
+    """Give a command's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
     return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(verb) or "")

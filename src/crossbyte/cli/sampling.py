@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crossbyte.data.files.reading import Dataset
+    from crossbyte.gallery.learning import FitOptions
     from crossbyte.progress import ProgressCallback
 
 __all__ = ["Sample", "part_of", "read_sample", "take_sample"]
@@ -70,11 +71,9 @@ def read_sample(text: str | None) -> str | int:
     return int(text)
 
 
-def take_sample(
-    wanted: str | int, pairs: Dataset, parameters: dict[str, Any], callback: ProgressCallback
-) -> Sample:
+def take_sample(wanted: str | int, pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> Sample:
     """Draw the rows to fit on; ``auto`` asks a pilot where the pairs are many."""
-    n_pairs, seed = len(pairs), parameters["random_state"]
+    n_pairs, seed = len(pairs), options.seed
     if wanted == "all":
         return Sample(None, n_pairs, n_pairs, seed)
     if isinstance(wanted, int):
@@ -83,7 +82,7 @@ def take_sample(
 
     if n_pairs <= ALWAYS_ALL:
         return Sample(None, n_pairs, n_pairs, seed)
-    found = _piloted(pairs, parameters, callback)
+    found = _piloted(pairs, options, callback)
     return _drawn(Sample(None, found.pairs, n_pairs, seed, str(found), found.tried), pairs)
 
 
@@ -95,16 +94,14 @@ def _drawn(sample: Sample, pairs: Dataset) -> Sample:
     return sample._replace(rows=draw_pairs(sample.of, sample.wanted, pairs.groups, seed=sample.seed))
 
 
-def _piloted(pairs: Dataset, parameters: dict[str, Any], callback: ProgressCallback) -> Any:
-    """Ask pilots with these parameters; not with ``auto``, of which one pilot alone takes minutes."""
-    from crossbyte.model.cmcq import CMCQ
+def _piloted(pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> Any:
+    """Ask pilots with these options; not with ``auto``, of which one pilot alone takes minutes."""
     from crossbyte.model.parameters import AUTOMATIC
     from crossbyte.search.planning.trying import pairs_to_fit
 
-    settings = {name: value for name, value in parameters.items() if name != "callback"}
-    if settings["mapping"] in AUTOMATIC:
-        settings["mapping"] = "cca"
-    model, n_jobs = CMCQ(**settings), settings["n_jobs"]
+    if options.mapping in AUTOMATIC:
+        options = options._replace(mapping="cca")
+    model, n_jobs = options.model(), options.n_jobs
     try:
         return pairs_to_fit(
             pairs.images, pairs.texts, pairs.groups, model=model, n_jobs=n_jobs, callback=callback

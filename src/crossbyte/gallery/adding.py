@@ -59,10 +59,12 @@ def add_documents(
     """
     _check_new(gallery, documents, upsert)
     opened = Workshop.open(gallery.beside, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or silent)
-    with opened as shop:
-        encoded = encode_documents(shop, documents, lambda side, _: gallery.encoder(side))
+    with opened as session:
+        encoded = encode_documents(session, documents, lambda side, _: gallery.encoder(side))
         write = gallery.index.upsert if upsert else gallery.index.add
-        n_added = sum(write(**block, callback=shop.callback) for block in encoded.blocks(shop.cache, batch))
+        n_added = sum(
+            write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch)
+        )
     return Added(n_added, [*documents.skipped, *encoded.skipped])
 
 

@@ -20,7 +20,7 @@ from crossbyte.gallery import learning
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.encoded import EncodedDocuments, Pieces, encode_documents
 from crossbyte.gallery.encoding import BUILTIN, learned_pictures, learned_texts
-from crossbyte.gallery.learning import Wanted
+from crossbyte.gallery.learning import FitOptions
 from crossbyte.gallery.workshop import Workshop
 from crossbyte.progress import ProgressCallback, Watch, silent
 from crossbyte.search.batch import check_payloads
@@ -32,7 +32,7 @@ from crossbyte.search.storage.lock import WriterLock
 if TYPE_CHECKING:
     from crossbyte.model.cmcq import CMCQ
 
-__all__ = ["Built", "build_gallery"]
+__all__ = ["Built", "build_at_free_path", "build_gallery"]
 
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
@@ -118,13 +118,41 @@ def build_gallery(
     FitInterrupted
         On Ctrl-C; what was encoded is kept.
     """
-    wanted = Wanted(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve)
+    target = Path(real_path(path))
+    _check_untaken(target)
+    check_free(target, overwrite=False)
+    options = FitOptions(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve)
     specs = {"image": image_encoder, "text": text_encoder}
-    target, watch = Path(real_path(path)), Watch(callback or silent)
-    _judge(documents, target, wanted)
+    return build_at_free_path(documents, target, options, specs, thumbnails=thumbnails, callback=callback)
+
+
+def build_at_free_path(
+    documents: RawDocuments,
+    target: Path,
+    options: FitOptions,
+    specs: Mapping[str, str],
+    *,
+    thumbnails: bool = True,
+    callback: ProgressCallback | None = None,
+) -> Built:
+    """Do the work of :func:`build_gallery`, whose caller has seen that nothing is at the path.
+
+    Parameters
+    ----------
+    documents : RawDocuments
+    target : Path
+        The real path of the index.
+    options : FitOptions
+    specs : mapping of side to str
+        The encoders, as of :func:`build_gallery`.
+    thumbnails : bool
+    callback : callable, optional
+    """
+    watch = Watch(callback or silent)
+    _judge(documents, options)
     lock = WriterLock.acquire(str(target))  # before the folder is touched: two runs would mix
     try:
-        return _build(documents, target, wanted, specs, watch, thumbnails)
+        return _build(documents, target, options, specs, watch, thumbnails)
     except KeyboardInterrupt:
         raise FitInterrupted(
             f"interrupted {watch}: there is no {target.name} yet, but what was encoded is kept; run the same "
@@ -134,20 +162,18 @@ def build_gallery(
         lock.release()
 
 
-def _judge(documents: RawDocuments, target: Path, wanted: Wanted) -> None:
+def _judge(documents: RawDocuments, options: FitOptions) -> None:
     """Refuse before any long work what would be refused after it."""
     from crossbyte.model.parameters import check_parameters
 
-    _judge_free(target)
-    check_free(target, overwrite=False)
-    check_parameters(wanted.model(0))
+    check_parameters(learning.model_for(options, 0))
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
     pieces = Pieces(documents)
     learning.check_enough(pieces.n_pairs, len(pieces.paths), len(pieces.texts))
 
 
-def _judge_free(target: Path) -> None:
+def _check_untaken(target: Path) -> None:
     if os.path.lexists(target):
         raise InvalidInput(
             f"{target}: expected a free name for the index, which is never overwritten, but something is "
@@ -158,27 +184,27 @@ def _judge_free(target: Path) -> None:
 def _build(
     documents: RawDocuments,
     target: Path,
-    wanted: Wanted,
+    options: FitOptions,
     specs: Mapping[str, str],
     callback: ProgressCallback,
     thumbnails: bool,
 ) -> Built:
     ready, beside, clock = _ready_encoders(specs), Beside.of(target), _Clock()
-    opened = Workshop.open(beside, thumbnails=thumbnails, n_jobs=wanted.n_jobs, callback=callback)
-    with opened as shop:
+    opened = Workshop.open(beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback)
+    with opened as session:
         with clock.timed("encode"):
-            encoded = encode_documents(shop, documents, _chooser(shop, ready, wanted.seed), apart=True)
+            encoded = encode_documents(session, documents, _chooser(session, ready, options.seed), apart=True)
         rows = _paired_rows(encoded)
         with clock.timed("fit"):
-            learned = _some(rows, _MOST_FITTED, wanted.seed)
-            model = learning.fitted(encoded.pairs_apart(shop.cache, learned), wanted, callback)
+            learned = _some(rows, _MOST_FITTED, options.seed)
+            model = learning.fitted(encoded.pairs_apart(session.cache, learned), options, callback)
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
-            some = _some(rows, _MOST_AUDITED, wanted.seed)
-            pairs, names = encoded.pairs(shop.cache, some), encoded.picked("ids", some)
+            some = _some(rows, _MOST_AUDITED, options.seed)
+            pairs, names = encoded.pairs(session.cache, some), encoded.picked("ids", some)
             audit = learning.audit(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(shop, beside, target, model, encoded)
+            n_documents = _write_index(session, beside, target, model, encoded)
     beside.keep_audit(audit)
     beside.keep_training(encoded.picked("ids", encoded.repeated(learned)))
     beside.keep_local_encoders(specs)
@@ -206,13 +232,13 @@ def _ready_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:
     return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != BUILTIN}
 
 
-def _chooser(shop: Workshop, ready: Mapping[str, Encoder], seed: int) -> Any:
+def _chooser(session: Workshop, ready: Mapping[str, Encoder], seed: int) -> Any:
     def encoder_of(side: str, pieces: Pieces) -> Encoder:
         if side in ready:
             return ready[side]
         if side == "image":
-            return learned_pictures(shop, pieces.picture_ids, pieces.paths, seed)
-        return learned_texts(shop, [each for some in pieces.captions for each in some], seed)
+            return learned_pictures(session, pieces.picture_ids, pieces.paths, seed)
+        return learned_texts(session, [each for some in pieces.captions for each in some], seed)
 
     return encoder_of
 
@@ -232,18 +258,20 @@ def _some(rows: list[int], most: int, seed: int) -> list[int]:
     return [rows[at] for at in chosen.tolist()]
 
 
-def _write_index(shop: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments) -> int:
+def _write_index(
+    session: Workshop, beside: Beside, target: Path, model: CMCQ, encoded: EncodedDocuments
+) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = beside.folder / "building.cb"
     _remove(made)
     try:
         with Index.create(made, model, n_jobs=model.n_jobs) as index:
-            for block in encoded.blocks(shop.cache, _ROWS_AT_ONCE):
-                index.add(**block, callback=shop.callback)
+            for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
+                index.add(**block, callback=session.callback)
             n_documents = len(index)
-            if shop.thumbnails is not None:
-                shop.thumbnails.keep_only(index.ids())
-        _judge_free(target)
+            if session.thumbnails is not None:
+                session.thumbnails.keep_only(index.ids())
+        _check_untaken(target)  # a name that was taken meanwhile would be replaced
         os.rename(made, target)
     except BaseException:
         _remove(made)

@@ -37,7 +37,7 @@ def verdict(hits: Hits, auroc: float | None, n_documents: int, text: str | None 
     ----------
     hits : Hits
     auroc : float or None
-        From :func:`telling`: a model that cannot tell stays silent.
+        From :func:`find_match_auroc`: a model that cannot tell stays silent.
     n_documents : int
         In the index.
     text : str, optional

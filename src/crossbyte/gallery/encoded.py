@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,25 @@ from crossbyte.data.folders.documents import RawDocuments, Skipped
 from crossbyte.encoders.protocol import Encoder, EncoderState
 from crossbyte.gallery.cache import FeatureCache, digest_of_text
 from crossbyte.gallery.encoding import encode_pictures, encode_texts
-from crossbyte.gallery.learning import Pairs
 from crossbyte.gallery.texts import joined, spoken
 from crossbyte.gallery.workshop import Workshop
 
-__all__ = ["EncodedDocuments", "Pieces", "encode_documents"]
+__all__ = ["EncodedDocuments", "Pairs", "Pieces", "encode_documents"]
 
 _BOTH = ("image", "text")
+
+
+class Pairs(NamedTuple):
+    """Features row by row, with a group number each."""
+
+    images: Raw
+    texts: Raw
+    groups: NDArray[np.intp]
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        return len(np.unique(self.groups))
 
 
 @dataclass(frozen=True)
@@ -117,7 +129,7 @@ class Pieces:
 
 
 def encode_documents(
-    shop: Workshop,
+    session: Workshop,
     documents: RawDocuments,
     encoder_of: Callable[[str, Pieces], Encoder],
     *,
@@ -127,7 +139,7 @@ def encode_documents(
 
     Parameters
     ----------
-    shop : Workshop
+    session : EncodingSession
     documents : RawDocuments
     encoder_of : callable
         Gives the encoder of a side; called only for sides that there are.
@@ -139,14 +151,14 @@ def encode_documents(
     encoders: dict[str, EncoderState] = {}
     reasons: dict[int, str] = {}
     if pieces.paths:
-        found = encode_pictures(shop, encoder_of("image", pieces), pieces.picture_ids, pieces.paths)
+        found = encode_pictures(session, encoder_of("image", pieces), pieces.picture_ids, pieces.paths)
         encoders["image"], rows = found.encoder, pieces.picture_rows
         digests["image"] = {r: digest for r, digest in zip(rows, found.digests, strict=True) if digest}
         reasons = {rows[at]: reason for at, reason in found.reasons.items()}
     captions: dict[int, list[str]] = {}
     if pieces.texts:
         more = [caption for each in pieces.captions for caption in each] if apart else []
-        made = encode_texts(shop, encoder_of("text", pieces), [*pieces.texts, *more])
+        made = encode_texts(session, encoder_of("text", pieces), [*pieces.texts, *more])
         encoders["text"] = made.encoder
         known = zip(pieces.text_rows, made.digests[: len(pieces.texts)], strict=True)
         digests["text"] = {r: digest for r, digest in known if digest and r not in reasons}

@@ -52,35 +52,35 @@ class Encoded(NamedTuple):
 # Encoders
 
 
-def learned_pictures(shop: Workshop, ids: Sequence[Id], paths: Sequence[Path], seed: int) -> Encoder:
+def learned_pictures(session: Workshop, ids: Sequence[Id], paths: Sequence[Path], seed: int) -> Encoder:
     """Give the built-in encoder, which learns from a sample of the pictures, or has done so before."""
     from crossbyte.encoders.choosing import make_encoder
 
     chosen = _sample(len(paths), _SAMPLE_PICTURES, seed)
-    key = _key("image", [shop.digest(paths[at]) or "" for at in chosen])
-    if (known := _learned_before(shop, key, "image")) is not None:
+    key = _key("image", [session.digest(paths[at]) or "" for at in chosen])
+    if (known := _learned_before(session, key, "image")) is not None:
         return known
-    found = _read(shop, [ids[at] for at in chosen], [paths[at] for at in chosen])
+    found = _read(session, [ids[at] for at in chosen], [paths[at] for at in chosen])
     made = make_encoder(BUILTIN, "image", [picture.pixels for _, picture in found])
-    shop.cache.keep_encoder(key, "image", made.state)
+    session.cache.keep_encoder(key, "image", made.state)
     done = 0
     for batch in _batches(found, _PICTURES_AT_ONCE):
-        _keep(shop, made, batch)
+        _keep(session, made, batch)
         done += len(batch)
-        shop.callback(Progress("pictures", made.state.name, done, len(found)))
+        session.callback(Progress("pictures", made.state.name, done, len(found)))
     return made
 
 
-def learned_texts(shop: Workshop, texts: Sequence[str], seed: int) -> Encoder:
+def learned_texts(session: Workshop, texts: Sequence[str], seed: int) -> Encoder:
     """Give the built-in encoder, which learns from the texts, or has done so before."""
     from crossbyte.encoders.choosing import make_encoder
 
     sample = [texts[at] for at in _sample(len(texts), _SAMPLE_TEXTS, seed)]
     key = _key("text", map(digest_of_text, sample))
-    if (known := _learned_before(shop, key, "text")) is not None:
+    if (known := _learned_before(session, key, "text")) is not None:
         return known
     made = make_encoder(BUILTIN, "text", sample)
-    shop.cache.keep_encoder(key, "text", made.state)
+    session.cache.keep_encoder(key, "text", made.state)
     return made
 
 
@@ -99,23 +99,23 @@ def _key(side: str, digests: Iterable[str]) -> str:
     return hasher.hexdigest()
 
 
-def _learned_before(shop: Workshop, key: str, side: str) -> Encoder | None:
+def _learned_before(session: Workshop, key: str, side: str) -> Encoder | None:
     from crossbyte.encoders.restoring import restore_encoder
 
-    state = shop.cache.encoder(key)
+    state = session.cache.encoder(key)
     return None if state is None else restore_encoder(state, side)
 
 
-def _read(shop: Workshop, ids: Sequence[Id], paths: Sequence[Path]) -> list[tuple[Id, Picture]]:
+def _read(session: Workshop, ids: Sequence[Id], paths: Sequence[Path]) -> list[tuple[Id, Picture]]:
     """Decode a sample; those that cannot be read are left out."""
     found: list[tuple[Id, Picture]] = []
     first: Exception | None = None
-    for done, picture in enumerate(shop.reader.read_many(paths)):
+    for done, picture in enumerate(session.reader.read_many(paths)):
         if isinstance(picture, Exception):
             first = first or picture
         else:
             found.append((ids[done], picture))
-        shop.callback(Progress("sample", str(paths[done]), done + 1, len(paths)))
+        session.callback(Progress("sample", str(paths[done]), done + 1, len(paths)))
     if not found:
         raise InvalidInput(
             f"expected pictures that can be read, got none among {len(paths)} (the first: {first}); "
@@ -127,50 +127,50 @@ def _read(shop: Workshop, ids: Sequence[Id], paths: Sequence[Path]) -> list[tupl
 # Features
 
 
-def encode_pictures(shop: Workshop, encoder: Encoder, ids: Sequence[Id], paths: Sequence[Path]) -> Encoded:
+def encode_pictures(session: Workshop, encoder: Encoder, ids: Sequence[Id], paths: Sequence[Path]) -> Encoded:
     """Decode and encode pictures, once each; unreadable ones are listed, and stop nothing."""
-    known = shop.cache.known(encoder.state)
-    digests = [_known_digest(shop, known, id, path) for id, path in zip(ids, paths, strict=True)]
+    known = session.cache.known(encoder.state)
+    digests = [_known_digest(session, known, id, path) for id, path in zip(ids, paths, strict=True)]
     missing = [at for at, digest in enumerate(digests) if digest is None]
     if len(missing) < len(paths):
-        shop.callback(Progress("resume", f"{len(paths) - len(missing):,} pictures are known", 1, 1))
+        session.callback(Progress("resume", f"{len(paths) - len(missing):,} pictures are known", 1, 1))
     reasons: dict[int, str] = {}
-    pictures = zip(missing, shop.reader.read_many([paths[at] for at in missing]), strict=True)
+    pictures = zip(missing, session.reader.read_many([paths[at] for at in missing]), strict=True)
     done = 0
     for batch in _batches(pictures, _PICTURES_AT_ONCE):
         good = [(at, each) for at, each in batch if not isinstance(each, Exception)]
         reasons |= {at: str(each) for at, each in batch if isinstance(each, Exception)}
         if good:
-            _keep(shop, encoder, [(ids[at], picture) for at, picture in good])
+            _keep(session, encoder, [(ids[at], picture) for at, picture in good])
         for at, picture in good:
             digests[at] = picture.digest
         done += len(batch)
-        shop.callback(Progress("pictures", encoder.state.name, done, len(missing)))
+        session.callback(Progress("pictures", encoder.state.name, done, len(missing)))
     return Encoded(encoder.state, digests, reasons)
 
 
-def _known_digest(shop: Workshop, known: set[str], id: Id, path: Path) -> str | None:
+def _known_digest(session: Workshop, known: set[str], id: Id, path: Path) -> str | None:
     """The digest of a picture that need not be decoded; None for all others."""
-    digest = shop.digest(path) if known else None
-    return digest if digest is not None and digest in known and shop.has_thumbnail(id, digest) else None
+    digest = session.digest(path) if known else None
+    return digest if digest is not None and digest in known and session.has_thumbnail(id, digest) else None
 
 
-def _keep(shop: Workshop, encoder: Encoder, found: Sequence[tuple[Id, Picture]]) -> None:
+def _keep(session: Workshop, encoder: Encoder, found: Sequence[tuple[Id, Picture]]) -> None:
     ids, pictures = [id for id, _ in found], [picture for _, picture in found]
-    shop.keep(encoder.state, ids, pictures, encoder.encode([picture.pixels for picture in pictures]))
+    session.keep(encoder.state, ids, pictures, encoder.encode([picture.pixels for picture in pictures]))
 
 
-def encode_texts(shop: Workshop, encoder: Encoder, texts: Sequence[str]) -> Encoded:
+def encode_texts(session: Workshop, encoder: Encoder, texts: Sequence[str]) -> Encoded:
     """Encode texts, once each."""
     digests = [digest_of_text(text) for text in texts]
-    known = shop.cache.known(encoder.state)
+    known = session.cache.known(encoder.state)
     text_of = dict(zip(digests, texts, strict=True))
     missing = [digest for digest in text_of if digest not in known]
     done = 0
     for batch in _batches(missing, _TEXTS_AT_ONCE):
-        shop.cache.put(encoder.state, batch, encoder.encode([text_of[digest] for digest in batch]))
+        session.cache.put(encoder.state, batch, encoder.encode([text_of[digest] for digest in batch]))
         done += len(batch)
-        shop.callback(Progress("texts", encoder.state.name, done, len(missing)))
+        session.callback(Progress("texts", encoder.state.name, done, len(missing)))
     return Encoded(encoder.state, list(digests), {})
 
 

@@ -13,7 +13,7 @@ from crossbyte.errors import DuplicateId, InvalidInput
 from crossbyte.gallery.beside import Beside
 from crossbyte.gallery.doubt import Verdict, telling, verdict
 from crossbyte.gallery.new_documents import NewDocument, blocks_of
-from crossbyte.gallery.opening import Searchable, open_index
+from crossbyte.gallery.opening import Path, Searchable, open_index
 from crossbyte.gallery.restored import Encoders
 from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails, exchange
 from crossbyte.search.hits import Hits
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gallery", "NewDocument"]
 
-Path = str | os.PathLike[str]
-
 
 class Gallery:
     """An index with the encoders that made its features, and the files beside it.
@@ -39,7 +37,7 @@ class Gallery:
     ----------
     index : Searchable
         An Index, or a ShardedIndex.
-    beside : Beside
+    beside : CompanionFiles
         Names of the files beside the index.
     """
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from crossbyte.arrays import Raw
 from crossbyte.errors import InvalidInput
+from crossbyte.gallery.encoded import Pairs
 from crossbyte.model.audit.audit import audit_pairs
 from crossbyte.model.cmcq import CMCQ
 from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback
 from crossbyte.search.ids import Id
 
-__all__ = ["MIN_PAIRS", "Pairs", "Wanted", "audit", "check_enough", "fitted"]
+__all__ = ["MIN_PAIRS", "FitOptions", "audit", "check_enough", "fitted", "model_for"]
 
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
@@ -27,21 +24,8 @@ _DIMS = 64
 _CODES = {"correlation": 3.0, "cross_term": "stored"}
 
 
-class Pairs(NamedTuple):
-    """Features row by row, with a group number each."""
-
-    images: Raw
-    texts: Raw
-    groups: NDArray[np.intp]
-
-    @property
-    def n_groups(self) -> int:
-        """How many groups there are."""
-        return len(np.unique(self.groups))
-
-
-class Wanted(NamedTuple):
-    """What is asked of a model.
+class FitOptions(NamedTuple):
+    """What is asked of a model, and of its fit.
 
     Attributes
     ----------
@@ -53,6 +37,10 @@ class Wanted(NamedTuple):
     n_jobs : int or None
     curve : sequence of int or None
         Bytes at which quality is measured; None to measure nothing.
+    max_memory : int or None
+        Bytes; what the fit needs beyond these is on disk.
+    cluster : str or None
+        Where Ray is that the fit works on.
     """
 
     n_bits: int
@@ -61,18 +49,37 @@ class Wanted(NamedTuple):
     seed: int
     n_jobs: int | None
     curve: Sequence[int] | None
+    max_memory: int | None = None
+    cluster: str | None = None
 
-    def model(self, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None) -> CMCQ:
-        """Make the estimator; with too few groups to try spaces on, the simplest space is taken."""
-        auto = "cca" if n_groups < MIN_GROUPS else "auto-space"
-        mapping = auto if self.mapping == "auto" else self.mapping
-        given = {"n_bits": self.n_bits, "mapping": mapping, "random_state": self.seed, "n_jobs": self.n_jobs}
-        usual: dict[str, Any] = {} if mapping == "sparse" else dict(_CODES)
-        if text_width > _TEXT_COMPONENTS:
-            usual["text_components"] = _TEXT_COMPONENTS
-        if mapping != "sparse" and self.n_bits <= _DIMS:
-            usual["n_components"] = _DIMS
+    def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
+        """Make the estimator; ``usual`` parameters are taken where others are not given."""
+        given = {
+            "n_bits": self.n_bits,
+            "mapping": self.mapping,
+            "random_state": self.seed,
+            "n_jobs": self.n_jobs,
+        }
         return CMCQ(**(usual | self.parameters | given), callback=callback)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
+        given = {"max_memory": self.max_memory, "cluster": self.cluster}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def model_for(
+    options: FitOptions, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None
+) -> CMCQ:
+    """Make the estimator for raw documents; with too few groups to try spaces on, of the simplest space."""
+    if options.mapping == "auto":
+        options = options._replace(mapping="cca" if n_groups < MIN_GROUPS else "auto-space")
+    usual: dict[str, Any] = {} if options.mapping == "sparse" else dict(_CODES)
+    if text_width > _TEXT_COMPONENTS:
+        usual["text_components"] = _TEXT_COMPONENTS
+    if options.mapping != "sparse" and options.n_bits <= _DIMS:
+        usual["n_components"] = _DIMS
+    return options.model(callback, **usual)
 
 
 def check_enough(n_pairs: int, n_pictures: int, n_texts: int) -> None:
@@ -86,11 +93,11 @@ def check_enough(n_pairs: int, n_pictures: int, n_texts: int) -> None:
     )
 
 
-def fitted(pairs: Pairs, wanted: Wanted, callback: ProgressCallback) -> CMCQ:
+def fitted(pairs: Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
     """Fit, and measure where there are groups enough."""
-    model = wanted.model(pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
-    if wanted.curve is not None and pairs.n_groups >= MIN_GROUPS:
-        model.calibrate(*pairs, curve=wanted.curve)
+    model = model_for(options, pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
+    if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
+        model.calibrate(*pairs, curve=options.curve)
     return model
 
 

@@ -95,7 +95,7 @@ def _payload(document: NewDocument) -> dict[str, Any] | None:
 
 
 def _woven(given: Sequence[Any], made: Raw | None) -> Raw:
-    """Put rows that were encoded between rows that came as features."""
+    """Interleave rows that were encoded with rows that came as features."""
     if made is not None and all(row is None for row in given):
         return made
     rows, fresh = [], iter(range(0 if made is None else made.shape[0]))

@@ -12,7 +12,7 @@ from crossbyte.search.index import Index
 if TYPE_CHECKING:
     from crossbyte.cluster.sharded import ShardedIndex
 
-__all__ = ["Searchable", "is_sharded", "open_index"]
+__all__ = ["Path", "Searchable", "is_sharded", "open_index"]
 
 Path = str | os.PathLike[str]
 Searchable: TypeAlias = "Index | ShardedIndex"

@@ -8,10 +8,10 @@ __all__ = ["joined", "spoken"]
 
 
 def spoken(captions: Sequence[str]) -> list[str]:
-    """The captions that say anything."""
+    """Give the captions that are not blank."""
     return [caption for caption in captions if caption.strip()]
 
 
 def joined(captions: Sequence[str]) -> str | None:
-    """All captions as one text; None if they say nothing."""
+    """Join all captions to one text; None if all are blank."""
     return "\n".join(spoken(captions)) or None

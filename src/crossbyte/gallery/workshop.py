@@ -26,7 +26,7 @@ __all__ = ["Workshop"]
 
 @dataclass(frozen=True)
 class Workshop:
-    """Open files and processes; made by :meth:`open`.
+    """Hold what encoding works with, open files and processes; made by :meth:`open`.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""The verbs of the command line, one module each; heavy libraries are imported when a verb runs."""
+"""The commands of the command line, one module each; heavy libraries are imported when a command runs."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from crossbyte.cli import options
-from crossbyte.cli.inputs import Asked, read_queries, read_vocabulary, resolve_ids
+from crossbyte.cli.inputs import read_queries, read_vocabulary, resolve_ids
 from crossbyte.cli.output import emit
 from crossbyte.errors import InvalidInput
 
@@ -40,7 +40,9 @@ def explain(
     from crossbyte.gallery.gallery import Gallery
 
     with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder) as gallery:
-        queries = read_queries(gallery, Asked(texts, images, like, text, image, row))
+        queries = read_queries(
+            gallery, text=text, image=image, texts=texts, images=images, like=like, row=row
+        )
         if len(queries.labels) != 1:
             raise InvalidInput(f"expected one query, got {len(queries.labels)}; choose one with --row")
         words = read_vocabulary(vocabulary)

@@ -10,7 +10,7 @@ import typer
 from crossbyte.cli import options
 from crossbyte.cli.cluster import connected
 from crossbyte.cli.failures import ExitCode, say
-from crossbyte.cli.fitting_features import Wanted, fit_features
+from crossbyte.cli.fitting_features import fit_features
 from crossbyte.cli.fitting_files import fit_files
 from crossbyte.cli.inputs import Given, check_free
 from crossbyte.cli.output import emit
@@ -112,6 +112,8 @@ def fit(
       crossbyte fit embeddings -o model.cbm --sample all --max-memory 2GB
       crossbyte fit embeddings -o model.cbm --cluster 10.0.0.1:6379
     """
+    from crossbyte.gallery.learning import FitOptions
+
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
     given = Given(data, split, images, texts, payloads, ids, groups)
@@ -119,22 +121,19 @@ def fit(
     check_free(output, overwrite=overwrite)
     _check_free_index(index)
     widths = parse_bytes(curve) if calibrate else None
-    parameters = _parameters(param or [], bits, mapping.value, seed, jobs)
-    wanted = Wanted(read_sample(sample), widths, min_recall, index, _how(max_memory, cluster))
+    parameters, sample_size = _parameters(param or []), read_sample(sample)
+    n_bytes = parse_size(max_memory, "--max-memory")
+    asked = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster)
     if is_raw_data(given, raw):
         _refuse_for_pictures({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
-        fitted = fit_files(given, raw, parameters, widths, index, output, thumbnails=thumbnails, quiet=quiet)
+        fitted = fit_files(given, raw, asked, index, output, thumbnails=thumbnails, quiet=quiet)
     else:
         with connected(cluster, jobs):
-            fitted = fit_features(given, parameters, wanted, output, quiet=quiet)
+            fitted = fit_features(
+                given, asked, sample_size, index, output, min_recall=min_recall, quiet=quiet
+            )
     emit(fitted.document, fitted.lines, as_json=as_json)
     return _judged(fitted.report, min_recall)
-
-
-def _how(max_memory: str | None, cluster: str | None) -> dict[str, Any]:
-    """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
-    given = {"max_memory": parse_size(max_memory, "--max-memory"), "cluster": cluster}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_for_pictures(options: dict[str, Any]) -> None:
@@ -156,7 +155,8 @@ def _check_free_index(path: Path | None) -> None:
     check_free(path)
 
 
-def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int | None) -> dict[str, Any]:
+def _parameters(texts: list[str]) -> dict[str, Any]:
+    """Read the parameters of CMCQ that have no option of their own."""
     from crossbyte.model.cmcq import CMCQ
 
     given = parse_parameters(texts)
@@ -167,7 +167,7 @@ def _parameters(texts: list[str], bits: int, mapping: str, seed: int, jobs: int 
         if name not in known:
             listed = ", ".join(sorted(known - set(_OWN_OPTIONS)))
             raise InvalidInput(f"--param: expected a parameter of CMCQ, got {name!r}; there are {listed}")
-    return given | {"n_bits": bits, "mapping": mapping, "random_state": seed, "n_jobs": jobs}
+    return given
 
 
 def _judged(report: Report | None, min_recall: float | None) -> int:

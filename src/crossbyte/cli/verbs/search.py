@@ -12,7 +12,7 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.failures import ExitCode, say
-from crossbyte.cli.inputs import Asked, Queries, check_free, read_queries
+from crossbyte.cli.inputs import QueryOptions, check_free, read_queries
 from crossbyte.cli.output import Table, clean, emit
 
 if TYPE_CHECKING:
@@ -100,28 +100,26 @@ def search(
 
     check_free(trec, overwrite=overwrite)
     with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder, n_jobs=jobs) as gallery:
-        queries = read_queries(gallery, Asked(texts, images, like, text, image, row, rows))
-        asked: dict[str, Any] = {
-            queries.keyword: queries.value,
-            "target": target and target.value,
-            "k": k,
-            "where": where,
-        }
-        asked |= {
-            "max_distance": max_distance,
-            "min_probability": min_probability,
-            "distinct": distinct and distinct.value,
-        }
-        asked |= {
-            "prior": prior,
-            "match_threshold": _USUAL_THRESHOLD if match_threshold is None else match_threshold,
-            "payloads": payloads or queries.by_words,
-        }
-        answers = gallery.index.search(**asked, probe=_probe(probe))
+        queries = read_queries(
+            gallery, text=text, image=image, texts=texts, images=images, like=like, row=row, rows=rows
+        )
+        answers = gallery.index.search(
+            **{queries.keyword: queries.value},
+            target=target and target.value,
+            k=k,
+            where=where,
+            max_distance=max_distance,
+            min_probability=min_probability,
+            distinct=distinct and distinct.value,
+            prior=prior,
+            match_threshold=_USUAL_THRESHOLD if match_threshold is None else match_threshold,
+            payloads=payloads or queries.by_words,
+            probe=_probe(probe),
+        )
         if prior is not None or match_threshold is not None:
             verdicts = list(map(_plain_verdict, answers))
         else:
-            verdicts = _verdicts(gallery, queries, asked["target"], answers)
+            verdicts = _verdicts(gallery, queries, target and target.value, answers)
     if trec is not None:
         from crossbyte.search.exports.trec import write_trec
 
@@ -147,7 +145,7 @@ def _described(label: Any, hits: Hits) -> dict[str, Any]:
     return {"query": label, "no_match": hits.no_match, "partial": hits.partial, "hits": found}
 
 
-def _verdicts(gallery: Gallery, queries: Queries, target: str | None, answers: list[Hits]) -> list[str]:
+def _verdicts(gallery: Gallery, queries: QueryOptions, target: str | None, answers: list[Hits]) -> list[str]:
     """Judge by all that the model knows of itself."""
     texts = queries.labels if queries.by_words and queries.keyword == "texts" else [None] * len(answers)
     return [
@@ -162,7 +160,7 @@ def _plain_verdict(hits: Hits) -> str:
 
 
 def _text(
-    queries: Queries, answers: list[Hits], verdicts: list[str], payloads: bool
+    queries: QueryOptions, answers: list[Hits], verdicts: list[str], payloads: bool
 ) -> Iterator[str | Table]:
     yield from queries.notes
     for label, hits, said in zip(queries.labels, answers, verdicts, strict=True):
@@ -173,7 +171,7 @@ def _text(
         yield ""
 
 
-def _name(queries: Queries, label: Any) -> str:
+def _name(queries: QueryOptions, label: Any) -> str:
     if queries.by_words:
         return clean(label)
     return f"like {clean(label)}" if queries.keyword == "like" else f"row {label} of the {queries.keyword}"
