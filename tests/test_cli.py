@@ -23,6 +23,7 @@ from crossbyte import errors
 from crossbyte.cli import app, failures, output, progress, values
 from crossbyte.cli.failures import ExitCode
 from crossbyte.progress import Progress
+from crossbyte.search.planning.costs import readable_bytes
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
 HEAVY = {"numpy", "scipy", "sklearn", "rich", "pyarrow", "faiss"}
@@ -303,7 +304,7 @@ def test_a_table_on_a_terminal_keeps_brackets_and_obeys_no_color(monkeypatch: py
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (2.5e12, "2.5 TB")],
 )
 def test_sizes_are_readable(size: float, text: str) -> None:
-    assert output.readable_bytes(size) == text
+    assert readable_bytes(size) == text
 
 
 @pytest.mark.parametrize(
