@@ -30,7 +30,7 @@ from crossbyte.errors import (
 from crossbyte.executors.threads import Workers
 from crossbyte.gallery.searchable import View
 from crossbyte.model.cmcq import CMCQ
-from crossbyte.progress import ProgressCallback, silent
+from crossbyte.progress import ProgressCallback
 from crossbyte.search import changes
 from crossbyte.search.batch import Batch, Documents, check_payloads
 from crossbyte.search.ids import Id, check_ids
@@ -342,7 +342,7 @@ class ShardedIndex(ShardedReader):
             A shard is lost; nothing was changed, unless it was lost while writing.
         StorageFull, StorageFailed, WriteRefused
         """
-        return self._add_all(ids, documents, callback or silent, replacing=False, cluster=cluster)
+        return self._add_all(ids, documents, callback, replacing=False, cluster=cluster)
 
     def upsert(
         self,
@@ -353,7 +353,7 @@ class ShardedIndex(ShardedReader):
         **documents: Unpack[Documents],
     ) -> int:
         """Add documents, in the place of those that have the same ids; a replacement stays in its shard."""
-        return self._add_all(ids, documents, callback or silent, replacing=True, cluster=cluster)
+        return self._add_all(ids, documents, callback, replacing=True, cluster=cluster)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
@@ -412,7 +412,7 @@ class ShardedIndex(ShardedReader):
         self,
         ids: Any,
         documents: Documents,
-        callback: ProgressCallback,
+        callback: ProgressCallback | None,
         *,
         replacing: bool,
         cluster: str | None,
@@ -421,7 +421,9 @@ class ShardedIndex(ShardedReader):
         with changes.coding_on(cluster, ids, self.model):
             return sum(self._add(batch, callback, replacing, cluster) for batch in batches)
 
-    def _add(self, batch: Batch, callback: ProgressCallback, replacing: bool, cluster: str | None) -> int:
+    def _add(
+        self, batch: Batch, callback: ProgressCallback | None, replacing: bool, cluster: str | None
+    ) -> int:
         with self._writing:
             moment = self._latest()
             homes = self._homes(moment, batch.ids)

@@ -159,7 +159,9 @@ class Batch:
             _check_groups(documents.get("groups"), len(names)),
         )
 
-    def codes(self, model: CMCQ, callback: ProgressCallback, cluster: str | None = None) -> dict[str, Codes]:
+    def codes(
+        self, model: CMCQ, callback: ProgressCallback | None = None, cluster: str | None = None
+    ) -> dict[str, Codes]:
         """Code the documents with what is known of them, here or on a cluster."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
@@ -168,7 +170,8 @@ class Batch:
             for part in self._coded(learned, workers, cluster):
                 parts.append(part)
                 done += len(part[0])
-                callback(Progress("code", self.coding, done, len(self.ids)))
+                if callback is not None:
+                    callback(Progress("code", self.coding, done, len(self.ids)))
         nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
         return {
             side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)

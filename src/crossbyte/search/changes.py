@@ -88,7 +88,7 @@ def add(
     snapshot: Snapshot,
     model: CMCQ,
     batch: Batch,
-    callback: ProgressCallback,
+    callback: ProgressCallback | None,
     *,
     replacing: bool,
     numbers: Numbers | None = None,

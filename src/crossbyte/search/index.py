@@ -118,7 +118,7 @@ class Index(Reader):
         names = range(len(model.image_codes_)) if ids is None else ids
         batch = Batch.check(model, names, documents, coding="training")
         numbers = Numbers(0, len(batch.ids))
-        segments = batch.segments(batch.codes(model, silent), numbers)
+        segments = batch.segments(batch.codes(model), numbers)
         records = [model_record(model), *(segment.to_record() for segment in segments)]
         store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
         return cls(store, _copied(model, n_jobs), n_jobs)
@@ -179,7 +179,7 @@ class Index(Reader):
         """
         documents = Documents(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
         documents |= Documents(payloads=payloads, groups=groups)
-        return self._add_all(ids, documents, callback or silent, replacing=False, cluster=cluster)
+        return self._add_all(ids, documents, callback, replacing=False, cluster=cluster)
 
     def upsert(
         self,
@@ -193,7 +193,7 @@ class Index(Reader):
 
         A replaced document is gone altogether, its payload and group too, and the new one has a new number.
         """
-        return self._add_all(ids, documents, callback or silent, replacing=True, cluster=cluster)
+        return self._add_all(ids, documents, callback, replacing=True, cluster=cluster)
 
     def update_payloads(self, ids: Any, payloads: Any) -> int:
         """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
@@ -275,7 +275,7 @@ class Index(Reader):
     def add_batch(
         self,
         batch: Batch,
-        callback: ProgressCallback = silent,
+        callback: ProgressCallback | None = None,
         *,
         replacing: bool,
         numbers: Numbers | None = None,
@@ -307,7 +307,7 @@ class Index(Reader):
         self,
         ids: Any,
         documents: Documents,
-        callback: ProgressCallback,
+        callback: ProgressCallback | None,
         *,
         replacing: bool,
         cluster: str | None,
