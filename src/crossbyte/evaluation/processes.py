@@ -22,7 +22,7 @@ from crossbyte import errors
 
 __all__ = ["Failure", "each_in_processes", "each_here"]
 
-Task = TypeVar("Task")
+Work = TypeVar("Work")
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _SECONDS_TO_END = 5.0
@@ -61,8 +61,8 @@ class Failure:
 
 
 def each_here(
-    function: Callable[[Task], object], tasks: Iterable[Task]
-) -> Iterator[tuple[Task, Failure | None]]:
+    function: Callable[[Work], object], tasks: Iterable[Work]
+) -> Iterator[tuple[Work, Failure | None]]:
     """Do tasks one after another in this process; yield each with what went wrong, or None."""
     from threadpoolctl import threadpool_limits
 
@@ -73,8 +73,8 @@ def each_here(
 
 
 def each_in_processes(
-    function: Callable[[Task], object], tasks: Iterable[Task], n_processes: int
-) -> Iterator[tuple[Task, Failure | None]]:
+    function: Callable[[Work], object], tasks: Iterable[Work], n_processes: int
+) -> Iterator[tuple[Work, Failure | None]]:
     """Do tasks in several processes, in about their order; yield each, as it ends, with what went wrong.
 
     Parameters
@@ -85,7 +85,7 @@ def each_in_processes(
     n_processes : int
     """
     waiting = deque(tasks)
-    crew: list[_Worker[Task]] = []
+    crew: list[_Worker[Work]] = []
     try:
         while waiting or crew:
             while waiting and len(crew) < n_processes:
@@ -103,10 +103,10 @@ def each_in_processes(
             worker.end()
 
 
-class _Worker(Generic[Task]):
+class _Worker(Generic[Work]):
     """One process and the task it has."""
 
-    def __init__(self, function: Callable[[Task], object], task: Task) -> None:
+    def __init__(self, function: Callable[[Work], object], task: Work) -> None:
         context = multiprocessing.get_context("spawn")
         self.answers, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, function), daemon=True)
@@ -116,7 +116,7 @@ class _Worker(Generic[Task]):
         self.alive = True
         self.take(task)
 
-    def take(self, task: Task) -> bool:
+    def take(self, task: Work) -> bool:
         """Send a task; False if nobody is there to take it."""
         self.task = task
         try:
@@ -158,7 +158,7 @@ def _leave(*_: object) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _tried(function: Callable[[Task], object], task: Task) -> Failure | None:
+def _tried(function: Callable[[Work], object], task: Work) -> Failure | None:
     try:
         function(task)
     except Exception as error:

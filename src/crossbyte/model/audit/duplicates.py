@@ -27,7 +27,6 @@ NEAR = 0.98
 """Of Flickr8k's 7,000 photographs one pair is above it, the same photograph twice; of 7,000 Fashion products
 135 pairs, while 0.95 lets in products of one cut but other colours and makers."""
 
-Numbers = NDArray[np.intp]
 Link = tuple[int, int]
 
 _MOST = 5  # near rows listed of one row
