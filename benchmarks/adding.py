@@ -26,8 +26,8 @@ from benchmarks.peers import FAISS_VERSION, set_threads
 from benchmarks.tables import save
 from benchmarks.timing import Goal, Turn, measurements, medians, print_goals, take_turns
 from crossbyte import CMCQ, Index
-from crossbyte.kernels import implementation
-from crossbyte.quantization.collaborative import BEAM_WIDTH
+from crossbyte.compute.kernels import implementation
+from crossbyte.model.quantization.collaborative import BEAM_WIDTH
 
 BITS, BATCH, THREADS, REPETITIONS = 32, 10_000, 2, 9
 WANTED = 40_000  # rows per second, text side

@@ -21,7 +21,7 @@ from benchmarks.datasets import flickr8k
 from benchmarks.harness import SEEDS
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.model.audit.audit import Audit, audit_pairs
+from crossbyte.model.pair_audit import Audit, audit_pairs
 
 SHARE, PRECISION, LIFT, SECONDS = 0.02, 0.5, 25.0, 60.0
 

@@ -49,9 +49,9 @@ from benchmarks.timing import (
     told,
 )
 from crossbyte import CMCQ, Index
-from crossbyte.kernels import implementation
-from crossbyte.search.cells.chooser import Chooser
-from crossbyte.search.cells.curve import Ranks, Trial, cell_ranks
+from crossbyte.compute.kernels import implementation
+from crossbyte.index.ivf.build import CellRanks, ProbeTrial, rank_cells
+from crossbyte.index.ivf.router import CellRouter
 
 N_ITEMS, N_BITS, K = 10_000_000, 64, 10
 TRAINING, LEARNING, QUERIES = 20_000, 30_000, 20_000
@@ -149,35 +149,35 @@ def visited_items(index: Index, made: Made, probe: int) -> float:
     """Share of the items in the cells that the queries visit, on average."""
     snapshot = index.snapshot()
     assert snapshot.cells is not None
-    chooser = snapshot.cells.directions["text", "image"].chooser
-    cells = chooser.choose(index.model.transform_texts(made.texts), probe)
+    router = snapshot.cells.directions["text", "image"].router
+    cells = router.choose(index.model.transform_texts(made.texts), probe)
     sizes = snapshot.cell_sizes()["image"]
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
 
-def needed(ranks: Ranks, sample: Any = slice(None)) -> float:
+def needed(ranks: CellRanks, sample: Any = slice(None)) -> float:
     """Share of the items to be visited for the wanted share of partners, of all queries or of a sample."""
     return float(ranks.items[np.quantile(ranks.partners[sample], RECALL, method="inverted_cdf")])
 
 
 def _ranks(
-    index: Index, made: Made, found: NDArray[np.bool_], chooser: Chooser, cells: NDArray[Any]
-) -> Ranks:
+    index: Index, made: Made, found: NDArray[np.bool_], router: CellRouter, cells: NDArray[Any]
+) -> CellRanks:
     """How far the queries that find their partners must go through cells, given those of all items."""
     own = cells[made.partners[found]].astype(np.int64)
-    trial = Trial(index.model.transform_texts(made.texts)[found], own[:, None], own)
-    return cell_ranks(chooser, trial, np.bincount(cells, minlength=len(chooser.points)))
+    trial = ProbeTrial(index.model.transform_texts(made.texts)[found], own[:, None], own)
+    return rank_cells(router, trial, np.bincount(cells, minlength=len(router.points)))
 
 
-def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
+def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> CellRanks:
     """In our own cells."""
     snapshot = index.snapshot()
     assert snapshot.cells is not None
-    cells = snapshot.shelves["image"].layouts["image"].cells
-    return _ranks(index, made, found, snapshot.cells.directions["text", "image"].chooser, cells)
+    cells = snapshot.partitions["image"].inverted_lists["image"].cells
+    return _ranks(index, made, found, snapshot.cells.directions["text", "image"].router, cells)
 
 
-def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
+def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> CellRanks:
     """In cells of FAISS, learned from the decoded images alone."""
     import faiss
 
@@ -192,10 +192,10 @@ def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> Ranks:
     for start in range(0, len(cells), BLOCK):
         points = index.model.decode_images(made.codes[start : start + BLOCK])
         cells[start : start + BLOCK] = flat.search(points, 1)[1][:, 0]
-    return _ranks(index, made, found, Chooser.at(np.ascontiguousarray(kmeans.centroids)), cells)
+    return _ranks(index, made, found, CellRouter.at(np.ascontiguousarray(kmeans.centroids)), cells)
 
 
-def ratio_goals(one: Ranks, other: Ranks) -> list[Goal]:
+def ratio_goals(one: CellRanks, other: CellRanks) -> list[Goal]:
     """Items visited in some cells over those in others, for the same queries, and how sure that is."""
     rng, n = np.random.default_rng(0), len(one.partners)
     samples = rng.integers(n, size=(SAMPLES, n))

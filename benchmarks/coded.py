@@ -42,7 +42,7 @@ SETTINGS = {
 }
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("src/crossbyte/data", "src/crossbyte/mapping", "src/crossbyte/quantization", "src/crossbyte/model")
-KERNELS = ("src/crossbyte/kernels_numpy.py", "native/codes.cpp", "native/codebooks.cpp")
+KERNELS = ("src/crossbyte/compute/kernels_numpy.py", "native/codes.cpp", "native/codebooks.cpp")
 
 
 @dataclass(frozen=True)

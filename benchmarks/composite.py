@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.datasets import wiki
 from benchmarks.harness import SEEDS
 from benchmarks.tables import Measurement, print_table, save
+from crossbyte.compute.executor import Workers
 from crossbyte.data.preparation import Preparation
-from crossbyte.executors.threads import Workers
-from crossbyte.quantization.codebooks import cross_terms
-from crossbyte.quantization.collaborative import Pull, initial_side, refine
+from crossbyte.model.quantization.codebooks import cross_terms
+from crossbyte.model.quantization.collaborative import QuantizationWeights, initial_side, refine
 
 CASES = {"strong penalty, μ=100": (100.0, 0.146, 0.003), "weak penalty, μ=0.3": (0.3, 0.147, 0.107)}
 SECONDS = 84.0
@@ -30,7 +30,7 @@ def measure(mu: float, seed: int) -> tuple[float, float, float]:
     with Workers() as workers:
         points = Preparation.fit(images, 64, "images", workers).apply(images, workers).dense()
         start = time.perf_counter()
-        pull = Pull(0.0, mu)
+        pull = QuantizationWeights(0.0, mu)
         side = refine(
             initial_side(points, 4, pull, np.random.default_rng(seed), workers), points, pull, workers, 5
         )

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.collections.collection import Collection as Dataset
-from crossbyte.data.collections.collection import Part as Split
-from crossbyte.data.collections.reading import read_collection
-from crossbyte.data.collections.words import bag_of_words
+from crossbyte.lab.datasets.collection import Collection as Dataset
+from crossbyte.lab.datasets.collection import Part as Split
+from crossbyte.lab.datasets.loader import read_collection
+from crossbyte.lab.datasets.pair_file import bag_of_words
 
 __all__ = ["Dataset", "Split", "bag_of_words", "data_root", "fashion", "flickr8k", "shares_label", "wiki"]
 

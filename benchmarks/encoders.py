@@ -23,8 +23,8 @@ from PIL import Image
 from benchmarks.datasets import data_root
 from benchmarks.tables import Measurement, print_table, save
 from benchmarks.timing import CLOCKS, medians, seconds_per_call, take_turns
-from crossbyte.encoders.choosing import make_encoder
-from crossbyte.encoders.protocol import Encoder
+from crossbyte.encoders.base import Encoder
+from crossbyte.encoders.registry import make_encoder
 
 N_PICTURES = 60
 REPETITIONS = 3

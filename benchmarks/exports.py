@@ -27,7 +27,7 @@ from benchmarks.datasets import Dataset, fashion, flickr8k
 from benchmarks.fold_in import BITS, FLICKR
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, Index
-from crossbyte.search.exports.faiss_index import export_faiss, faiss_distances, faiss_queries
+from crossbyte.index.export.faiss_index import export_faiss, faiss_distances, faiss_queries
 
 K = 10
 N_CASES = 2_500  # for each direction and cross term

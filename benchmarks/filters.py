@@ -26,7 +26,7 @@ from benchmarks.coded import SETTINGS, Coded, coded_items
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import CLOCKS, Goal, Turn, medians, print_goals, seconds_per_call, take_turns, told
 from crossbyte import Index
-from crossbyte.kernels import implementation
+from crossbyte.compute.kernels import implementation
 
 N_ITEMS, N_BITS = 1_000_000, 64
 REPETITIONS = 9

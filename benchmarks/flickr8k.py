@@ -27,7 +27,7 @@ from benchmarks.harness import (
 from benchmarks.peers import FAISS_VERSION, faiss_lsq, faiss_rq, set_threads, uncompressed
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.metrics import partner_ranks_ties_by_column
+from crossbyte.metrics.ranks import partner_ranks_ties_by_column
 
 BITS = 32
 SETTINGS: dict[str, dict[str, Any]] = {

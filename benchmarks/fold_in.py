@@ -16,7 +16,7 @@ from benchmarks.datasets import bag_of_words, flickr8k, shares_label, wiki
 from benchmarks.harness import SEEDS, chance_map, chance_recall_10, map_at_50, side_by_side
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.metrics import partner_ranks_ties_by_column
+from crossbyte.metrics.ranks import partner_ranks_ties_by_column
 
 BITS = 32
 FLICKR = {"mapping": "cca", "n_components": 64, "correlation": 10.0, "cross_term": "stored"}

@@ -29,8 +29,8 @@ from scipy import sparse
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import Goal, print_goals, told
 from crossbyte import CMCQ
-from crossbyte.data.stored.opening import open_rows
-from crossbyte.data.synthetic import MIXTURE_WEIGHT, _drawn_bags, _word_topics
+from crossbyte.data.ondisk import open_rows
+from crossbyte.data.synthetic import MIXTURE_WEIGHT, _draw_words, _word_topics
 
 SIZES = (182_577, 1_000_000)
 ROUNDS, SAME_ROUNDS, N_BITS, N_JOBS = 10, 2, 32, 2
@@ -61,7 +61,7 @@ class Source:
         mixtures = drawn / drawn.sum(axis=1, keepdims=True)
         rates = np.log1p(1.0 / (mixtures @ self._visual).astype(np.float32))
         images = np.floor(rng.standard_exponential(rates.shape, dtype=np.float32) / rates)
-        return images, _drawn_bags(mixtures, self._tags, TAGS_PER_TEXT, rng)
+        return images, _draw_words(mixtures, self._tags, TAGS_PER_TEXT, rng)
 
 
 def write(folder: Path, n_pairs: int) -> None:

@@ -13,13 +13,9 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset, shares_label
 from crossbyte import CMCQ
-from crossbyte.metrics import (
-    chance_mean_average_precision,
-    chance_recall,
-    mean_average_precision,
-    nearest_ties_by_column,
-    partner_ranks_ties_by_column,
-)
+from crossbyte.metrics.average_precision import mean_average_precision
+from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
+from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
 
 __all__ = [
     "SEEDS",

@@ -20,11 +20,12 @@ from scipy import sparse
 from benchmarks.datasets import wiki
 from benchmarks.harness import SEEDS, side_by_side
 from benchmarks.tables import Measurement, print_table, save
-from crossbyte import CMCQ, kernels
+from crossbyte import CMCQ
+from crossbyte.compute import kernels
+from crossbyte.compute.executor import Workers
+from crossbyte.compute.kernels import CrossPenalty
 from crossbyte.data.preparation import Preparation
-from crossbyte.executors.threads import Workers
-from crossbyte.kernels import CrossPenalty
-from crossbyte.mapping.bounded import bounded_least_squares, optimality_gap
+from crossbyte.model.space.sparse import bounded_least_squares, optimality_gap
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},

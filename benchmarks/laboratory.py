@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.coded import cache_folder
 from benchmarks.datasets import data_root
 from benchmarks.tables import Measurement, load, save
-from crossbyte.evaluation.report.write import write_report
-from crossbyte.evaluation.results import Result, read_results
+from crossbyte.lab.report.write import write_report
+from crossbyte.lab.results import Result, read_results
 
 BITS = "16,32,64,128"
 OTHERS = "seph,cq,cca,cca-pq,cca-opq,cca-rq,cca-itq,random,cmcq-cca,cmcq-kernel"

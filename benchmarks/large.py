@@ -34,7 +34,7 @@ from benchmarks.coded import SETTINGS, Coded, coded_items, extend_codes
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import CLOCKS, Goal, Turn, medians, print_goals, seconds_per_call, take_turns, told
 from crossbyte import Index
-from crossbyte.kernels import implementation
+from crossbyte.compute.kernels import implementation
 
 N_ITEMS, N_CODED, N_BITS = 10_000_000, 1_000_000, 64
 REPETITIONS, OPENINGS = 9, 3
@@ -67,7 +67,7 @@ def passes(codes: Words) -> dict[str, Callable[[], Any]]:
 
 def scanned(index: Index) -> Words:
     """The array that a scan of images reads."""
-    return index.snapshot().shelves["image"].codes["image"].reshape(-1).view(np.uint64)
+    return index.snapshot().partitions["image"].codes["image"].reshape(-1).view(np.uint64)
 
 
 def measure_reading(index: Index, coded: Coded, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:

@@ -16,8 +16,8 @@ from sklearn.decomposition import sparse_encode
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.tables import Measurement, print_table, save
-from crossbyte import kernels
-from crossbyte.executors.threads import Workers
+from crossbyte.compute import kernels
+from crossbyte.compute.executor import Workers
 
 N, DIMS, ATOMS, RHO, REPEATS = 10_000, 64, 512, 0.3, 5
 

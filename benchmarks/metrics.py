@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from benchmarks.datasets import shares_label
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import CLOCKS, Clock, Goal, Turn, measurements, medians, print_goals, take_turns, told
-from crossbyte.blocks import row_blocks
-from crossbyte.methods.hamming import hamming_distances
-from crossbyte.metrics import Scorer
+from crossbyte.compute.blocks import row_blocks
+from crossbyte.lab.methods.hashing import hamming_distances
+from crossbyte.metrics.scorer import Scorer
 
 WIKI, NUS_WIDE = (693, 2_173), (4_000, 182_577)  # queries and items
 NAIVE_QUERIES, REPETITIONS = 25, 7

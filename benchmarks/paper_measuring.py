@@ -23,10 +23,11 @@ from benchmarks.coded import Coded, _pairs, coded_items, extend_codes
 from benchmarks.paper_inputs import BATCH, BITS, VISITED, K
 from benchmarks.tables import Measurement
 from benchmarks.tail_latency import quantiles_of
-from crossbyte import CMCQ, Index, kernels
+from crossbyte import CMCQ, Index
+from crossbyte.compute import kernels
+from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import make_pairs, nus_wide_like
-from crossbyte.executors.threads import Workers
-from crossbyte.search.planning import pilot
+from crossbyte.index.plan import pilot
 
 __all__ = ["SETTINGS", "measure"]
 

@@ -16,7 +16,7 @@ from benchmarks.paper_inputs import read_figures
 from benchmarks.paper_tables import Assumed, tables
 from benchmarks.summary import ROOT, replace
 from benchmarks.tables import print_table, save
-from crossbyte.kernels import implementation
+from crossbyte.compute.kernels import implementation
 
 
 def parse() -> argparse.Namespace:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Split, flickr8k
 from benchmarks.tables import Measurement, print_table, save
-from crossbyte.metrics import chance_recall, partner_ranks_ties_by_column, recall_at
+from crossbyte.metrics.chance import chance_recall
+from crossbyte.metrics.ranks import partner_ranks_ties_by_column, recall_at
 
 __all__ = ["FAISS_VERSION", "faiss_lsq", "faiss_pq", "faiss_rq", "set_threads", "uncompressed"]
 

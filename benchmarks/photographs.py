@@ -45,8 +45,8 @@ from benchmarks.harness import chance_recall_10
 from benchmarks.peers import FAISS_VERSION, faiss_rq, uncompressed
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.gallery.beside import Beside
-from crossbyte.gallery.cache import FeatureCache, digest_of_file
+from crossbyte.gallery.cache import FeatureCache, digest_file
+from crossbyte.gallery.companion import CompanionFiles
 from crossbyte.gallery.gallery import Gallery
 
 BYTES = (4, 8)
@@ -159,9 +159,9 @@ class Features(NamedTuple):
 def features_of(index: Path, folders: Sequence[Path], data: Photographs, queries: Sequence[str]) -> Features:
     """What the program has kept of the pictures, and the texts by its encoder."""
     places = {path.name: path for folder in folders for path in folder.glob("*.jpg")}
-    digests = [str(digest_of_file(places[name], 2**30)) for name in data.names]
+    digests = [str(digest_file(places[name], 2**30)) for name in data.names]
     captions = [[row[number] for number in INDEXED] for row in data.captions]
-    cache = FeatureCache(Beside.of(index).features)
+    cache = FeatureCache(CompanionFiles.of(index).features)
     try:
         with Gallery.open(index) as gallery:
             pictures = cache.get(gallery.encoders["image"], digests)

@@ -22,7 +22,8 @@ from benchmarks.datasets import Split, fashion
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import Goal, print_goals
 from crossbyte import CMCQ, Index
-from crossbyte.search.planning.plan import Plan, plan
+from crossbyte.index.plan.plan import plan
+from crossbyte.index.plan.size_model import Plan
 
 BITS, SIZES, MAPPINGS, REPETITIONS = 32, (5_000, 15_000, 40_000), ("cca", "sparse"), 3
 BYTES, TIMES = 1.02, 1.5  # largest ratio allowed, either way

@@ -17,27 +17,27 @@ from benchmarks.datasets import fashion
 from benchmarks.summary import ROOT, replace
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
-from crossbyte.search.planning.sampling import Trials, Tried, enough_pairs, expected_recall
+from crossbyte.index.plan.pilot import PilotPairs, PilotRecall, expected_recall, recommend_pairs
 
 BITS, SIZES, HELD_OUT, ROUNDS = (32, 64), (2048, 8192, 32_768), 2000, 5
 MANY = 10**10
 Rows = NDArray[np.intp]
 
 
-def trials(images: Any, texts: Any) -> tuple[Trials, Rows]:
+def trials(images: Any, texts: Any) -> tuple[PilotPairs, Rows]:
     """Pairs to ask with, and the order in which the others are fitted on."""
     order = np.random.default_rng(0).permutation(images.shape[0])
     held, others = np.sort(order[:HELD_OUT]), order[HELD_OUT:]
-    return Trials(images, texts, images[held], texts[held], np.arange(HELD_OUT)), others
+    return PilotPairs(images, texts, images[held], texts[held], np.arange(HELD_OUT)), others
 
 
-def fitted(asked: Trials, rows: Rows, bits: int) -> Tried:
+def fitted(asked: PilotPairs, rows: Rows, bits: int) -> PilotRecall:
     """What a fit of these rows finds."""
     model = CMCQ(bits, mapping="cca", max_iter=ROUNDS, random_state=0)
-    return Tried(len(rows), asked.hits(model.fit(asked.images[rows], asked.texts[rows])))
+    return PilotRecall(len(rows), asked.hits(model.fit(asked.images[rows], asked.texts[rows])))
 
 
-def measure(asked: Trials, others: Rows, bits: int) -> list[Measurement]:
+def measure(asked: PilotPairs, others: Rows, bits: int) -> list[Measurement]:
     """Recall by size, what the law promises of the largest, and how many the rule takes."""
     found = [fitted(asked, np.sort(others[:size]), bits) for size in SIZES]
     few, many, most = found
@@ -45,7 +45,7 @@ def measure(asked: Trials, others: Rows, bits: int) -> list[Measurement]:
     return [
         *(Measurement(name, recall_from(one.n_pairs), [float(one.hits.mean())]) for one in found),
         Measurement(name, promised_from(most.n_pairs), [expected_recall(few, many, most.n_pairs)]),
-        Measurement(name, "enough pairs", [enough_pairs(few, many, MANY, lambda _: 0.0).pairs]),
+        Measurement(name, "enough pairs", [recommend_pairs(few, many, MANY, lambda _: 0.0).pairs]),
     ]
 
 

@@ -26,8 +26,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
+from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import nus_wide_like
-from crossbyte.executors.threads import Workers
 
 SIZES = (10_000, 30_000, 100_000, 182_577)
 ROUNDS = 10

@@ -45,7 +45,7 @@ from benchmarks.timing import (
     told,
 )
 from crossbyte import Index
-from crossbyte.kernels import implementation
+from crossbyte.compute.kernels import implementation
 
 N_ITEMS = 1_000_000
 REPETITIONS = 9

@@ -28,9 +28,9 @@ import numpy as np
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, Index
 from crossbyte.data.scenes import make_scenes
-from crossbyte.encoders.builtin_images import BuiltinImages
-from crossbyte.encoders.builtin_texts import BuiltinTexts
-from crossbyte.service.running import serve
+from crossbyte.encoders.builtin_image import BuiltinImageEncoder
+from crossbyte.encoders.builtin_text import BuiltinTextEncoder
+from crossbyte.service.server import serve
 from crossbyte.service.settings import Settings
 
 N_ITEMS, BITS, N_SCENES = 1_000_000, 32, 400
@@ -51,7 +51,7 @@ def make_index(path: Path) -> None:
     """A million images; what they show does not matter for speed."""
     scenes = make_scenes(N_SCENES, seed=0)
     pictures, texts = [scene.pixels for scene in scenes], [scene.captions[0] for scene in scenes]
-    image, text = BuiltinImages.learn(pictures[:100]), BuiltinTexts.learn(texts)
+    image, text = BuiltinImageEncoder.learn(pictures[:100]), BuiltinTextEncoder.learn(texts)
     rows = image.encode(pictures), text.encode(texts)
     model = CMCQ(BITS, mapping="cca", n_components=32, max_iter=3, random_state=0).fit(*rows)
     model.calibrate(*rows, curve=())

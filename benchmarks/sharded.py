@@ -25,10 +25,10 @@ from benchmarks.large import N_BITS, N_CODED, N_ITEMS, build
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import Goal, print_goals, told
 from crossbyte import Hits, Index
-from crossbyte.cluster.holding import Holder
-from crossbyte.cluster.sharded import ShardedIndex
-from crossbyte.cluster.splitting import split_index
-from crossbyte.kernels import implementation
+from crossbyte.compute.kernels import implementation
+from crossbyte.sharding.index import ShardedIndex
+from crossbyte.sharding.pool import ShardPool
+from crossbyte.sharding.split import split_index
 
 N_SHARDS, N_QUERIES, SINGLES, K = 4, 1000, 300, 10
 
@@ -36,7 +36,7 @@ N_SHARDS, N_QUERIES, SINGLES, K = 4, 1000, 300, 10
 class Watched:
     """A holder of shards that notes how long the slowest one took, each time they rank."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: ShardPool) -> None:
         self.names, self.lost, self.close = holder.names, holder.lost, holder.close
         self.slowest: list[float] = []
         self._holder = holder

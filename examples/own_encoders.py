@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from crossbyte import Gallery
-from crossbyte.data.folders.reading import read_raw
+from crossbyte.data.captions.layout import read_raw
 from crossbyte.data.scenes import write_scenes
-from crossbyte.gallery.building import build_gallery
+from crossbyte.gallery.build import build_gallery
 
 
 def colours_by_place(pictures):

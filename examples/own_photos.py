@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 from crossbyte import Gallery
-from crossbyte.data.folders.reading import read_raw
+from crossbyte.data.captions.layout import read_raw
 from crossbyte.data.scenes import make_scenes, write_scenes
-from crossbyte.gallery.building import build_gallery
+from crossbyte.gallery.build import build_gallery
 
 N_SCENES = 400
 

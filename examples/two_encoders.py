@@ -7,7 +7,7 @@ import sys
 
 from crossbyte import CMCQ
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.metrics import nearest_ties_by_column
+from crossbyte.metrics.ranks import nearest_ties_by_column
 
 
 def main(n_pairs: int = 3000) -> None:

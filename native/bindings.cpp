@@ -224,7 +224,7 @@ static void limit_level_py(const std::string& name) {
 }
 
 NB_MODULE(_native, m) {
-    m.doc() = "crossbyte's kernels; crossbyte.kernels is the door to them.";
+    m.doc() = "crossbyte's kernels; crossbyte.compute.kernels is the door to them.";
     // noconvert: a wrong type or order is an error, never a silent copy (outputs would be lost in it).
     const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
     m.def("lasso", &lasso_py, array("gram"), array("products"), array("penalty"), array("indptr"),

@@ -3,9 +3,9 @@
     git -C OLD checkout v0.6.0 && OLD/.venv/bin/python scripts/recorded_fits.py record fits.json
     .venv/bin/python scripts/recorded_fits.py compare fits.json
 
-For changes that must move nothing: four mappings, each dense with one thread, sparse with two, and from disk;
-then the answers of an index of each kind. Bytes are equal on one kind of processor and one set of libraries only,
-so the record is made anew on the machine at hand and is never kept.
+For changes that must move nothing: four mappings, each dense with one thread, sparse with two, and from
+disk; then the answers of an index of each kind. Bytes are equal on one kind of processor and one set of
+libraries only, so the record is made anew on the machine at hand and is never kept.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def record_fits(images: Any, texts: Any, folder: Path) -> dict[str, str]:
         "from disk, 2 threads": (stored, 2),
     }
     return {
-        f"fit {mapping}, {way}": digest(
-            CMCQ(mapping=mapping, n_jobs=n_jobs, **SMALL).fit(*sides).to_bytes()
-        )
+        f"fit {mapping}, {way}": digest(CMCQ(mapping=mapping, n_jobs=n_jobs, **SMALL).fit(*sides).to_bytes())
         for mapping in MAPPINGS
         for way, (sides, n_jobs) in ways.items()
     }

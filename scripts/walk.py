@@ -1,11 +1,11 @@
-"""Count what a reader meets: files, functions and changes of file on the way of a call, and the map they lie on.
+"""Count what a reader meets: files, functions and changes of file on the way of a call, and their map.
 
     .venv/bin/python scripts/walk.py            # everything
     .venv/bin/python scripts/walk.py map        # only the figures of the source tree
 
-A walk is one small call, watched by ``sys.setprofile`` in all threads: the files of the package that it enters, the
-functions that it calls, how often control passes from one file to another, and how deep the calls lie. Run it before
-and after a change of the layout: the way should not get longer.
+A walk is one small call, watched by ``sys.setprofile`` in all threads: the files of the package that it
+enters, the functions that it calls, how often control passes from one file to another, and how deep the
+calls lie. Run it before and after a change of the layout: the way should not get longer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Walk:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Count what is called inside, in this thread and in those that were made inside :meth:`installed`."""
+        """Count what is called inside, in this thread and in those made inside :meth:`installed`."""
         self._watching = True
         try:
             yield
@@ -170,7 +170,7 @@ def run(main: Callable[[], object], *arguments: object) -> None:
 
 
 def describe_map() -> str:
-    """Figures of the source tree: files, lines, imports, single importers, names that occur in many folders."""
+    """Say how many files, lines, imports and single importers there are, and which names recur."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
     spent = sum(_import_lines(tree) for tree in trees.values())

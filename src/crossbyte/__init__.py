@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crossbyte.cluster.sharded import ShardedIndex
-    from crossbyte.cluster.splitting import split_index
-    from crossbyte.data.folders.reading import read_raw
-    from crossbyte.data.stored.opening import open_rows
+    from crossbyte._not_fitted import NotFitted
+    from crossbyte.data.captions.layout import read_raw
+    from crossbyte.data.ondisk import open_rows
     from crossbyte.errors import (
         ClusterError,
         CrossbyteError,
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
         InvalidInput,
         ModelFileError,
         NotCalibrated,
-        NotFitted,
         NumericalError,
     )
-    from crossbyte.gallery.building import build_gallery
-    from crossbyte.gallery.gallery import Gallery
-    from crossbyte.gallery.new_documents import NewDocument
-    from crossbyte.model.audit.audit import audit_pairs
-    from crossbyte.model.cmcq import CMCQ
+    from crossbyte.gallery.build import build_gallery
+    from crossbyte.gallery.gallery import Gallery, NewDocument
+    from crossbyte.index.explain.explanation import Explanation
+    from crossbyte.index.hits import Document, Hits
+    from crossbyte.index.index import Index
+    from crossbyte.index.plan.plan import plan
+    from crossbyte.model.estimator import CMCQ
+    from crossbyte.model.pair_audit import audit_pairs
     from crossbyte.report.model_report import Report
-    from crossbyte.search.explanations.explanation import Explanation
-    from crossbyte.search.hits import Document, Hits
-    from crossbyte.search.index import Index
-    from crossbyte.search.planning.plan import plan
+    from crossbyte.sharding.index import ShardedIndex
+    from crossbyte.sharding.split import split_index
 
 __version__ = "0.6.0"
 
@@ -67,30 +66,30 @@ __all__ = [
 
 # Public name -> the module that defines it.
 _HOMES = {
-    "CMCQ": "crossbyte.model.cmcq",
+    "CMCQ": "crossbyte.model.estimator",
     "ClusterError": "crossbyte.errors",
     "CrossbyteError": "crossbyte.errors",
-    "Document": "crossbyte.search.hits",
-    "Explanation": "crossbyte.search.explanations.explanation",
+    "Document": "crossbyte.index.hits",
+    "Explanation": "crossbyte.index.explain.explanation",
     "FitInterrupted": "crossbyte.errors",
     "Gallery": "crossbyte.gallery.gallery",
-    "Hits": "crossbyte.search.hits",
-    "Index": "crossbyte.search.index",
+    "Hits": "crossbyte.index.hits",
+    "Index": "crossbyte.index.index",
     "IndexFileError": "crossbyte.errors",
     "InvalidInput": "crossbyte.errors",
     "ModelFileError": "crossbyte.errors",
-    "NewDocument": "crossbyte.gallery.new_documents",
+    "NewDocument": "crossbyte.gallery.gallery",
     "NotCalibrated": "crossbyte.errors",
     "NotFitted": "crossbyte.errors",
     "NumericalError": "crossbyte.errors",
     "Report": "crossbyte.report.model_report",
-    "ShardedIndex": "crossbyte.cluster.sharded",
-    "audit_pairs": "crossbyte.model.audit.audit",
-    "build_gallery": "crossbyte.gallery.building",
-    "open_rows": "crossbyte.data.stored.opening",
-    "plan": "crossbyte.search.planning.plan",
-    "read_raw": "crossbyte.data.folders.reading",
-    "split_index": "crossbyte.cluster.splitting",
+    "ShardedIndex": "crossbyte.sharding.index",
+    "audit_pairs": "crossbyte.model.pair_audit",
+    "build_gallery": "crossbyte.gallery.build",
+    "open_rows": "crossbyte.data.ondisk",
+    "plan": "crossbyte.index.plan.plan",
+    "read_raw": "crossbyte.data.captions.layout",
+    "split_index": "crossbyte.sharding.split",
 }
 
 

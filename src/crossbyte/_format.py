@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["count", "join_words", "of_100", "percent", "plural", "readable_bytes", "readable_seconds"]
-
 
 def count(number: float) -> str:
     """Give a number of things, with thousands set apart; halves (of median ranks) are kept."""

@@ -16,17 +16,6 @@ from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
 
-__all__ = [
-    "Path",
-    "check_free",
-    "flush_file",
-    "flush_folder",
-    "read_regular_file",
-    "rename_to_free_name",
-    "replace_file",
-    "stage_files",
-]
-
 Path = str | os.PathLike[str]
 
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends

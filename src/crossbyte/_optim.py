@@ -6,8 +6,6 @@ import numpy as np
 
 from crossbyte.arrays import Float32
 
-__all__ = ["Adam"]
-
 _SMALL = 1e-8
 
 

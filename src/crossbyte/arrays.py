@@ -1,4 +1,4 @@
-"""Names for the array types that everything here passes around."""
+"""Name the array types that everything here passes around."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-
-__all__ = ["Codes", "Float32", "Float64", "Raw"]
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

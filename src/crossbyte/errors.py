@@ -50,7 +50,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crossbyte.unfitted import NotFitted
+    from crossbyte._not_fitted import NotFitted
 
 __all__ = [
     "ClosedIndex",
@@ -251,7 +251,7 @@ def __getattr__(name: str) -> object:
     """Import ``NotFitted`` on first use: its base is scikit-learn's, and takes a second to import."""
     if name != "NotFitted":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from crossbyte.unfitted import NotFitted
+    from crossbyte._not_fitted import NotFitted
 
     globals()[name] = NotFitted
     return NotFitted

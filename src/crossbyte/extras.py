@@ -7,8 +7,6 @@ from typing import Any
 
 from crossbyte.errors import MissingExtra
 
-__all__ = ["check_installed", "is_installed", "require"]
-
 _LIBRARIES = {
     "faiss": ("FAISS", "faiss"),
     "fontawesomefree": ("the Font Awesome icons", "demo"),
@@ -21,7 +19,7 @@ _LIBRARIES = {
 """What people call each module, and the extra that brings it."""
 
 
-def require(module: str, who: str) -> Any:
+def import_extra(module: str, who: str) -> Any:
     """Import an optional module, or one inside it; ``who`` is who needs it, with the verb.
 
     Raises
@@ -32,7 +30,7 @@ def require(module: str, who: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise _missing(module, who) from error
+        raise _missing_extra(module, who) from error
 
 
 def is_installed(module: str) -> bool:
@@ -49,9 +47,9 @@ def check_installed(module: str, who: str) -> None:
         With the command that installs it.
     """
     if not is_installed(module):
-        raise _missing(module, who)
+        raise _missing_extra(module, who)
 
 
-def _missing(module: str, who: str) -> MissingExtra:
+def _missing_extra(module: str, who: str) -> MissingExtra:
     library, extra = _LIBRARIES[module.partition(".")[0]]
     return MissingExtra(f"{who} {library}; install it with: pip install 'crossbyte[{extra}]'")

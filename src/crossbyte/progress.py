@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Progress", "ProgressCallback", "Watch", "silent"]
-
 
 class Progress(NamedTuple):
     """One step of a long call.
@@ -33,7 +31,7 @@ class Progress(NamedTuple):
 ProgressCallback = Callable[[Progress], object]
 
 
-def silent(_: Progress) -> None:
+def ignore_progress(_: Progress) -> None:
     """Do nothing with it."""
 
 

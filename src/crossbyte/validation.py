@@ -16,23 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Codes, Raw
-from crossbyte.blocks import row_blocks
+from crossbyte.compute.blocks import row_blocks
 from crossbyte.errors import InvalidInput, NotFinite
-
-__all__ = [
-    "as_array",
-    "check_choice",
-    "check_codes",
-    "check_features",
-    "check_groups",
-    "check_integer",
-    "check_number",
-    "check_pairs",
-    "check_rows_agree",
-    "is_sparse",
-    "is_stored",
-]
-
 
 _LARGEST = 1e150  # squares of larger values overflow
 
@@ -41,7 +26,7 @@ def check_features(values: Any, name: str, n_features: int | None = None, min_ro
     """Return (n, d) features as a real array or a CSR matrix, or say what is wrong with them.
 
     Dense arrays keep their type, order and storage (also memory maps): blocks are converted when they
-    are used. Stored rows (:mod:`crossbyte.data.stored`) stay where they are, and are looked at block by
+    are used. Stored rows (:mod:`crossbyte.data`) stay where they are, and are looked at block by
     block. Nothing is ever written into the argument.
     """
     raw = _as_real_rows(values, name)
@@ -225,12 +210,12 @@ def _as_array(values: Any, name: str) -> NDArray[Any]:
             f"(shape {array.shape}). Reshape your data: one item is values.reshape(1, -1)"
         )
     if array.dtype.kind == "O":
-        array = _numbers_of_objects(array, name)
+        array = _parse_objects(array, name)
     _check_real(array.dtype, name)
     return array
 
 
-def _numbers_of_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+def _parse_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     if any(isinstance(value, complex) for value in array.flat):
         raise InvalidInput(f"{name}: Complex data not supported; expected real numbers")
     try:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from crossbyte.data.folders.reading import read_raw
+from crossbyte.data.captions.layout import read_raw
 from crossbyte.data.scenes import write_scenes
-from crossbyte.gallery.building import build_gallery
+from crossbyte.gallery.build import build_gallery
 from support.asked_for import is_asked_for
 from support.browser_page import TOKEN, Page, chromium, screenshots, served
 from support.browser_samples import hostile_index

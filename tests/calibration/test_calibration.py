@@ -14,12 +14,12 @@ from scipy import sparse
 from sklearn.base import clone
 
 from crossbyte import CMCQ, FitInterrupted, InvalidInput, NotFitted
+from crossbyte.calibration import calibration as offsets
+from crossbyte.calibration import holdout
+from crossbyte.calibration.calibration import Calibration, Line
+from crossbyte.calibration.holdout import CODINGS, SIDES, TARGETS
 from crossbyte.errors import DamagedModelFile
-from crossbyte.model.file import model_bytes, parse_model_bytes
-from crossbyte.model.quality import offsets, sample
-from crossbyte.model.quality.calibration import Calibration
-from crossbyte.model.quality.offsets import Line
-from crossbyte.model.quality.sample import CODINGS, SIDES, TARGETS
+from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from support.paths import GOLDEN
 
 
@@ -165,13 +165,13 @@ def test_only_with_offsets_are_strangers_of_both_codings_equally_frequent_in_the
 
 def test_offsets_equal_a_plain_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    original = sample.Sample.of
+    original = holdout.HeldOutSample.of
 
     def spy(*args: Any) -> Any:
         seen.append(args)
         return original(*args)
 
-    monkeypatch.setattr(sample.Sample, "of", spy)
+    monkeypatch.setattr(holdout.HeldOutSample, "of", spy)
     model = CMCQ(**SMALL).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
     refit_learned, known, images, texts, _ = seen[0]
     refit = CMCQ.from_bytes(model.to_bytes())
@@ -212,12 +212,12 @@ def test_a_query_never_meets_its_own_document() -> None:
 
 
 def test_one_depth_gives_a_flat_line() -> None:
-    assert offsets._line(np.array([0.25])) == Line(0.25, 0.0)
+    assert offsets._fit_line(np.array([0.25])) == Line(0.25, 0.0)
 
 
 def test_one_row_of_each_group_is_measured_and_no_group_on_both_sides() -> None:
     groups = np.repeat(np.arange(60), 5)
-    rows = sample.hold_out(groups, np.random.default_rng(0))
+    rows = holdout.hold_out(groups, np.random.default_rng(0))
     assert len(set(groups[rows.held])) == len(rows.held) == 6
     assert len(set(groups[rows.train][rows.known])) == len(rows.known) == 6
     assert not set(groups[rows.train]) & set(groups[rows.held])
@@ -227,7 +227,7 @@ def test_one_row_of_each_group_is_measured_and_no_group_on_both_sides() -> None:
 
 def test_groups_of_one_row_have_no_other_row() -> None:
     groups = np.concatenate([np.arange(60), np.arange(30)])
-    rows = sample.hold_out(groups, np.random.default_rng(0))
+    rows = holdout.hold_out(groups, np.random.default_rng(0))
     np.testing.assert_array_equal(groups[rows.again], groups[rows.held])
     np.testing.assert_array_equal(rows.again != rows.held, groups[rows.held] < 30)
 
@@ -240,7 +240,7 @@ def test_groups_are_held_out_together() -> None:
 
 
 def test_many_held_out_pairs_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "MAX_ROWS", 30)
+    monkeypatch.setattr(holdout, "MAX_ROWS", 30)
     model = small_model().calibrate(IMAGES, TEXTS, curve=())
     assert model.calibration_ is not None
     assert model.calibration_.n_held_out == 30
@@ -359,7 +359,7 @@ def test_texts_too_wide_for_canonical_correlation_are_reduced_for_the_baselines(
 
 
 def test_of_many_pairs_a_sample_draws_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.model.quality.measuring.MAX_PAIRS", 400)
+    monkeypatch.setattr("crossbyte.calibration.measure.MAX_PAIRS", 400)
     groups = np.arange(1000) // 4
     model = CMCQ(**(SMALL | {"n_bits": 8, "max_iter": 1})).fit(IMAGES, TEXTS)
     report = model.calibrate(IMAGES, TEXTS, groups, curve=(1, 2)).report_

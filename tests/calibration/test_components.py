@@ -14,18 +14,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from crossbyte import CMCQ
+from crossbyte.calibration import baselines
+from crossbyte.calibration import calibration as reliability
+from crossbyte.calibration.calibration import Likelihood, NearItems, fit_likelihood
+from crossbyte.calibration.holdout import HeldOutSample, hold_out
+from crossbyte.calibration.measure import Bootstrap, expected_recall, score_chance
+from crossbyte.compute.executor import Workers
 from crossbyte.errors import DamagedModelFile
-from crossbyte.executors.threads import Workers
-from crossbyte.model.file import model_bytes, parse_model_bytes
-from crossbyte.model.quality import peers, reliability
-from crossbyte.model.quality.bootstrap import Bootstrap
-from crossbyte.model.quality.cohort import Cohort
-from crossbyte.model.quality.comparing import chance, expected_recall
-from crossbyte.model.quality.likelihood import Likelihood, NearItems, fit_likelihood
-from crossbyte.model.quality.sample import Sample, hold_out
-from crossbyte.model.scoring import auroc
-from crossbyte.quantization.codebooks import dealt_dimensions, residual_codebooks
-from crossbyte.quantization.kmeans import kmeans
+from crossbyte.model.file_format import model_bytes, parse_model_bytes
+from crossbyte.model.fit import Cohort
+from crossbyte.model.quantization.codebooks import deal_dimensions, kmeans, residual_codebooks
+from crossbyte.model.selection import auroc
 from support.calibration_samples import drawn, naive_levels, plain_model, settings
 from support.index_twin import features, small_model
 from support.paths import GOLDEN
@@ -265,9 +264,9 @@ def test_reliability_equals_a_plain_computation_where_queries_judge_each_other()
 
 def test_the_label_of_a_query_says_nothing_of_its_own_probability() -> None:
     items = gaussian_items(60, 80, 9)
-    before = reliability._cross_fitted(items)
+    before = reliability._cross_fit(items)
     items.partner[4] = np.roll(items.partner[4], 40)
-    after = reliability._cross_fitted(items)
+    after = reliability._cross_fit(items)
     np.testing.assert_array_equal(after[0::2], before[0::2])
     assert (after[1::2] != before[1::2]).all()
 
@@ -321,7 +320,7 @@ def spread_points(n: int, seed: int, width: int = 7) -> np.ndarray:
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 5])
 def test_dealt_dimensions_are_a_partition(n_dims: int, n_parts: int) -> None:
     variances = np.random.default_rng(0).random(n_dims)
-    parts = [part[part >= 0].tolist() for part in dealt_dimensions(variances, n_parts)]
+    parts = [part[part >= 0].tolist() for part in deal_dimensions(variances, n_parts)]
     assert len(parts) == min(n_parts, n_dims)
     assert sorted(sum(parts, [])) == list(range(n_dims))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -330,7 +329,7 @@ def test_dealt_dimensions_are_a_partition(n_dims: int, n_parts: int) -> None:
 def test_product_codes_stand_for_the_nearest_words_of_each_part() -> None:
     train, items = spread_points(600, 0), spread_points(40, 1)
     with Workers(1) as workers:
-        found = peers.product_quantized(train, items, 3, np.random.default_rng(2), workers)
+        found = baselines.product_quantize(train, items, 3, np.random.default_rng(2), workers)
         rng, expected = np.random.default_rng(2), np.empty_like(items)
         for dims in ([0, 1, 4], [3, 6], [2, 5]):  # by variance 0 3 5 | 2 6 4 backwards | 1
             words = kmeans(np.ascontiguousarray(train[:, dims]), 256, rng, workers)
@@ -343,7 +342,7 @@ def test_product_codes_stand_for_the_nearest_words_of_each_part() -> None:
 def test_residual_codes_are_sums_of_words_and_no_worse_than_greedy_ones(n_bytes: int) -> None:
     train, items = spread_points(600, 0), spread_points(40, 1)
     with Workers(1) as workers:
-        found = peers.residual_quantized(train, items, n_bytes, np.random.default_rng(2), workers)
+        found = baselines.residual_quantize(train, items, n_bytes, np.random.default_rng(2), workers)
         words = residual_codebooks(train, n_bytes, np.random.default_rng(2), workers)
     rest = items.astype(float)
     for book in words:
@@ -359,7 +358,7 @@ def test_residual_codes_are_sums_of_words_and_no_worse_than_greedy_ones(n_bytes:
             assert ((sums - item) ** 2).sum(axis=1).min() <= ((row - item) ** 2).sum() + 1e-5
 
 
-@pytest.mark.parametrize("quantize", [peers.product_quantized, peers.residual_quantized])
+@pytest.mark.parametrize("quantize", [baselines.product_quantize, baselines.residual_quantize])
 def test_more_bytes_are_nearer_and_few_points_are_kept_whole(quantize: Any) -> None:
     train, items = spread_points(600, 0), spread_points(200, 1)
     with Workers(1) as workers:
@@ -434,14 +433,14 @@ class Watched:
     def __init__(self, pairs: tuple[np.ndarray, ...], curve: tuple[int, ...], **changes: Any) -> None:
         self.samples: list[tuple[Any, ...]] = []
         self.model = CMCQ(**settings(**changes)).fit(*pairs)
-        original = Sample.one_sided
+        original = HeldOutSample.one_sided
 
         def spy(*args: Any) -> Any:
             self.samples.append(args)
             return original(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sample, "one_sided", spy)
+            patch.setattr(HeldOutSample, "one_sided", spy)
             self.model.calibrate(*pairs, curve=curve)
 
     def refit(self, place: int = 0) -> CMCQ:
@@ -504,7 +503,7 @@ def test_gains_bytes_and_curve_agree_with_the_systems() -> None:
         "chance",
     ]
     assert [each.n_bytes for each in report.systems] == [2, 24, 2, 2, None]
-    assert last == chance(40)
+    assert last == score_chance(40)
     assert set(report.gains) == {each.name for each in others}
     for each in others:
         assert report.gains[each.name].value == pytest.approx(own.recall() - each.recall(), abs=1e-12)
@@ -525,7 +524,7 @@ def test_gains_bytes_and_curve_agree_with_the_systems() -> None:
 
 def test_chance_is_exact() -> None:
     for n in (1, 7, 40, 250):
-        for scores in chance(n).directions.values():
+        for scores in score_chance(n).directions.values():
             shares = [min(1.0, k / n) for k in (1, 10, 100)]
             assert [each.value for each in scores.recall.values()] == pytest.approx(shares, abs=1e-15)
             assert all(each.low == each.value == each.high for each in scores.recall.values())

@@ -20,8 +20,9 @@ import pytest
 
 import crossbyte
 from crossbyte import _format, errors
-from crossbyte.cli import app, failures, output, progress, values
-from crossbyte.cli.failures import ExitCode
+from crossbyte.cli import app, exit_codes, inputs, output
+from crossbyte.cli import output as progress
+from crossbyte.cli.exit_codes import ExitCode
 from crossbyte.progress import Progress
 from support.paths import ROOT
 
@@ -56,13 +57,13 @@ def test_help_loads_nothing_heavy() -> None:
 def test_help_lists_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(arguments) == 0
     text = capsys.readouterr().out
-    assert all(re.search(rf"^  {verb} +[A-Z].*\.$", text, flags=re.MULTILINE) for verb in app.VERBS)
+    assert all(re.search(rf"^  {verb} +[A-Z].*\.$", text, flags=re.MULTILINE) for verb in app.COMMANDS)
 
 
 def test_every_verb_module_is_a_verb() -> None:
-    package = import_module("crossbyte.cli.verbs")
+    package = import_module("crossbyte.cli.commands")
     stems = {path.stem for path in Path(inspect.getfile(package)).parent.glob("*.py")} - {"__init__"}
-    assert {f"{package.__name__}.{stem}" for stem in stems} == set(app.VERBS.values())
+    assert {f"{package.__name__}.{stem}" for stem in stems} == set(app.COMMANDS.values())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +71,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"crossbyte {crossbyte.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", app.VERBS)
+@pytest.mark.parametrize("verb", app.COMMANDS)
 def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([verb, "--help"]) == 0
     text = capsys.readouterr().out
@@ -78,16 +79,16 @@ def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.Captur
     assert "--json" in text
 
 
-@pytest.mark.parametrize("verb", app.VERBS)
+@pytest.mark.parametrize("verb", app.COMMANDS)
 def test_examples_use_options_that_exist(verb: str) -> None:
-    doc = inspect.getdoc(getattr(import_module(app.VERBS[verb]), verb)) or ""
+    doc = inspect.getdoc(getattr(import_module(app.COMMANDS[verb]), verb)) or ""
     examples = [line for line in doc.splitlines() if line.startswith(f"  crossbyte {verb}")]
     assert examples
     for line in examples:
         assert options_in(line) <= options_in(own_section(verb)), line
 
 
-@pytest.mark.parametrize("verb", app.VERBS)
+@pytest.mark.parametrize("verb", app.COMMANDS)
 def test_every_option_is_on_the_page_and_no_other(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     app.run([verb, "--help"])
     listed = capsys.readouterr().out.partition("\nOptions:\n")[2]
@@ -100,7 +101,7 @@ def test_every_option_is_on_the_page_and_no_other(verb: str, capsys: pytest.Capt
 def test_the_page_has_a_section_and_a_row_for_every_verb_and_no_other() -> None:
     sections = re.findall(r"^## ([a-z]+)$", PAGE, flags=re.MULTILINE)
     rows = re.findall(r"^\| \[`([a-z]+)`\]", PAGE, flags=re.MULTILINE)
-    assert sections == rows == list(app.VERBS)
+    assert sections == rows == list(app.COMMANDS)
 
 
 def test_the_page_has_every_exit_code_and_no_other() -> None:
@@ -111,7 +112,9 @@ def test_the_page_has_every_exit_code_and_no_other() -> None:
 # Failures
 
 
-@pytest.mark.parametrize("module", ["typer", "crossbyte.cli.output", "crossbyte.cli.verbs.search", "numpy"])
+@pytest.mark.parametrize(
+    "module", ["typer", "crossbyte.cli.output", "crossbyte.cli.commands.search", "numpy"]
+)
 def test_ctrl_c_while_modules_are_imported(module: str) -> None:
     """As if the key were pressed at the moment when this module is looked for."""
     program = (
@@ -170,7 +173,7 @@ def test_ctrl_c_while_arguments_are_read(
 def test_every_error_has_its_code_and_two_lines(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert failures.report(error) == code
+    assert exit_codes.report_error(error) == code
     what, what_to_do = capsys.readouterr().err.splitlines()
     assert what.startswith("crossbyte: ") and re.match(r"  \S", what_to_do)
 
@@ -178,7 +181,7 @@ def test_every_error_has_its_code_and_two_lines(
 def test_every_error_of_the_tree_is_judged() -> None:
     """None of our own errors but the one that is a fault of ours may look like a bug."""
     kinds = [getattr(errors, name) for name in errors.__all__]
-    bugs = [kind.__name__ for kind in kinds if failures.exit_code(kind("x")) is ExitCode.BUG]
+    bugs = [kind.__name__ for kind in kinds if exit_codes.exit_code(kind("x")) is ExitCode.BUG]
     assert bugs == ["CrossbyteError", "NumericalError"]
 
 
@@ -199,17 +202,17 @@ def test_every_error_of_the_tree_is_judged() -> None:
 def test_messages_are_parted_into_what_and_what_to_do(
     error: Exception, lines: tuple[str | None, str]
 ) -> None:
-    what, what_to_do = failures.two_lines(error)
+    what, what_to_do = exit_codes.describe_error(error)
     assert (lines[0] or str(error)) in what and lines[1] in what_to_do
 
 
 def test_a_traceback_only_when_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failures.report(KeyError("x"))
+    exit_codes.report_error(KeyError("x"))
     assert "KeyError" in (plain := capsys.readouterr().err) and plain.count("\n") == 2
-    monkeypatch.setenv(failures.DEBUG, "1")
-    failures.report(KeyError("x"))
+    monkeypatch.setenv(exit_codes.DEBUG, "1")
+    exit_codes.report_error(KeyError("x"))
     assert len(capsys.readouterr().err.splitlines()) > 2
 
 
@@ -331,7 +334,7 @@ def test_progress_is_lines_in_a_log_and_nothing_when_quiet(
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     for quiet in (False, True):
-        with progress.shown("add", quiet=quiet) as callback:
+        with progress.show_progress("add", quiet=quiet) as callback:
             callback(Progress("code", "pair", 5, 10))
     captured = capsys.readouterr()
     assert captured.out == "" and len(captured.err.splitlines()) == 1
@@ -344,14 +347,14 @@ def test_a_log_goes_on_while_a_stage_is_silent(
     looks = iter([False, False, True])
     over = SimpleNamespace(wait=lambda _: next(looks))
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    lines = progress._Lines("fit")
+    lines = progress._ProgressLines("fit")
     lines(Progress("prepare", "both sides", 1, 1))
     lines._repeat(over)  # type: ignore[arg-type]
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("crossbyte fit: prepare (both sides); ") and "1 of 1" not in first
     assert len(others) == 2 and all("prepare (both sides) done, at work on" in line for line in others)
     before = threading.active_count()
-    with progress.shown("fit", quiet=False):
+    with progress.show_progress("fit", quiet=False):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 
@@ -363,7 +366,7 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    with progress.shown("add", quiet=False) as callback:
+    with progress.show_progress("add", quiet=False) as callback:
         callback(Progress("code", "[pair]", 5, 10))
     assert "add: code" in shown.getvalue()
 
@@ -383,44 +386,44 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_sizes_are_read(text: str | None, size: float | None) -> None:
-    assert values.parse_size(text, "--max-memory") == size
+    assert inputs.parse_size(text, "--max-memory") == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "0", "1e3", "5 parsecs", "1,5MB"])
 def test_wrong_sizes_are_refused(text: str) -> None:
     with pytest.raises(errors.InvalidInput, match="--max-disk: expected a number of bytes above 0"):
-        values.parse_size(text, "--max-disk")
+        inputs.parse_size(text, "--max-disk")
 
 
 def test_parameters_are_json_or_text() -> None:
     texts = ["a=1", "b=0.5", "c=true", "d=null", "e=stored", 'f="x=y"', "g="]
     expected: dict[str, Any] = {"a": 1, "b": 0.5, "c": True, "d": None, "e": "stored", "f": "x=y", "g": ""}
-    assert values.parse_parameters(texts) == expected
+    assert inputs.parse_parameters(texts) == expected
 
 
 @pytest.mark.parametrize("texts", [["a"], ["=1"], ["a b=1"], ["a=1", "a=2"]])
 def test_wrong_parameters_are_refused(texts: list[str]) -> None:
     with pytest.raises(errors.InvalidInput, match="expected name=value"):
-        values.parse_parameters(texts)
+        inputs.parse_parameters(texts)
 
 
 def test_a_file_may_have_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("odd:name.npy").touch()
-    assert values.parse_file("a.npz:key") == ("a.npz", "key")
-    assert values.parse_file("a.npz") == ("a.npz", None)
-    assert values.parse_file("odd:name.npy") == ("odd:name.npy", None)
-    assert values.parse_file("C:\\a.npz") == ("C:\\a.npz", None)
+    assert inputs.parse_file("a.npz:key") == ("a.npz", "key")
+    assert inputs.parse_file("a.npz") == ("a.npz", None)
+    assert inputs.parse_file("odd:name.npy") == ("odd:name.npy", None)
+    assert inputs.parse_file("C:\\a.npz") == ("C:\\a.npz", None)
 
 
 @pytest.mark.parametrize(
     ("text", "rows"), [("2:4", [2, 3]), (":2", [0, 1]), ("3:", [3, 4]), (":", list(range(5)))]
 )
 def test_ranges_of_rows(text: str, rows: list[int]) -> None:
-    assert list(range(5)[values.parse_rows(text)]) == rows
+    assert list(range(5)[inputs.parse_rows(text)]) == rows
 
 
 @pytest.mark.parametrize("text", ["", "3", "-2:4", "a:b", "1:2:3"])
 def test_wrong_ranges_of_rows_are_refused(text: str) -> None:
     with pytest.raises(errors.InvalidInput, match="--rows: expected a range"):
-        values.parse_rows(text)
+        inputs.parse_rows(text)

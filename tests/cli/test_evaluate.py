@@ -18,9 +18,9 @@ import pytest
 
 from crossbyte.cli import app
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.evaluation import quality_table, running
-from crossbyte.evaluation.results import read_results
-from crossbyte.methods import registry
+from crossbyte.lab import runner, score_tables
+from crossbyte.lab.methods import registry
+from crossbyte.lab.results import read_results
 from crossbyte.report.measurements import Estimate
 
 DATA = "generated:160"
@@ -47,13 +47,13 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Methods that were fitted."""
     log: list[str] = []
-    original = running.fitted
+    original = runner.fit_system
 
     def counted(run: Any, trial: Any) -> Any:
         log.append(run.method)
         return original(run, trial)
 
-    monkeypatch.setattr(running, "fitted", counted)
+    monkeypatch.setattr(runner, "fit_system", counted)
     return log
 
 
@@ -140,7 +140,7 @@ def test_the_help_names_every_system(shell: Shell) -> None:
     for verb in ("evaluate", "tune"):
         told = re.sub(r"-\s+", "-", shell(verb, "--help").partition("--methods NAMES")[2])
         named = set(re.findall(r"[a-z0-9-]+", told))
-        assert {*registry.all_keys(), *registry.GROUPS} <= named
+        assert {*registry.list_keys(), *registry.GROUPS} <= named
 
 
 def test_a_damaged_result_is_told_with_the_report(shell: Shell, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_results_that_cannot_be_written_cost_no_run(shell: Shell, tmp_path: Path
 
 
 def test_a_run_that_fails_is_told_at_the_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crossbyte.methods.random_codes import RandomCodes
+    from crossbyte.lab.methods.hashing import RandomCodes
 
     def fit(self: Any, *_: Any) -> None:
         raise MemoryError("too much")
@@ -281,14 +281,14 @@ def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> Non
 @pytest.fixture
 def quick_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for the choice of crossbyte, which takes many fits."""
-    monkeypatch.setattr(quality_table, "CHOSEN", "cmcq-cca")
+    monkeypatch.setattr(score_tables, "CHOSEN", "cmcq-cca")
 
 
 @pytest.mark.parametrize("faiss", [True, False])
 def test_own_pairs_give_a_quality_table(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_choice: None, faiss: bool
 ) -> None:
-    monkeypatch.setattr(quality_table, "is_installed", lambda module: faiss)
+    monkeypatch.setattr(score_tables, "is_installed", lambda module: faiss)
     write_pairs(tmp_path / "own.npz")
     text = shell("evaluate", "own.npz", "--bits", "16", *QUICK)
     assert "2 bytes per item, learned from 216 pairs, asked among 24 unseen pairs" in text
@@ -339,7 +339,7 @@ def test_ctrl_c_on_own_pairs_promises_nothing(
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "fitted", stopped)
+    monkeypatch.setattr(runner, "fit_system", stopped)
     write_pairs(tmp_path / "own.npz")
     told = shell("evaluate", "own.npz", *QUICK, code=130)
     assert told.splitlines()[0] == "crossbyte: interrupted" and "go on" not in told
@@ -356,10 +356,10 @@ def test_ctrl_c_on_own_pairs_promises_nothing(
     ],
 )
 def test_the_verdict_is_plain(gain: Estimate, said: str) -> None:
-    def system(key: str, recall: float, own_gain: Estimate | None) -> quality_table.SystemQuality:
+    def system(key: str, recall: float, own_gain: Estimate | None) -> score_tables.SystemQuality:
         by_depth = {10: Estimate(recall, recall, recall)}
         tasks = dict.fromkeys(("image-to-text", "text-to-image"), by_depth)
-        return quality_table.SystemQuality(key, key, 2, tasks, own_gain)
+        return score_tables.SystemQuality(key, key, 2, tasks, own_gain)
 
     systems = [
         system("cmcq-auto", 0.5, None),
@@ -368,7 +368,7 @@ def test_the_verdict_is_plain(gain: Estimate, said: str) -> None:
         system("cca-rq", 0.4, gain),
         system("chance", 0.1, None),
     ]
-    verdict = quality_table._verdict(systems)
+    verdict = score_tables._say_who_wins(systems)
     assert said in verdict and "cca-rq" in verdict
 
 

@@ -14,15 +14,17 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ, Index
-from crossbyte.cli import app, sampling
-from crossbyte.data.files.reading import read_dataset
-from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
+from crossbyte.cli import app
+from crossbyte.cli.commands import fit as sampling
+from crossbyte.data.ondisk import is_pair_folder, open_pair_folder
+from crossbyte.data.readers import read_dataset
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import ClusterError, DataFileError, InvalidInput
-from crossbyte.gallery.learning import FitOptions
-from crossbyte.search.planning import costs, pilot, trying
-from crossbyte.search.planning import sampling as rule
-from crossbyte.search.planning.costs import Enough
+from crossbyte.gallery.build import FitOptions
+from crossbyte.index.plan import pilot, size_model
+from crossbyte.index.plan import pilot as rule
+from crossbyte.index.plan import pilot as trying
+from crossbyte.index.plan.size_model import SampleSize
 
 N = 420
 QUICK = ("--mapping", "cca", "--bits", "16", "--param", "max_iter=1", "--no-calibrate", "--quiet")
@@ -55,13 +57,13 @@ def fit(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> A
 
 @pytest.mark.parametrize(("text", "found"), [(None, "auto"), ("auto", "auto"), ("all", "all"), ("70", 70)])
 def test_samples_are_read(text: str | None, found: str | int) -> None:
-    assert sampling.read_sample(text) == found
+    assert sampling.parse_sample(text) == found
 
 
 @pytest.mark.parametrize("text", ["some", "1", "-5", "1e6", "", "0x10"])
 def test_wrong_samples_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="--sample: expected auto, all, or a number of pairs"):
-        sampling.read_sample(text)
+        sampling.parse_sample(text)
 
 
 def test_few_pairs_are_all_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,14 +86,14 @@ def test_a_number_draws_whole_groups_with_the_seed(home: Path, capsys: pytest.Ca
 def test_a_pilot_says_how_many(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "ALWAYS_ALL", 100)
+    monkeypatch.setattr(size_model, "ALWAYS_ALL", 100)
     asked: list[Any] = []
 
-    def stub(images: Any, texts: Any, groups: Any, *, model: CMCQ, **_: Any) -> Enough:
+    def stub(images: Any, texts: Any, groups: Any, *, model: CMCQ, **_: Any) -> SampleSize:
         asked.append((images.shape, model.mapping, model.n_bits))
-        return Enough(150, "gain", 0.004, [(20, 0.25), (80, 0.5)])
+        return SampleSize(150, "gain", 0.004, [(20, 0.25), (80, 0.5)])
 
-    monkeypatch.setattr(trying, "pairs_to_fit", stub)
+    monkeypatch.setattr(trying, "find_sample_size", stub)
     assert fit(capsys, "grouped.npz", "--sample", "all")["pairs"] == N and not asked
     said = fit(capsys, "grouped.npz")
     assert said["pairs"] == 150 and said["sample"]["pilots"] == [[20, 0.25], [80, 0.5]]
@@ -111,7 +113,7 @@ def test_a_pilot_says_how_many(
 def test_a_real_pilot_on_stored_pairs(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (costs, rule, trying):
+    for module in (size_model, rule, trying):
         monkeypatch.setattr(module, "ALWAYS_ALL", 200)
     monkeypatch.setattr(trying, "_PAIRS_TO_TRY", 100)
     monkeypatch.setattr(pilot, "_SMALL", 150)
@@ -123,11 +125,13 @@ def test_a_real_pilot_on_stored_pairs(
 def test_auto_is_piloted_by_cca(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     monkeypatch.setattr(
-        trying, "pairs_to_fit", lambda *_, model, **__: found.append(model.mapping) or Enough.all_of(7)
+        trying,
+        "find_sample_size",
+        lambda *_, model, **__: found.append(model.mapping) or SampleSize.all_of(7),
     )
     pairs = type("Pairs", (), {"images": None, "texts": None, "groups": None})()
     for mapping in ("auto", "sparse"):
-        sampling._piloted(pairs, FitOptions(32, mapping, {}, 0, 1, None), lambda _: None)
+        sampling._run_pilot(pairs, FitOptions(32, mapping, {}, 0, 1, None), lambda _: None)
     assert found == ["cca", "sparse"]
 
 
@@ -215,7 +219,7 @@ def test_parts_of_sides_in_memory_are_in_memory(home: Path, form: str) -> None:
     pairs, rows = read_dataset("grouped.npz"), np.array([2, 5, 9])
     if form == "sparse":
         pairs.texts = sparse.csr_matrix(pairs.texts)
-    part = sampling.part_of(pairs, rows)
+    part = sampling.take_rows(pairs, rows)
     assert isinstance(part.images, np.ndarray) and np.array_equal(part.images, pairs.images[rows])
     assert sparse.issparse(part.texts) == (form == "sparse") and part.groups == [1, 2, 4]
 
@@ -245,7 +249,7 @@ def test_a_missing_cluster_is_said_before_data_are_read(
     def nobody(*_: Any) -> Any:
         raise ClusterError("cluster: expected a Ray cluster, got none")
 
-    monkeypatch.setattr("crossbyte.cli.verbs.fit.connected", nobody)
+    monkeypatch.setattr("crossbyte.cli.commands.fit.connect_cluster", nobody)
     missing = ("--images", "missing.npy", "--texts", "missing.npy")
     assert "got none" in fit(capsys, *missing, "--cluster", "10.0.0.1:6379", code=8)
     assert not Path("model.cbm").exists()
@@ -263,7 +267,7 @@ def test_the_rest_is_coded_on_the_cluster(
 
         return call
 
-    monkeypatch.setattr("crossbyte.cli.verbs.fit.connected", lambda *_: nullcontext())
+    monkeypatch.setattr("crossbyte.cli.commands.fit.connect_cluster", lambda *_: nullcontext())
     monkeypatch.setattr(CMCQ, "fit", here("fit", CMCQ.fit))
     monkeypatch.setattr(Index, "add", here("add", Index.add))
     fit(capsys, "shards", "--sample", "100", "--index", "there.cb", "--cluster", "10.0.0.1:6379")

@@ -12,10 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from crossbyte import CMCQ
+from crossbyte import CMCQ, _fs
 from crossbyte.cli import app
 from crossbyte.data.scenes import write_scenes
-from crossbyte import _fs
 from support import raw_samples
 from support.paths import with_tests
 from support.raw_samples import COLOURS, WORDS, build, scenes
@@ -25,8 +24,8 @@ QUICK = ("--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter
 # The program as it is, but that it takes Ctrl-C also as a job in the background, and reports every step.
 EAGER = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "import crossbyte.cli.app, crossbyte.cli.progress\n"
-    "crossbyte.cli.progress.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
+    "import crossbyte.cli.app, crossbyte.cli.output\n"
+    "crossbyte.cli.output.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
 )
 
 Captured = pytest.CaptureFixture[str]
@@ -246,11 +245,11 @@ def test_whether_the_name_is_free_is_asked_once_and_before_any_work(
         plain(path, overwrite=overwrite)
 
     monkeypatch.setattr("crossbyte._fs.check_free", counted)
-    monkeypatch.setattr("crossbyte.gallery.building.check_free", counted)
+    monkeypatch.setattr("crossbyte.gallery.build.check_free", counted)
     answer(capsys, "fit", "photos", *ENCODERS, *QUICK)
     answer(capsys, "fit", "photos", *ENCODERS, *QUICK, "--index", "album.cb")
     assert asked == ["photos.cb", "album.cb"]
-    monkeypatch.setattr("crossbyte.cli.fitting_files.read_raw_documents", None)  # must not be called
+    monkeypatch.setattr("crossbyte.cli.commands.fit.read_raw_documents", None)  # must not be called
     assert "crossbyte add" in refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)
     assert "no such folder" in refusal(capsys, "fit", "photos", "--index", "nowhere/album.cb")
 

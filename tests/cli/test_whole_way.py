@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from crossbyte import CMCQ, Index
 from crossbyte.cli import app
-from crossbyte.data.files.limits import Limits
+from crossbyte.data.safe_open import Limits
 from crossbyte.data.synthetic import make_pairs
 
 N_TRAIN, N_QUERY, N_WORDS = 300, 40, 60
@@ -27,8 +27,8 @@ QUICK = ("--mapping", "cca", "--bits", "16", "--curve", "", "--param", "max_iter
 # The program as it is, but that it takes Ctrl-C also as a job in the background, and reports every step.
 EAGER = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "import crossbyte.cli.app, crossbyte.cli.progress\n"
-    "crossbyte.cli.progress.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
+    "import crossbyte.cli.app, crossbyte.cli.output\n"
+    "crossbyte.cli.output.SECONDS_BETWEEN_LINES = 0.0; crossbyte.cli.app.main()"
 )
 
 
@@ -372,7 +372,7 @@ def test_ctrl_c_in_plan_speaks_of_no_model(shell: Shell, monkeypatch: pytest.Mon
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("crossbyte.model.fitting.fit_pairs", stopped)
+    monkeypatch.setattr("crossbyte.model.fit.fit_pairs", stopped)
     said = shell.refused("plan", "photos.npz", "--items", "9", "--quiet", code=130)
     assert said.startswith("crossbyte: interrupted\n") and "fit" not in said and "model" not in said
 
@@ -566,7 +566,7 @@ def test_ctrl_c_in_calibrate_says_that_the_fit_is_lost(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("crossbyte.model.quality.measuring.measure", stopped)
+    monkeypatch.setattr("crossbyte.calibration.measure.measure_model", stopped)
     said = shell.refused("fit", "photos.npz", "-o", str(tmp_path / "a.cbm"), *QUICK, code=130)
     assert "calibrate was interrupted" in said and "nothing was saved, not even the fitted model" in said
     assert "no file was written" in said and list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crossbyte.executors.ray_cluster import Cluster
+from crossbyte.compute.ray_session import RayCluster
 from support.asked_for import is_asked_for
 
 _HERE = Path(__file__).resolve().parent
@@ -21,5 +21,5 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """Start Ray; give what ``cluster=`` takes."""
-    with Cluster("local", 2):
+    with RayCluster("local", 2):
         yield "local"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crossbyte.executors import ray_connection
-from crossbyte.executors.ray_connection import LOCAL
+from crossbyte.compute import ray_session
+from crossbyte.compute.ray_session import LOCAL
 
 
 class Ray:
@@ -36,14 +36,14 @@ class Ray:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     before, found = signal.getsignal(signal.SIGTERM), Ray()
-    monkeypatch.setattr(ray_connection, "ray_module", lambda: found)
+    monkeypatch.setattr(ray_session, "ray_module", lambda: found)
     yield found
     signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
-def connection(ray: Ray) -> ray_connection._Connection:
-    return ray_connection._Connection()
+def connection(ray: Ray) -> ray_session._Connection:
+    return ray_session._Connection()
 
 
 def elsewhere(call: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ def elsewhere(call: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def test_the_last_one_may_leave_in_another_thread(ray: Ray, connection: ray_connection._Connection) -> None:
+def test_the_last_one_may_leave_in_another_thread(ray: Ray, connection: ray_session._Connection) -> None:
     before = signal.getsignal(signal.SIGTERM)
     connection.join(LOCAL, 1)
     elsewhere(lambda: connection.join(LOCAL, 1))
@@ -76,7 +76,7 @@ def test_the_last_one_may_leave_in_another_thread(ray: Ray, connection: ray_conn
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_handler_of_somebody_else_stays(connection: ray_connection._Connection) -> None:
+def test_a_handler_of_somebody_else_stays(connection: ray_session._Connection) -> None:
     def handler(*_: object) -> None:
         """Not ours."""
 

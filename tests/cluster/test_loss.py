@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from crossbyte import Index
+from crossbyte.compute import ray_session
 from crossbyte.errors import ClusterError
-from crossbyte.executors import ray_connection
 from support.cluster_samples import wait_until
 from support.paths import with_tests
 
@@ -25,7 +25,7 @@ ENDED_BY_RAY = "The connection to the plasma store is failed. Terminate the proc
 LONG_WORK = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a job in the background
-from crossbyte.executors.ray_tasks import RayWorkers
+from crossbyte.compute.ray_workers import RayWorkers
 
 def main(address, folder):
     def work(number):
@@ -91,7 +91,7 @@ def deaf() -> Iterator[str]:
 
 
 def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "_SECONDS_TO_CONNECT", 5.0)
+    monkeypatch.setattr(ray_session, "_SECONDS_TO_CONNECT", 5.0)
     for address, why in (
         ("127.0.0.1:9", "Connection refused"),
         ("nobody.invalid:6379", "nobody.invalid:6379: "),
@@ -101,7 +101,7 @@ def test_a_wrong_address_is_refused_soon(deaf: str, monkeypatch: pytest.MonkeyPa
         with pytest.raises(
             ClusterError, match=f"^cluster: expected a Ray cluster at {address}, got none"
         ) as caught:
-            ray_connection._try_out(address)
+            ray_session._probe_cluster(address)
         assert why in str(caught.value)
         assert "`ray start --head`" in str(caught.value)
 
@@ -116,7 +116,7 @@ def test_a_wrong_token_is_told(cluster: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         ClusterError, match=f"^cluster: the Ray cluster at {address} did not let us in"
     ) as caught:
-        ray_connection._try_out(address)
+        ray_session._probe_cluster(address)
     assert "Authentication token is missing or incorrect); set RAY_AUTH_MODE=token" in str(caught.value)
 
 

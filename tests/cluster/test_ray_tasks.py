@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte import kernels
+from crossbyte.compute import kernels, ray_session, ray_workers
+from crossbyte.compute.executor import Executor, Workers
+from crossbyte.compute.ray_session import connection
+from crossbyte.compute.ray_workers import RayArray, RaySparse, RayWorkers
 from crossbyte.errors import ClusterError, InvalidInput, TaskDied
-from crossbyte.executors import ray_errors, ray_tasks
-from crossbyte.executors.protocol import Executor
-from crossbyte.executors.ray_arrays import RayArray, RaySparse
-from crossbyte.executors.ray_connection import ours
-from crossbyte.executors.ray_tasks import RayWorkers
-from crossbyte.executors.threads import Workers
 
 N_ROWS = 40_000  # three shares, the last one of two blocks and a half
 
@@ -144,12 +141,12 @@ def test_no_task_waits_for_a_longer_one(cluster: str, tmp_path: Path) -> None:
 
     seen = []
     with RayWorkers(cluster, 2) as workers:  # four at a time: all others must be begun while the first works
-        for number, get in workers.as_they_end(double, range(9)):
+        for number, get in workers.map_unordered(double, range(9)):
             seen.append(number)
             assert get() == 2 * number
             if len(seen) == 8:
                 others_are_done.touch()
-        assert list(workers.as_they_end(double, [])) == []
+        assert list(workers.map_unordered(double, [])) == []
     assert seen[-1] == 0
     assert sorted(seen) == list(range(9))
 
@@ -194,7 +191,7 @@ def test_a_killed_worker_costs_its_task_only(cluster: str, dense: np.ndarray, tm
 
 
 def test_a_task_that_always_dies_is_not_a_lost_cluster(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_errors, "RETRIES", 1)
+    monkeypatch.setattr(ray_session, "RETRIES", 1)
     with RayWorkers(cluster, 2) as workers:
         with pytest.raises(TaskDied, match="^the process of a task died 2 times, perhaps for want of memory"):
             workers.total(lambda b: os.kill(os.getpid(), 9), 10)
@@ -206,7 +203,7 @@ def test_a_worker_without_crossbyte_is_told(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_CROSSBYTE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(ray_tasks, "_PASSED_ON", ("PYTHONPATH",))
+    monkeypatch.setattr(ray_workers, "_PASSED_VARIABLES", ("PYTHONPATH",))
     with RayWorkers(cluster) as workers, pytest.raises(ClusterError) as caught:
         list(workers.map(abs, [1]))
     assert str(caught.value) == (
@@ -218,13 +215,13 @@ def test_a_worker_without_crossbyte_is_told(
 def test_a_ray_without_cpus_is_refused(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    users = ours._users
+    users = connection._users
     with monkeypatch.context() as patched:
         patched.setattr(ray, "cluster_resources", lambda: {"memory": 1e9})
         for n_jobs in (None, 2):
             with pytest.raises(ClusterError, match="^cluster: expected a Ray with a CPU for tasks, got one"):
                 RayWorkers(cluster, n_jobs).__enter__()
-    assert ours._users == users
+    assert connection._users == users
 
 
 def test_more_tasks_than_there_is_room_for_wait(cluster: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from crossbyte import Index
-from crossbyte.cluster.sharded import ShardedIndex
-from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import ClusterError, DamagedIndexFile, IndexLocked, StaleReader, UnknownId
+from crossbyte.sharding.index import ShardedIndex
+from crossbyte.sharding.split import split_index
 from support.index_twin import features, small_model
 from support.sharded_samples import (
     CALIBRATED,

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from crossbyte.cluster import actors
-from crossbyte.cluster.hearing import Hearing
-from crossbyte.cluster.sharded import ShardedIndex
+from crossbyte.compute.ray_session import RayCluster, ray_module
 from crossbyte.errors import ClusterError
-from crossbyte.executors.ray_cluster import Cluster, ray_module
+from crossbyte.sharding import ray_pool
+from crossbyte.sharding.index import ShardedIndex
+from crossbyte.sharding.liveness import LivenessMonitor
 from support.index_samples import fill
 from support.index_twin import small_model
 from support.paths import with_tests
@@ -69,7 +69,7 @@ def test_nobody_waits_twice_for_a_silent_shard(
     whole, stopped = shards.search(texts=TEXTS), process(shards, 1)
     os.kill(stopped, signal.SIGSTOP)
     try:
-        with caplog.at_level(logging.WARNING, "crossbyte.cluster"):
+        with caplog.at_level(logging.WARNING, "crossbyte.sharding"):
             assert is_partial(shards) and shards.lost == ("shard-0001.cb",)
         assert "shard-0001.cb is lost: no answer in 3 seconds" in caplog.text
         start = time.monotonic()
@@ -96,8 +96,8 @@ def test_a_slow_shard_is_not_lost(cluster: str) -> None:
     ray = ray_module()
     sleeper = ray.remote(Sleeper).options(num_cpus=0, max_concurrency=3).remote()
     ray.get(sleeper.nap.remote(0.0))
-    with Cluster(cluster) as here:
-        hearing = Hearing(ray, here, 0.6, ["s"])
+    with RayCluster(cluster) as here:
+        hearing = LivenessMonitor(ray, here, 0.6, ["s"])
         awake, opening = (lambda _, said=said: sleeper.says.remote(said) for said in (True, False))
         assert hearing.gather({0: sleeper.nap.remote(1.5)}, awake, patient=False) == ({0: 1.5}, {})
         assert hearing.gather({0: sleeper.nap.remote(1.2)}, opening, patient=True) == ({0: 1.2}, {})
@@ -131,12 +131,12 @@ def test_shards_for_which_there_is_no_room_are_named(
     cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = ray_module().cluster_resources()["memory"]
-    monkeypatch.setattr(actors, "memory_of", lambda path: int(0.4 * there))
+    monkeypatch.setattr(ray_pool, "estimate_memory", lambda path: int(0.4 * there))
     with ShardedIndex.open(folder, cluster=cluster):
-        monkeypatch.setattr(actors, "_SECONDS_TO_START", 1.0)
+        monkeypatch.setattr(ray_pool, "_SECONDS_TO_START", 1.0)
         with pytest.raises(ClusterError, match=r"no actor has started for shard-0000\.cb, shard-0001\.cb: "):
             ShardedIndex.open(folder, cluster=cluster)
-    monkeypatch.setattr(actors, "memory_of", lambda path: int(1.1 * there))
+    monkeypatch.setattr(ray_pool, "estimate_memory", lambda path: int(1.1 * there))
     with pytest.raises(ClusterError, match="its shards need"):
         ShardedIndex.open(folder, cluster=cluster)
 

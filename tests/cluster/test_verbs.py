@@ -14,16 +14,14 @@ import pytest
 from scipy import sparse
 
 from crossbyte.cli import app
-from crossbyte.data.collections.collection import Collection
-from crossbyte.data.collections.reading import read_collection
-from crossbyte.evaluation import running
-from crossbyte.evaluation.digests import collection_digest
-from crossbyte.evaluation.planning import Asked, plan_runs
-from crossbyte.evaluation.recorded import recorded_for
-from crossbyte.evaluation.results import Result, read_result
-from crossbyte.evaluation.running import do_runs
-from crossbyte.evaluation.runs import Run
-from crossbyte.executors import ray_errors
+from crossbyte.compute import ray_session
+from crossbyte.lab import runner
+from crossbyte.lab.datasets.collection import Collection, collection_digest
+from crossbyte.lab.datasets.loader import read_collection
+from crossbyte.lab.parameter_search import read_recorded
+from crossbyte.lab.results import Result, Run, read_result
+from crossbyte.lab.run_plan import RunRequest, plan_runs
+from crossbyte.lab.runner import run_all
 from support.cluster_samples import killing, pairs
 
 Shell = Callable[..., Any]
@@ -100,15 +98,17 @@ def collection() -> Collection:
 def runs(collection: Collection) -> tuple[Run, ...]:
     """One of random codes, and one of a quantizer."""
     digest = collection_digest(collection)
-    asked = Asked(methods=("random", "cca-pq"), bits=(16,), seeds=(0,), protocols=("A",), similarity=None)
-    return tuple(plan_runs(asked, collection, digest, recorded_for(collection.name, digest)).runs)
+    asked = RunRequest(
+        methods=("random", "cca-pq"), bits=(16,), seeds=(0,), protocols=("A",), similarity=None
+    )
+    return tuple(plan_runs(asked, collection, digest, read_recorded(collection.name, digest)).runs)
 
 
 def test_a_run_that_fails_is_told(
     cluster: str, collection: Collection, runs: tuple[Run, ...], tmp_path: Path
 ) -> None:
     bad = [replace(each, parameters={"nonsense": 1}) if each.method == "cca-pq" else each for each in runs]
-    outcome = do_runs(bad, collection, tmp_path, cluster=cluster, n_processes=-1)
+    outcome = run_all(bad, collection, tmp_path, cluster=cluster, n_processes=-1)
     assert [each.run.method for each in outcome.failed] == ["cca-pq"]
     assert [each.run.method for each in outcome.results] == ["random"]
 
@@ -120,15 +120,15 @@ def test_a_run_whose_process_dies_stops_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Deadly(running.Bench):
-        def results(self, job: running.Job) -> Iterator[Result]:
+    class Deadly(runner.TrialBench):
+        def results(self, job: runner.Job) -> Iterator[Result]:
             if job[0].method == "cca-pq":
                 os.kill(os.getpid(), 9)
             return super().results(job)
 
-    monkeypatch.setattr(ray_errors, "RETRIES", 0)
-    monkeypatch.setattr(running, "Bench", Deadly)
-    outcome = do_runs(runs, collection, tmp_path, cluster=cluster, n_processes=-1)
+    monkeypatch.setattr(ray_session, "RETRIES", 0)
+    monkeypatch.setattr(runner, "TrialBench", Deadly)
+    outcome = run_all(runs, collection, tmp_path, cluster=cluster, n_processes=-1)
     assert [(each.run.method, each.failure.kind) for each in outcome.failed] == [("cca-pq", "TaskDied")]
     assert [each.run.method for each in outcome.results] == ["random"]
 

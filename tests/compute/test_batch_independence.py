@@ -13,10 +13,10 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.blocks import TILE_ROWS, steady_product
+from crossbyte.compute.blocks import TILE_ROWS, deterministic_product
+from crossbyte.compute.executor import Workers
 from crossbyte.data.preparation import Preparation
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.executors.threads import Workers
 
 N = 5000
 BATCHES = (1, 2, 3, 31, 100, TILE_ROWS, N)
@@ -111,20 +111,22 @@ def test_products_by_tiles(shape: tuple[int, int], dtype: Any, order: Any, rng: 
     rows = rng.standard_normal((2 * TILE_ROWS + 40, shape[0])).astype(dtype)
     matrix = np.asarray(rng.standard_normal(shape).astype(dtype), order=order)
     with Workers(1):
-        together = steady_product(rows, matrix)
+        together = deterministic_product(rows, matrix)
         assert together.dtype == dtype
         np.testing.assert_allclose(
             together, rows @ matrix, rtol=0, atol=1e-3 if dtype is np.float32 else 1e-10
         )
         for size in (0, 1, 2, 3, 5, 8, 9, 31, 33, 100, 129, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1):
             for at in (0, 1, 13, 40):
-                found = steady_product(rows[at : at + size], matrix)
+                found = deterministic_product(rows[at : at + size], matrix)
                 np.testing.assert_array_equal(found, together[at : at + size])
 
 
 def test_products_of_strided_rows(rng: np.random.Generator) -> None:
     rows, matrix = rng.standard_normal((80, 30)), rng.standard_normal((30, 7))
     with Workers(1):
-        expected = steady_product(rows, matrix)
-        np.testing.assert_array_equal(steady_product(np.asfortranarray(rows), matrix), expected)
-        np.testing.assert_array_equal(steady_product(np.repeat(rows, 2, axis=1)[:, ::2], matrix), expected)
+        expected = deterministic_product(rows, matrix)
+        np.testing.assert_array_equal(deterministic_product(np.asfortranarray(rows), matrix), expected)
+        np.testing.assert_array_equal(
+            deterministic_product(np.repeat(rows, 2, axis=1)[:, ::2], matrix), expected
+        )

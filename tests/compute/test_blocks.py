@@ -11,9 +11,9 @@ import pytest
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from crossbyte import blocks
-from crossbyte.blocks import BLOCK_ROWS, row_blocks
-from crossbyte.executors.threads import Workers, available_cores
+from crossbyte.compute import blocks
+from crossbyte.compute.blocks import BLOCK_ROWS, row_blocks
+from crossbyte.compute.executor import Workers, available_cores
 
 
 def _blas_threads() -> list[int]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte import kernels, kernels_numpy
-from crossbyte.kernels import CrossPenalty, WordTables
+from crossbyte.compute import kernels, kernels_numpy
+from crossbyte.compute.kernels import CodewordTables, CrossPenalty
 from support import oracles
 
 NATIVE = kernels._native
@@ -152,9 +152,9 @@ def test_lasso_without_penalty_solves_least_squares(level: str) -> None:
 # --- codes ----------------------------------------------------------------------------------------------
 
 
-def _books(seed: int, n: int, M: int, d: int, scale: float = 1.0) -> tuple[WordTables, Any, Any]:
+def _books(seed: int, n: int, M: int, d: int, scale: float = 1.0) -> tuple[CodewordTables, Any, Any]:
     rng = np.random.default_rng(seed)
-    tables = WordTables.of(scale * rng.standard_normal((M, 256, d)) / np.sqrt(d * M))
+    tables = CodewordTables.of(scale * rng.standard_normal((M, 256, d)) / np.sqrt(d * M))
     targets = oracles.unit_rows(rng.standard_normal((n, d))).astype(np.float32)
     return tables, targets, rng.integers(256, size=(n, M)).astype(np.uint8)
 
@@ -194,7 +194,7 @@ def test_icm_makes_no_row_worse(level: str, M: int, penalty: CrossPenalty) -> No
 
 def test_icm_makes_no_row_worse_where_single_precision_is_coarse(level: str) -> None:
     rng = np.random.default_rng(36)
-    tables = WordTables.of(1e4 + rng.standard_normal((2, 256, 8)))
+    tables = CodewordTables.of(1e4 + rng.standard_normal((2, 256, 8)))
     codes = rng.integers(256, size=(40, 2)).astype(np.uint8)
     targets = oracles.decode(tables.codewords, codes).astype(np.float32)  # these codes are the best there are
     found = kernels.icm(tables, targets, PENALTIES[0], codes, 5)
@@ -250,10 +250,10 @@ def test_codes_are_those_of_numpy_to_the_last_bit(level: str, shape: tuple[int, 
         )
 
 
-def _awkward_books(words: Any, seed: int = 37) -> tuple[WordTables, Any]:
+def _awkward_books(words: Any, seed: int = 37) -> tuple[CodewordTables, Any]:
     targets = np.random.default_rng(seed).standard_normal((40, words.shape[2]))
     targets[0] = 0.0
-    return WordTables.of(words), targets.astype(np.float32)
+    return CodewordTables.of(words), targets.astype(np.float32)
 
 
 def _awkward_words(kind: str) -> Any:
@@ -317,7 +317,7 @@ def test_codes_of_equal_words_take_the_first(level: str) -> None:
     tables, targets, codes = _books(34, 30, 2, 8)
     words = tables.codewords.copy()
     words[:, 1::2] = words[:, ::2]  # every word twice
-    tables = WordTables.of(words)
+    tables = CodewordTables.of(words)
     found = kernels.beam_search(tables, targets, PENALTIES[0], 8)
     assert (found % 2 == 0).all()
     improved = kernels.icm(tables, targets, PENALTIES[0], codes & 0xFE, 10)

@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from crossbyte.compute.executor import keep_connected
+from crossbyte.compute.ray_workers import (
+    RayArray,
+    RaySparse,
+    cut_shares,
+    find_needed_shares,
+    pickle_without_rows,
+)
 from crossbyte.errors import MissingExtra
-from crossbyte.executors.choosing import kept_open
-from crossbyte.executors.ray_arrays import RayArray, RaySparse, cut, leaving_rows_out, needed
 
 N_ROWS = 50
 BLOCKS = [[slice(0, 8), slice(8, 16)], [slice(16, 24), slice(24, 32)], [slice(32, 40), slice(40, N_ROWS)]]
@@ -51,23 +57,23 @@ def test_tells_its_shape() -> None:
     assert (ARRAY.shape, ARRAY.ndim, len(ARRAY), ARRAY.dtype) == ((N_ROWS, 3), 2, N_ROWS, np.float32)
     assert SPARSE.shape == (N_ROWS, 3)
     np.testing.assert_array_equal(np.asarray(ARRAY, dtype=np.float64), DENSE)
-    assert [len(share) for share in cut(40_000)] == [4, 4, 2]
+    assert [len(share) for share in cut_shares(40_000)] == [4, 4, 2]
 
 
 @given(st.integers(0, 2), st.sampled_from([None, N_ROWS]))
 def test_a_task_gets_the_shares_of_its_blocks(share: int, n_rows: int | None) -> None:
-    assert needed([ARRAY, SPARSE], BLOCKS[share], n_rows) == [(0, share), (1, share)]
-    assert needed([ARRAY], BLOCKS[share][1], n_rows) == [(0, share)]
+    assert find_needed_shares([ARRAY, SPARSE], BLOCKS[share], n_rows) == [(0, share), (1, share)]
+    assert find_needed_shares([ARRAY], BLOCKS[share][1], n_rows) == [(0, share)]
 
 
 def test_of_other_rows_it_gets_all() -> None:
-    assert needed([ARRAY], [slice(0, 8)], 77) == [(0, 0), (0, 1), (0, 2)]
-    assert needed([ARRAY], "a run", None) == [(0, 0), (0, 1), (0, 2)]
-    assert needed([], "a run", None) == []
+    assert find_needed_shares([ARRAY], [slice(0, 8)], 77) == [(0, 0), (0, 1), (0, 2)]
+    assert find_needed_shares([ARRAY], "a run", None) == [(0, 0), (0, 1), (0, 2)]
+    assert find_needed_shares([], "a run", None) == []
 
 
 def test_a_function_is_sent_without_its_rows() -> None:
-    with leaving_rows_out() as rows:
+    with pickle_without_rows() as rows:
         first, again, other = ARRAY.__reduce__(), ARRAY.__reduce__(), SPARSE.__reduce__()
     assert rows == [ARRAY, SPARSE]
     assert [values[3] for _, values in (first, again, other)] == [[0, 1, 2]] * 3
@@ -79,14 +85,14 @@ def test_a_function_is_sent_without_its_rows() -> None:
 
 
 def test_ray_is_asked_for_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = "crossbyte.executors.ray_tasks, crossbyte.search.index, crossbyte.cluster.sharded"
+    modules = "crossbyte.compute.ray_workers, crossbyte.index.index, crossbyte.sharding.index"
     subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; assert 'ray' not in sys.modules"], check=True
     )
     monkeypatch.setitem(sys.modules, "ray", None)
-    with kept_open(None):
+    with keep_connected(None):
         pass
-    from crossbyte.executors.choosing import make_executor
+    from crossbyte.compute.executor import make_executor
 
     with pytest.raises(
         MissingExtra, match=r"a cluster needs Ray; install it with: pip install 'crossbyte\[ray\]'"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.kernels import ScanResult, ScanSide, pack_codes, scan, unpack_codes
+from crossbyte.compute.kernels import ScanResult, ScanSide, pack_codes, scan, unpack_codes
 from support.kernel_levels import LEVELS, NATIVE, _as_before, at_level  # noqa: F401  (a fixture for all tests)
 from support.scan_cases import KINDS, Case, Job, expected, large_cases, make, small_cases
 

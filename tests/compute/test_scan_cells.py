@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossbyte import kernels_numpy
-from crossbyte.kernels import ScanResult, ScanSide, pack_codes, scan, scan_cells
+from crossbyte.compute import kernels_numpy
+from crossbyte.compute.kernels import ScanResult, ScanSide, pack_codes, scan, scan_cells
 from support.kernel_levels import LEVELS, NATIVE, _as_before, at_level  # noqa: F401  (a fixture for all tests)
 from support.scan_cases import TABLES
 

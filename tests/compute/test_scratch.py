@@ -15,13 +15,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte import blocks
+from crossbyte.compute import blocks, scratch
+from crossbyte.compute.executor import Workers, default_memory, make_executor, parse_memory
+from crossbyte.compute.scratch import DiskArray, DiskSparse, ScratchWorkers
 from crossbyte.errors import InvalidInput, StorageFailed, StorageFull
-from crossbyte.executors import disk_bytes
-from crossbyte.executors.choosing import make_executor, parse_memory, usual_memory
-from crossbyte.executors.disk import DiskArray, DiskSparse
-from crossbyte.executors.scratch import ScratchWorkers
-from crossbyte.executors.threads import Workers
 
 ROWS = np.random.default_rng(0).normal(size=(100, 7)).astype(np.float32)
 FEW = (np.abs(ROWS) > 1) & ~((np.arange(100) // 5) == 8)[:, None]  # none at all in rows 40 to 44
@@ -164,7 +161,7 @@ def test_a_full_disk_is_said(n_jobs: int) -> None:
 
 def test_a_passed_quota_is_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> int:
-        raise OSError(disk_bytes.errno.EDQUOT, "Disk quota exceeded")
+        raise OSError(scratch.errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(StorageFull, match="quota"):
@@ -221,7 +218,7 @@ def test_no_amounts_of_memory(amount: Any) -> None:
 def test_the_executor_is_chosen_by_what_is_asked() -> None:
     assert type(make_executor(2)) is Workers and make_executor(2).n_jobs == 2
     assert type(make_executor(2, max_memory="1GB")) is ScratchWorkers
-    assert usual_memory() > 2**20
+    assert default_memory() > 2**20
 
 
 @pytest.mark.parametrize(("granted", "usual"), [("4096\n", 1024), ("max\n", None)])
@@ -229,8 +226,8 @@ def test_a_container_may_have_less(
     granted: str, usual: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "memory.max").write_text(granted)
-    monkeypatch.setattr("crossbyte.executors.choosing._GRANTED", tmp_path / "memory.max")
-    assert usual_memory() == usual or (usual is None and usual_memory() > 2**20)
+    monkeypatch.setattr("crossbyte.compute.executor._CGROUP_LIMIT", tmp_path / "memory.max")
+    assert default_memory() == usual or (usual is None and default_memory() > 2**20)
 
 
 @pytest.mark.parametrize("cluster", ["", 3])

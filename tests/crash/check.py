@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte.errors import CrossbyteError, IndexExists, StaleReader, WriteRefused
-from crossbyte.search.index import Index
+from crossbyte.index.index import Index
 from support.index_twin import Twin, compare, small_model
 
 from .workloads import COPY, NAME, Workload

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from crossbyte.errors import CrossbyteError
-from crossbyte.search.index import Index
+from crossbyte.index.index import Index
 from support.index_twin import standard_queries
 
 TIME_LIMIT = 5  # seconds for one case; it takes milliseconds

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossbyte.errors import StorageFailed, StorageFull
-from crossbyte.search.index import Index
-from crossbyte.search.storage import connection, copying, creation, store
-from crossbyte.search.storage import writing as store_writing
+from crossbyte.index.index import Index
+from crossbyte.index.storage import creation, store
+from crossbyte.index.storage import creation as copying
+from crossbyte.index.storage import database as connection
+from crossbyte.index.storage import rows as store_writing
 
 from .workloads import Session
 
@@ -105,7 +107,7 @@ def copy_in_place() -> None:
         copying.create_empty(target)
         copying._copy_pages(source, target)
 
-    spoil(copying, "_copy_by_way_of", spoiled)
+    spoil(copying, "_copy_through", spoiled)
 
 
 def create_in_two_steps() -> None:

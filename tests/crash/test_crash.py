@@ -24,7 +24,7 @@ import pytest
 from crash import shim
 from crash.faults import FAULTS
 from crash.workloads import WORKLOADS
-from crossbyte import kernels
+from crossbyte.compute import kernels
 
 # Long workloads, of which fewer points are taken in make test.
 STRIDES = {"add": "29", "compact": "47", "cells": "47"}

@@ -22,8 +22,8 @@ import pytest
 from crash.damage import answers, judge
 from crash.shim import environment
 from crossbyte.errors import CrossbyteError
-from crossbyte.search.index import Index
-from crossbyte.search.storage import reading as store_reading
+from crossbyte.index.index import Index
+from crossbyte.index.storage import rows as store_reading
 from support.index_twin import features, small_model
 
 PROCESSES = 2

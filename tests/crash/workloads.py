@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from crossbyte.search.index import Index
+from crossbyte.index.index import Index
 from support.index_twin import Twin, features, small_model
 
 NAME, COPY = "index.cb", "copy.cb"

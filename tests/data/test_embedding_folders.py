@@ -10,9 +10,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from crossbyte.data.files.limits import Limits
-from crossbyte.data.files.reading import Dataset, read_dataset
-from crossbyte.data.folders import is_raw
+from crossbyte.data.captions.layout import is_raw
+from crossbyte.data.dataset import Dataset
+from crossbyte.data.readers import read_dataset
+from crossbyte.data.safe_open import Limits
 from crossbyte.errors import DataFileError
 
 SIZES = {0: 3, 2: 2, 10: 4}  # by part; 10 comes after 2

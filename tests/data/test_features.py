@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import CentredSparseRows, DenseRows
-from crossbyte.data.subspace import fixed_signs, principal_directions
+from crossbyte.data.preparation import CentredSparseRows, DenseRows, fix_signs, principal_directions
 from support import oracles
 
 
@@ -93,7 +92,7 @@ def test_subspace_iteration_returns_no_more_than_the_rank(rng: np.random.Generat
 
 def test_signs_are_fixed_by_the_largest_entry(rng: np.random.Generator) -> None:
     directions = rng.standard_normal((5, 7))
-    found = fixed_signs(directions)
+    found = fix_signs(directions)
     assert (found[np.arange(5), np.abs(found).argmax(axis=1)] > 0).all()
-    np.testing.assert_array_equal(fixed_signs(-directions), found)
-    np.testing.assert_array_equal(fixed_signs(np.zeros((1, 3))), np.zeros((1, 3)))
+    np.testing.assert_array_equal(fix_signs(-directions), found)
+    np.testing.assert_array_equal(fix_signs(np.zeros((1, 3))), np.zeros((1, 3)))

@@ -20,9 +20,11 @@ import pytest
 import scipy.io
 from scipy import sparse
 
-from crossbyte.data.files import sandbox
-from crossbyte.data.files.frames import ChildEnded, read_frames
-from crossbyte.data.files.reading import Dataset, Limits, describe, read_dataset, read_features, read_rows
+from crossbyte.data import sandbox
+from crossbyte.data.dataset import Dataset
+from crossbyte.data.readers import describe, read_dataset, read_features, read_rows
+from crossbyte.data.safe_open import Limits
+from crossbyte.data.sandbox import ChildEnded, read_frames
 from crossbyte.errors import DataFileError, MissingExtra
 from support import hostile
 
@@ -452,7 +454,7 @@ def test_a_ratio_over_the_whole_archive_and_not_of_one_member(
 
 LIMIT = (  # from where the parent has its modules, as the real program does
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from crossbyte.data.files.child import limit_resources"
+    "from crossbyte.data.sandbox import limit_resources"
 )
 
 
@@ -555,7 +557,5 @@ def test_the_parent_does_not_believe_the_child(record: bytes) -> None:
 
 
 def test_reading_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, crossbyte.data.files.reading; sys.exit(not {'scipy', 'pyarrow'}.isdisjoint(sys.modules))"
-    )
+    code = "import sys, crossbyte.data.readers; sys.exit(not {'scipy', 'pyarrow'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossbyte.data.files.reading import describe, read_dataset, read_features, read_rows
+from crossbyte.data.readers import describe, read_dataset, read_features, read_rows
 from crossbyte.errors import DataFileError
 from support import hostile
 from support.mutations import mutated

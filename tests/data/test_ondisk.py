@@ -15,13 +15,8 @@ import pyarrow.parquet
 import pytest
 from scipy import sparse
 
-from crossbyte.data.files.limits import Limits
-from crossbyte.data.stored.accepting import accept
-from crossbyte.data.stored.array_file import ArrayFile
-from crossbyte.data.stored.chosen import ChosenRows
-from crossbyte.data.stored.joined import JoinedFiles
-from crossbyte.data.stored.opening import open_rows
-from crossbyte.data.stored.spooling import SpooledRows
+from crossbyte.data.ondisk import ArrayFile, ConcatenatedRows, RowSubset, SpooledRows, coerce_rows, open_rows
+from crossbyte.data.safe_open import Limits
 from crossbyte.errors import DataFileError, InvalidInput, NotFinite
 from crossbyte.validation import check_features, check_pairs, is_stored
 from support.hostile import MATRIX, npy, raw_npy
@@ -91,7 +86,7 @@ def test_rows_of_a_folder_in_natural_order(tmp_path: Path) -> None:
     (folder / ".part-0.npy").touch()
     (folder / "notes.txt").touch()
     stored = open_rows(folder)
-    assert isinstance(stored, JoinedFiles)
+    assert isinstance(stored, ConcatenatedRows)
     assert [piece.name for piece in stored.pieces] == [f"part-{n}.npy" for n in (1, 2, 10, 11)]
     for rows in PARTS:
         assert equal(stored[rows], ROWS[rows])
@@ -146,8 +141,8 @@ def kinds(folder: Path) -> Iterator[tuple[Any, Any]]:
     yield open_rows(save_npy(folder / "rows.npy", ROWS)), ROWS
     yield open_rows(save_npy(folder / "columns.npy", np.asfortranarray(ROWS))), ROWS
     yield open_rows(shards(folder / "shards", ROWS, np.save, ".npy")), ROWS
-    yield accept(cut(ROWS), "images"), ROWS
-    yield accept(cut(SPARSE), "texts"), SPARSE
+    yield coerce_rows(cut(ROWS), "images"), ROWS
+    yield coerce_rows(cut(SPARSE), "texts"), SPARSE
 
 
 @pytest.mark.parametrize("block_rows", [16, 4096])
@@ -155,10 +150,10 @@ def kinds(folder: Path) -> Iterator[tuple[Any, Any]]:
 def test_chosen_rows_are_those_of_the_side(
     drawn: str, block_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.data.stored.chosen.BLOCK_ROWS", block_rows)
+    monkeypatch.setattr("crossbyte.data.ondisk.BLOCK_ROWS", block_rows)
     numbers = DRAWN[drawn]
     for stored, values in kinds(tmp_path):
-        some, expected = ChosenRows(stored, numbers), values[numbers]
+        some, expected = RowSubset(stored, numbers), values[numbers]
         assert is_stored(some) and some.shape == expected.shape and len(some) == len(numbers)
         assert some.is_sparse == stored.is_sparse and some.dtype == stored.dtype
         assert sum(piece.n_rows for piece in some.pieces) == len(numbers)
@@ -170,23 +165,23 @@ def test_chosen_rows_are_those_of_the_side(
 def test_chosen_rows_are_read_when_they_are_asked_for_and_few_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.data.stored.chosen.BLOCK_ROWS", 8)
+    monkeypatch.setattr("crossbyte.data.ondisk.BLOCK_ROWS", 8)
     stored, read = open_rows(save_npy(tmp_path / "rows.npy", ROWS)), []
     plain = ArrayFile.__getitem__
     monkeypatch.setattr(
         ArrayFile, "__getitem__", lambda self, rows: (found := plain(self, rows), read.append(len(found)))[0]
     )
-    some = ChosenRows(ChosenRows(stored, np.arange(0, 50, 2)), np.arange(3, 25))
+    some = RowSubset(RowSubset(stored, np.arange(0, 50, 2)), np.arange(3, 25))
     assert not read
     assert equal(some[:], ROWS[6:50:2]) and max(read) <= 8
     read.clear()
-    far = ChosenRows(stored, np.array([0, 49]))
+    far = RowSubset(stored, np.array([0, 49]))
     assert equal(far[:], ROWS[[0, 49]]) and sum(read) == 2
 
 
 def test_chosen_rows_know_what_they_came_in(tmp_path: Path) -> None:
     stored = open_rows(shards(tmp_path / "images", ROWS, np.save, ".npy"))
-    some = ChosenRows(stored, np.array([3, 19, 20, 45]))
+    some = RowSubset(stored, np.array([3, 19, 20, 45]))
     assert [tuple(piece) for piece in some.pieces] == [
         ("part-1.npy", 2), ("part-2.npy", 1), ("part-10.npy", 0), ("part-11.npy", 1),
     ]  # fmt: skip
@@ -201,7 +196,7 @@ def test_chosen_rows_know_what_they_came_in(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_chosen(numbers: list[int], tmp_path: Path) -> None:
     stored = open_rows(save_npy(tmp_path / "rows.npy", ROWS))
     with pytest.raises(IndexError, match="ascending row numbers from 0 to 49"):
-        ChosenRows(stored, np.array(numbers))
+        RowSubset(stored, np.array(numbers))
 
 
 # What is refused
@@ -286,7 +281,7 @@ def mapped(path: Path, values: Any = ROWS, mode: Any = "r") -> Any:
 @pytest.mark.parametrize("form", ["plain", "fortran", "big-endian"])
 def test_a_map_is_read_through_its_file(form: str, mode: str, tmp_path: Path) -> None:
     values = mapped(tmp_path / "rows.npy", FORMS[form], mode)
-    stored = accept(values, "images")
+    stored = coerce_rows(values, "images")
     assert isinstance(stored, ArrayFile)
     for rows in PARTS:
         assert equal(stored[rows], ROWS[rows].astype(stored.dtype))
@@ -294,21 +289,23 @@ def test_a_map_is_read_through_its_file(form: str, mode: str, tmp_path: Path) ->
 
 def test_parts_of_a_map(tmp_path: Path) -> None:
     values = mapped(tmp_path / "rows.npy")
-    assert equal(accept(values[7:30], "images")[:], ROWS[7:30])
-    assert equal(accept(values[7:30][3:], "images")[CHOSEN[:2]], ROWS[10:30][CHOSEN[:2]])
-    assert accept(values[:, :3], "images")[5:9].shape == (4, 3)  # not in one piece, so it stays a map
+    assert equal(coerce_rows(values[7:30], "images")[:], ROWS[7:30])
+    assert equal(coerce_rows(values[7:30][3:], "images")[CHOSEN[:2]], ROWS[10:30][CHOSEN[:2]])
+    assert coerce_rows(values[:, :3], "images")[5:9].shape == (4, 3)  # not in one piece, so it stays a map
 
 
 def test_a_map_of_plain_bytes_with_an_offset(tmp_path: Path) -> None:
     (tmp_path / "rows.bin").write_bytes(b"x" * 5000 + ROWS.tobytes())
     values = np.memmap(tmp_path / "rows.bin", np.float32, "r", 5000, ROWS.shape)
-    assert equal(accept(values, "images")[:], ROWS) and is_stored(accept(values, "images"))
+    assert equal(coerce_rows(values, "images")[:], ROWS) and is_stored(coerce_rows(values, "images"))
 
 
 def test_what_was_written_to_a_map_is_seen(tmp_path: Path) -> None:
     shared, private = mapped(tmp_path / "a.npy", mode="r+"), mapped(tmp_path / "b.npy", mode="c")
     shared[3] = private[3] = 9
-    assert (accept(shared, "images")[3:4] == 9).all() and (accept(private, "images")[3:4] == 9).all()
+    assert (coerce_rows(shared, "images")[3:4] == 9).all() and (
+        coerce_rows(private, "images")[3:4] == 9
+    ).all()
 
 
 def test_a_map_whose_file_is_gone_or_another(tmp_path: Path) -> None:
@@ -316,7 +313,7 @@ def test_a_map_whose_file_is_gone_or_another(tmp_path: Path) -> None:
     (tmp_path / "a.npy").unlink()
     (tmp_path / "b.npy").unlink()
     np.save(tmp_path / "b.npy", ROWS[::-1])
-    assert accept(gone, "images") is gone and accept(other, "images") is other
+    assert coerce_rows(gone, "images") is gone and coerce_rows(other, "images") is other
 
 
 # Blocks
@@ -336,7 +333,7 @@ class Blocks:
 @pytest.mark.parametrize("form", [Blocks, cut, lambda values: (block for block in cut(values)), tuple])
 def test_blocks_are_written_once(values: Any, form: Any) -> None:
     given = form(values) if form is not tuple else tuple(cut(values))
-    stored = accept(given, "images")
+    stored = coerce_rows(given, "images")
     assert isinstance(stored, SpooledRows) and [piece.n_rows for piece in stored.pieces] == [20, 1, 20, 9]
     expected = sparse.csr_matrix(values) if sparse.issparse(values) else values.astype(stored.dtype)
     for rows in PARTS:
@@ -345,12 +342,12 @@ def test_blocks_are_written_once(values: Any, form: Any) -> None:
 
 def test_arrays_and_lists_stay_what_they_are() -> None:
     for values in (ROWS, SPARSE, ROWS.tolist(), list(ROWS), None, 3, {"a": ROWS}, b"rows"):
-        assert accept(values, "images") is values
+        assert coerce_rows(values, "images") is values
 
 
 def test_sparse_blocks_become_canonical() -> None:
     block = sparse.csr_matrix(([1.0, 2.0, 0.0], [2, 0, 1], [0, 3]), shape=(1, 3))
-    found = accept([block, block], "texts")[:]
+    found = coerce_rows([block, block], "texts")[:]
     assert found.has_canonical_format and found.indices.tolist() == [0, 2, 0, 2]
     assert block.indices.tolist() == [2, 0, 1]
 
@@ -370,11 +367,11 @@ def test_sparse_blocks_become_canonical() -> None:
 )
 def test_blocks_that_change_are_named(blocks: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        accept(blocks, "images")
+        coerce_rows(blocks, "images")
 
 
 def test_narrower_blocks_take_the_type_of_the_first() -> None:
-    assert accept([ROWS, ROWS.astype(np.float16)], "images")[:].dtype == np.float32
+    assert coerce_rows([ROWS, ROWS.astype(np.float16)], "images")[:].dtype == np.float32
 
 
 # The judge
@@ -392,18 +389,18 @@ def test_stored_rows_pass_and_keep_their_place(tmp_path: Path) -> None:
 def test_values_that_are_not_finite_are_found_in_later_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.blocks.BLOCK_ROWS", 16)
+    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 16)
     values = ROWS.copy()
     values[37, 2] = np.nan
     with pytest.raises(NotFinite, match="images: .* NaN at row 37, column 2"):
         check_features(open_rows(save_npy(tmp_path / "rows.npy", values)), "images")
     with pytest.raises(NotFinite, match="images, block 2: .* NaN at row 16, column 2"):
-        accept(Blocks(values), "images")
+        coerce_rows(Blocks(values), "images")
 
 
 def test_sides_that_disagree_name_the_block(tmp_path: Path) -> None:
-    images = accept(cut(ROWS), "images")
-    texts = accept(
+    images = coerce_rows(cut(ROWS), "images")
+    texts = coerce_rows(
         [block[:-1] if number == 2 else block for number, block in enumerate(cut(SPARSE))], "texts"
     )
     expected = (
@@ -414,4 +411,4 @@ def test_sides_that_disagree_name_the_block(tmp_path: Path) -> None:
     folder = shards(tmp_path / "texts", ROWS, np.save, ".npy")
     (folder / "part-11.npy").unlink()
     with pytest.raises(InvalidInput, match="at 9 rows in images, block 3 beside nothing"):
-        check_pairs(images, accept(folder, "texts"))
+        check_pairs(images, coerce_rows(folder, "texts"))

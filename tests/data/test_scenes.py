@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossbyte.data import scene_words
+from crossbyte.data import scenes
 from crossbyte.data.scenes import COLOURS, GROUNDS, SHAPES, make_scenes, write_scenes
 from crossbyte.errors import InvalidInput
 
@@ -54,7 +54,7 @@ def test_captions_say_colour_shape_and_number_in_words_of_their_own() -> None:
     for _, captions, attributes in SCENES:
         assert len(captions) == 2 and captions[0] != captions[1]
         for caption in map(str.lower, captions):
-            assert any(word in caption for word in scene_words.COLOURS[attributes["colour"]]), caption
+            assert any(word in caption for word in scenes.COLOUR_WORDS[attributes["colour"]]), caption
             assert any(one in caption for one, _ in _singulars(attributes["shape"])), caption
             assert "  " not in caption and not caption.startswith(","), caption
     assert len({caption for scene in SCENES for caption in scene.captions}) > 390
@@ -62,12 +62,12 @@ def test_captions_say_colour_shape_and_number_in_words_of_their_own() -> None:
 
 def _singulars(shape: str) -> list[tuple[str, str]]:
     """Words for a shape; the plurals begin with the singular."""
-    return [(one, several) for one, several in scene_words.SHAPES[shape]]
+    return [(one, several) for one, several in scenes.SHAPE_WORDS[shape]]
 
 
 def test_every_attribute_occurs() -> None:
-    assert {scene.attributes["shape"] for scene in SCENES} == set(SHAPES) == set(scene_words.SHAPES)
-    assert {scene.attributes["colour"] for scene in SCENES} == set(COLOURS) == set(scene_words.COLOURS)
+    assert {scene.attributes["shape"] for scene in SCENES} == set(SHAPES) == set(scenes.SHAPE_WORDS)
+    assert {scene.attributes["colour"] for scene in SCENES} == set(COLOURS) == set(scenes.COLOUR_WORDS)
 
 
 def test_a_folder_has_every_picture_and_a_row_for_every_caption(tmp_path: Path) -> None:

@@ -11,14 +11,9 @@ from numpy.typing import NDArray
 
 from crossbyte.data.synthetic import Pairs, make_pairs, nus_wide_like
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics import (
-    chance_mean_average_precision,
-    chance_recall,
-    mean_average_precision,
-    nearest_ties_by_column,
-    partner_ranks_ties_by_column,
-    recall_at,
-)
+from crossbyte.metrics.average_precision import mean_average_precision
+from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
+from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column, recall_at
 
 N_TRAIN = 2000
 

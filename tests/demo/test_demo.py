@@ -17,13 +17,11 @@ from PIL import Image
 
 from crossbyte import Index
 from crossbyte.cli import program
-from crossbyte.cli.failures import report as failure
+from crossbyte.cli.exit_codes import report_error as failure
+from crossbyte.demo import demo as running
 from crossbyte.demo import icons as icons_module
-from crossbyte.demo import running
-from crossbyte.demo.dots import picture_lines
+from crossbyte.demo.demo import SUBJECTS, UNSEEN, Choice, draw_braille, run_demo
 from crossbyte.demo.icons import Icon, read_icons, write_icons
-from crossbyte.demo.running import Choice, run
-from crossbyte.demo.subjects import SUBJECTS, UNSEEN
 
 NUMBER = "120"
 
@@ -43,7 +41,7 @@ def demo(*arguments: str | Path) -> int:
     """Run the verb as the program does; returns the exit code."""
     try:
         return program.execute(
-            {"demo": "crossbyte.cli.verbs.demo"}, ["demo", "--quiet", *map(str, arguments)]
+            {"demo": "crossbyte.cli.commands.demo"}, ["demo", "--quiet", *map(str, arguments)]
         )
     except Exception as error:
         return failure(error)
@@ -197,13 +195,13 @@ def test_ctrl_c_leaves_no_index_and_the_next_run_makes_it(tmp_path: Path) -> Non
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     try:
         with pytest.raises(KeyboardInterrupt):
-            run(
+            run_demo(
                 choice, lambda step: signal.raise_signal(signal.SIGINT) if step.stage == "codebooks" else None
             )
     finally:
         signal.signal(signal.SIGINT, before)
     assert not choice.index.exists()
-    assert run(choice).n_documents == int(NUMBER)
+    assert run_demo(choice).n_documents == int(NUMBER)
 
 
 # The page
@@ -251,6 +249,6 @@ def test_pictures_become_dots_where_they_differ_from_their_ground() -> None:
     for ground, ink in ((255, 0), (0, 200)):
         pixels = np.full((80, 80, 3), ground, np.uint8)
         pixels[:, 40:] = ink
-        lines = picture_lines(pixels, rows=3)
+        lines = draw_braille(pixels, rows=3)
         assert lines == [chr(0x2800) * 3 + chr(0x28FF) * 3] * 3
-    assert picture_lines(np.zeros((50, 90, 3), np.uint8), rows=2) == [chr(0x2800) * 4] * 2
+    assert draw_braille(np.zeros((50, 90, 3), np.uint8), rows=2) == [chr(0x2800) * 4] * 2

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.encoders.builtin_images import BuiltinImages
-from crossbyte.encoders.builtin_texts import BuiltinTexts
-from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.words import column_of, folded, pieces_of, split_words
+from crossbyte.encoders.base import EncoderState, encoder_fingerprint
+from crossbyte.encoders.builtin_image import BuiltinImageEncoder
+from crossbyte.encoders.builtin_text import (
+    BuiltinTextEncoder,
+    fold_text,
+    hash_column,
+    split_pieces,
+    split_words,
+)
 from crossbyte.errors import InvalidInput
 from support.paths import PACKAGE
 
@@ -44,12 +48,12 @@ PICTURES = [
 
 @pytest.fixture(scope="module")
 def images():
-    return BuiltinImages.learn(PICTURES)
+    return BuiltinImageEncoder.learn(PICTURES)
 
 
 @pytest.fixture(scope="module")
 def texts():
-    return BuiltinTexts.learn(TEXTS)
+    return BuiltinTextEncoder.learn(TEXTS)
 
 
 def likeness(rows):
@@ -77,22 +81,22 @@ def test_a_text_gives_the_same_row_alone_and_in_any_batch(texts):
         assert alone.data.tobytes() == whole[at].data.tobytes()
 
 
-@pytest.mark.parametrize("cls, sample", [(BuiltinImages, PICTURES), (BuiltinTexts, TEXTS)])
+@pytest.mark.parametrize("cls, sample", [(BuiltinImageEncoder, PICTURES), (BuiltinTextEncoder, TEXTS)])
 def test_learning_twice_gives_the_same_encoder(cls, sample):
     assert cls.learn(sample).state.fingerprint == cls.learn(sample).state.fingerprint
 
 
 def test_an_encoder_comes_back_from_its_state(images, texts):
-    again = BuiltinImages.from_state(images.state)
+    again = BuiltinImageEncoder.from_state(images.state)
     assert again.state.fingerprint == images.state.fingerprint
     assert again.encode(PICTURES).tobytes() == images.encode(PICTURES).tobytes()
-    again = BuiltinTexts.from_state(texts.state)
+    again = BuiltinTextEncoder.from_state(texts.state)
     assert again.state.fingerprint == texts.state.fingerprint
     assert again.vocabulary() == texts.vocabulary()
     assert (again.encode(TEXTS) != texts.encode(TEXTS)).nnz == 0
 
 
-@pytest.mark.parametrize("cls, sample", [(BuiltinImages, PICTURES), (BuiltinTexts, TEXTS)])
+@pytest.mark.parametrize("cls, sample", [(BuiltinImageEncoder, PICTURES), (BuiltinTextEncoder, TEXTS)])
 def test_states_are_json_and_plain_arrays(cls, sample):
     state = cls.learn(sample).state
     assert json.loads(json.dumps(dict(state.settings))) == dict(state.settings)
@@ -101,28 +105,28 @@ def test_states_are_json_and_plain_arrays(cls, sample):
 
 
 def test_encoders_of_other_samples_have_other_fingerprints(images, texts):
-    assert BuiltinImages.learn(PICTURES[:2]).state.fingerprint != images.state.fingerprint
-    assert BuiltinTexts.learn(TEXTS[:3]).state.fingerprint != texts.state.fingerprint
+    assert BuiltinImageEncoder.learn(PICTURES[:2]).state.fingerprint != images.state.fingerprint
+    assert BuiltinTextEncoder.learn(TEXTS[:3]).state.fingerprint != texts.state.fingerprint
 
 
 def test_a_fingerprint_covers_kind_settings_names_shapes_and_values():
     settings, array = {"version": 1}, np.arange(4, dtype=np.float32)
     prints = {
-        fingerprint_of("a", settings, {"x": array}),
-        fingerprint_of("b", settings, {"x": array}),
-        fingerprint_of("a", {"version": 2}, {"x": array}),
-        fingerprint_of("a", settings, {"y": array}),
-        fingerprint_of("a", settings, {"x": array.reshape(2, 2)}),
-        fingerprint_of("a", settings, {"x": array.astype(np.float64)}),
-        fingerprint_of("a", settings, {"x": array + 1}),
+        encoder_fingerprint("a", settings, {"x": array}),
+        encoder_fingerprint("b", settings, {"x": array}),
+        encoder_fingerprint("a", {"version": 2}, {"x": array}),
+        encoder_fingerprint("a", settings, {"y": array}),
+        encoder_fingerprint("a", settings, {"x": array.reshape(2, 2)}),
+        encoder_fingerprint("a", settings, {"x": array.astype(np.float64)}),
+        encoder_fingerprint("a", settings, {"x": array + 1}),
     }
     assert len(prints) == 7
-    assert fingerprint_of("a", settings, {"x": array.astype(">f4")}) == fingerprint_of(
+    assert encoder_fingerprint("a", settings, {"x": array.astype(">f4")}) == encoder_fingerprint(
         "a", settings, {"x": array}
     )
 
 
-@pytest.mark.parametrize("cls", [BuiltinImages, BuiltinTexts])
+@pytest.mark.parametrize("cls", [BuiltinImageEncoder, BuiltinTextEncoder])
 def test_a_foreign_or_newer_state_is_refused(cls, images):
     for state in (
         EncoderState("onnx", "x", 3, "00", {}, {}),
@@ -139,7 +143,7 @@ def test_wrong_items_are_refused_with_their_type(images, texts):
         with pytest.raises(InvalidInput, match="height, width, 3"):
             images.encode([wrong])
     with pytest.raises(InvalidInput, match="at least one"):
-        BuiltinImages.learn([])
+        BuiltinImageEncoder.learn([])
 
 
 def test_no_items_give_no_rows(images, texts):
@@ -167,13 +171,13 @@ def test_pictures_of_any_size_and_shape(images, size):
     ],
 )
 def test_degenerate_samples_still_make_an_encoder(sample):
-    rows = BuiltinImages.learn(sample).encode([*sample, *PICTURES])
+    rows = BuiltinImageEncoder.learn(sample).encode([*sample, *PICTURES])
     assert np.isfinite(rows).all()
     assert len(np.unique(rows[len(sample) :], axis=0)) == len(PICTURES)
 
 
 def test_the_width_does_not_depend_on_the_sample(images):
-    small = BuiltinImages.learn([np.zeros((1, 1, 3), np.uint8)])
+    small = BuiltinImageEncoder.learn([np.zeros((1, 1, 3), np.uint8)])
     assert small.state.dimension == images.state.dimension
     assert 500 <= small.state.dimension <= 1500
 
@@ -240,7 +244,7 @@ def test_words_that_are_everywhere_weigh_less(texts):
 
 
 def test_case_width_accents_and_ligatures_are_folded(texts):
-    assert folded("Élan ＤＯＧ ﬁre Straße") == "elan dog fire strasse"
+    assert fold_text("Élan ＤＯＧ ﬁre Straße") == "elan dog fire strasse"
     assert (texts.encode(["DOG"]) != texts.encode(["ｄóg"])).nnz == 0
     assert split_words("Łódź smørrebrød œuvre") == ["lodz", "smorrebrod", "oeuvre"]
 
@@ -248,7 +252,7 @@ def test_case_width_accents_and_ligatures_are_folded(texts):
 def test_other_scripts_have_words():
     assert split_words("dog's l'été 3D_x") == ["dog", "s", "l", "ete", "3d", "x"]
     assert split_words("Собака ΣΚΎΛΟΣ") == ["собака", "σκυλοσ"]
-    assert split_words("कुत्ता दौड़ता") == [folded("कुत्ता"), folded("दौड़ता")]
+    assert split_words("कुत्ता दौड़ता") == [fold_text("कुत्ता"), fold_text("दौड़ता")]
     assert split_words("한국어 개") == ["한국어", "개"]
     assert split_words("犬が走る") == ["犬", "が", "走", "る", "犬が", "が走", "走る"]
     assert split_words("iPhone手机") == ["iphone", "手", "机", "手机"]
@@ -265,20 +269,20 @@ def test_other_scripts_have_words():
     ],
 )
 def test_queries_in_other_scripts_find_their_text(known, query, other):
-    like = likeness(BuiltinTexts.learn([known, other]).encode([query, known, other]))
+    like = likeness(BuiltinTextEncoder.learn([known, other]).encode([query, known, other]))
     assert like[0, 1] > like[0, 2] + 0.05
 
 
 def test_pieces_have_the_borders_of_their_word():
-    assert pieces_of("dog") == [" do", "dog", "og ", " dog", "dog ", " dog "]
-    assert pieces_of("a") == [" a "]
-    assert pieces_of("犬") == [" 犬", "犬 ", " 犬 "]
-    assert len(pieces_of("x" * 10_000)) < 200
+    assert split_pieces("dog") == [" do", "dog", "og ", " dog", "dog ", " dog "]
+    assert split_pieces("a") == [" a "]
+    assert split_pieces("犬") == [" 犬", "犬 ", " 犬 "]
+    assert len(split_pieces("x" * 10_000)) < 200
 
 
 def test_known_words_have_columns_and_rare_ones_share():
     sample = [f"common word{number}" for number in range(3000)]
-    encoder = BuiltinTexts.learn(sample)
+    encoder = BuiltinTextEncoder.learn(sample)
     columns = encoder.vocabulary()
     assert len(columns) == 3001
     assert columns["common"] == 0
@@ -293,10 +297,10 @@ def test_words_of_a_text_come_once_and_as_they_are_seen(texts):
 
 @pytest.mark.parametrize("sample", [[], [""], ["dog"], ["dog"] * 4, ["?"]])
 def test_degenerate_texts_still_make_an_encoder(sample):
-    encoder = BuiltinTexts.learn(sample)
+    encoder = BuiltinTextEncoder.learn(sample)
     assert encoder.encode(["dog", ""]).getnnz(axis=1).tolist()[1] == 0
     assert encoder.encode(["dog"]).nnz > 0
-    assert BuiltinTexts.from_state(encoder.state).state.fingerprint == encoder.state.fingerprint
+    assert BuiltinTextEncoder.from_state(encoder.state).state.fingerprint == encoder.state.fingerprint
 
 
 def test_a_very_long_text_is_cut(texts):
@@ -304,9 +308,9 @@ def test_a_very_long_text_is_cut(texts):
 
 
 def test_columns_do_not_depend_on_the_process():
-    assert column_of("dog", 2**32) == 2167159165
+    assert hash_column("dog", 2**32) == 2167159165
     code = (
-        f"from {BuiltinTexts.__module__} import {BuiltinTexts.__name__} as B;"
+        f"from {BuiltinTextEncoder.__module__} import {BuiltinTextEncoder.__name__} as B;"
         "e = B.learn(['a dog', 'two cats']); r = e.encode(['dogz cat']);"
         "print(e.state.fingerprint, r.indices.tolist(), r.data.tobytes().hex())"
     )

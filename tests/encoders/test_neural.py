@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.encoders.choosing import SPECS, kind_of, make_encoder
-from crossbyte.encoders.onnx_description import describe
-from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.restoring import KINDS, restore_encoder
+from crossbyte.encoders.base import EncoderState
+from crossbyte.encoders.onnx_model import check_description
+from crossbyte.encoders.registry import KINDS, SPECS, encoder_kind, make_encoder, restore_encoder
 from crossbyte.errors import DataFileError, InvalidInput, MissingExtra, NoEncoder, NotFinite, WrongEncoder
 from support.onnx_files import (
     FLOAT,
@@ -84,7 +83,7 @@ def test_every_kind_is_recognised() -> None:
         "open-clip:ViT-B-32@openai": "open-clip",
         "my.module:encode": "function",
     }
-    assert {spec: kind_of(spec) for spec in specs} == specs
+    assert {spec: encoder_kind(spec) for spec in specs} == specs
     assert set(specs.values()) == set(SPECS) == set(KINDS.values())
 
 
@@ -246,7 +245,9 @@ def test_the_state_is_small_json_without_a_path(projection: str) -> None:
     state = made(projection, "image").state
     assert (state.kind, state.name, state.dimension, state.arrays) == ("onnx", "colours", 5, {})
     assert str(Path(projection).parent) not in json.dumps(state.settings)
-    assert describe(state.settings["description"], "state").to_json() == state.settings["description"]
+    assert (
+        check_description(state.settings["description"], "state").to_json() == state.settings["description"]
+    )
 
 
 def test_a_description_may_lie_elsewhere(projection: str, tmp_path: Path) -> None:

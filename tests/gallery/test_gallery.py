@@ -14,7 +14,7 @@ from scipy import sparse
 
 from crossbyte import CMCQ, Index
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.encoders.protocol import EncoderState
+from crossbyte.encoders.base import EncoderState
 from crossbyte.errors import (
     DamagedIndexFile,
     DuplicateId,
@@ -26,11 +26,10 @@ from crossbyte.errors import (
     UnknownId,
     WrongEncoder,
 )
-from crossbyte.gallery.adding import add_documents, take
-from crossbyte.gallery.beside import Beside
-from crossbyte.gallery.cache import FeatureCache, digest_of_file, digest_of_text
+from crossbyte.gallery.build import add_documents, take_documents
+from crossbyte.gallery.cache import FeatureCache, digest_file, digest_text
+from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails
 from crossbyte.gallery.gallery import Gallery, NewDocument
-from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails
 from crossbyte.progress import Progress
 from support.raw_samples import COLOURS, QUICK, WIDTH, WORDS, build, scenes
 
@@ -54,7 +53,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 
 def test_words_find_pictures_and_pictures_find_texts(folder: Path, gallery: Gallery) -> None:
-    documents = take(scenes(folder / "scenes", N), range(20))
+    documents = take_documents(scenes(folder / "scenes", N), range(20))
     by_words = [gallery.search(text=texts[0], k=5).ids for texts in documents.texts]
     by_picture = [gallery.search(image=path, k=5).ids for path in documents.pictures if path is not None]
     for found in (by_words, by_picture):
@@ -284,9 +283,9 @@ def test_documents_come_and_go_with_their_thumbnails(tmp_path: Path) -> None:
 
 def test_files_are_added_with_the_recorded_encoders(tmp_path: Path) -> None:
     documents = scenes(tmp_path / "scenes", 30)
-    build(take(documents, range(20)), tmp_path / "s.cb")
+    build(take_documents(documents, range(20)), tmp_path / "s.cb")
     with Gallery.open(tmp_path / "s.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
-        more = take(documents, range(20, 30))
+        more = take_documents(documents, range(20, 30))
         with pytest.raises(DuplicateId):
             add_documents(gallery, documents)
         with pytest.raises(KeyboardInterrupt):
@@ -329,7 +328,7 @@ def test_an_index_of_features_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_beside_the_index_names_only_onnx_files(tmp_path: Path) -> None:
-    beside = Beside.of(tmp_path / "s.cb")
+    beside = CompanionFiles.of(tmp_path / "s.cb")
     beside.keep_local_encoders({"image": "model.onnx", "text": "os:system"})
     assert list(beside.local_encoders()) == ["image"]
     (beside.folder / "local.json").write_text(json.dumps({"image": "os:system", "text": ["x.onnx"]}))
@@ -350,7 +349,7 @@ def test_features_come_back_as_they_went(tmp_path: Path) -> None:
     dense = rng.normal(size=(700, 5)).astype(np.float32)
     thin = sparse.random_array((700, 5), density=0.3, format="csr", dtype=np.float32, rng=rng)
     thin = sparse.csr_matrix(thin)
-    digests = [digest_of_text(str(row)) for row in range(700)]
+    digests = [digest_text(str(row)) for row in range(700)]
     cache = FeatureCache(tmp_path / "f.sqlite")
     cache.put(state("dense"), digests, dense)
     cache.put(state("thin"), digests, thin)
@@ -404,9 +403,9 @@ def test_thumbnails_by_id(tmp_path: Path) -> None:
 
 def test_digests_of_files_are_those_of_pictures(folder: Path, gallery: Gallery, tmp_path: Path) -> None:
     path = folder / "scenes" / "scene-00000.png"
-    assert digest_of_file(path, 10**6) == gallery.read_picture(path).digest
-    assert digest_of_file(path, 10) is None and digest_of_file(tmp_path, 10**6) is None
-    assert digest_of_file(tmp_path / "missing", 10**6) is None
+    assert digest_file(path, 10**6) == gallery.read_picture(path).digest
+    assert digest_file(path, 10) is None and digest_file(tmp_path, 10**6) is None
+    assert digest_file(tmp_path / "missing", 10**6) is None
 
 
 def test_quick_settings_are_parameters() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.gallery.doubt import telling, verdict
-from crossbyte.search.hits import Hits
+from crossbyte.gallery.verdict import find_match_auroc, judge_hits
+from crossbyte.index.hits import Hits
 
 
 def found(*probabilities: float, no_match: bool | None = True) -> Hits:
@@ -35,18 +35,20 @@ def found(*probabilities: float, no_match: bool | None = True) -> Hits:
     ],
 )
 def test_what_is_said_of_an_answer(hits: Hits, auroc: float | None, said: str) -> None:
-    assert verdict(hits, auroc, 1000) == said
+    assert judge_hits(hits, auroc, 1000) == said
 
 
 @pytest.mark.parametrize(
     ("text", "said"), [("cat", "unsure"), ("a cat on the mat", "unlikely"), (None, "unlikely")]
 )
 def test_of_a_word_or_two_nothing_sure_is_said(text: str | None, said: str) -> None:
-    assert verdict(found(0.02, 0.01), 0.9, 1000, text) == said
+    assert judge_hits(found(0.02, 0.01), 0.9, 1000, text) == said
 
 
 def test_how_well_a_model_can_tell_goes_by_direction() -> None:
     ways = [SimpleNamespace(query="text", target="image", match_auroc=0.7)]
     report: Any = SimpleNamespace(reliability=ways)
-    assert telling(report, "text", "image") == 0.7
-    assert telling(report, "image", "text") is None and telling(None, "text", "image") is None
+    assert find_match_auroc(report, "text", "image") == 0.7
+    assert (
+        find_match_auroc(report, "image", "text") is None and find_match_auroc(None, "text", "image") is None
+    )

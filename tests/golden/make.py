@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ
-from crossbyte.model.quality.calibration import Calibration
+from crossbyte.calibration.calibration import Calibration
 
 HERE = Path(__file__).parent
 

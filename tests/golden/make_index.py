@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ
-from crossbyte.search.index import Index
+from crossbyte.index.index import Index
 
 HERE = Path(__file__).parent
 FILTERS = ("year >= 2001", "colour = 'red' OR size.h < 2", "colour IS NULL")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from crossbyte import Index
 from crossbyte.errors import FilterError, InvalidInput, StaleReader, UnknownField
-from crossbyte.search.facets import Facet
-from crossbyte.search.filters.fields import flatten
+from crossbyte.index.facets import Facet
+from crossbyte.index.filters.grammar import flatten_payload
 from support.index_samples import COUNT, parts, sample
 from support.index_twin import features, small_model
 
@@ -25,7 +25,7 @@ CHOOSABLE = ["deep.n", "good", "kind", "score", "tags", "title", "year"]
 
 
 def values_of(payload: Payload, field: str) -> set[tuple[str, Any]]:
-    found = flatten(payload) if payload else ()
+    found = flatten_payload(payload) if payload else ()
     return {(KIND[type(value)], value) for name, value in found if name == field and value is not None}
 
 

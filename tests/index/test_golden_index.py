@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crossbyte.search.index import Index
+from crossbyte.index.index import Index
 from support.paths import GOLDEN
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("index-*.cb"))

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbyte.errors import DuplicateId, InvalidInput
-from crossbyte.search import bits, ids
-from crossbyte.search.ids import PackedIds, check_id, check_ids
-from crossbyte.search.lookup import Lookup
-from crossbyte.search.numbers import Numbers
+from crossbyte.index import bitset, docids
+from crossbyte.index.docids import DocIds, IdLookup, PackedIds, check_id, check_ids
 from support.id_twins import twin_of
 
 LIMITS = [-(2**63), -1, 0, 1, 2**63 - 1]
@@ -129,7 +127,7 @@ def test_hashing_goes_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [f"{'é' * (i % 3)}{i}" * (i % 2) or str(i) for i in range(50)] + [""]
     whole = PackedIds.of(values).hashes()
     for rows in (1, 7, 50, 51):
-        monkeypatch.setattr(ids, "_ROWS_AT_ONCE", rows)
+        monkeypatch.setattr(docids, "_ROWS_AT_ONCE", rows)
         assert PackedIds.of(values).hashes().tolist() == whole.tolist()
 
 
@@ -160,7 +158,7 @@ def test_parts_that_do_not_fit_together_are_refused(kind: str, parts: dict[str, 
 # Lookup
 
 
-def candidates(lookup: Lookup, wanted: list[Any]) -> list[set[int]]:
+def candidates(lookup: IdLookup, wanted: list[Any]) -> list[set[int]]:
     places, numbers = lookup.candidates(wanted)
     found: list[set[int]] = [set() for _ in wanted]
     for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
@@ -169,7 +167,7 @@ def candidates(lookup: Lookup, wanted: list[Any]) -> list[set[int]]:
 
 
 def test_documents_are_found_by_their_ids_after_any_growth(rng: Any) -> None:
-    lookup, known = Lookup(), {}
+    lookup, known = IdLookup(), {}
     for _ in range(60):
         count = int(rng.integers(0, 40))
         first = len(known)
@@ -187,7 +185,7 @@ def test_documents_are_found_by_their_ids_after_any_growth(rng: Any) -> None:
 
 
 def test_growing_leaves_the_old_lookup_alone() -> None:
-    old = Lookup().grown(PackedIds.of(["a"]), np.array([3]))
+    old = IdLookup().grown(PackedIds.of(["a"]), np.array([3]))
     new = old.grown(PackedIds.of(["b", "a"]), np.array([4, 5]))
     assert candidates(old, ["a", "b"]) == [{3}, set()]
     assert candidates(new, ["a", "b"]) == [{3, 5}, {4}]
@@ -196,12 +194,12 @@ def test_growing_leaves_the_old_lookup_alone() -> None:
 def test_ids_of_one_hash_are_all_candidates() -> None:
     twin = twin_of("abc")
     assert PackedIds.of([twin]).hashes()[0] == PackedIds.of(["abc"]).hashes()[0]
-    lookup = Lookup().grown(PackedIds.of(["abc", twin, 7]), np.array([0, 1, 2]))
+    lookup = IdLookup().grown(PackedIds.of(["abc", twin, 7]), np.array([0, 1, 2]))
     assert candidates(lookup, [twin, "abc", 7]) == [{0, 1}, {0, 1}, {2}]
 
 
 def test_an_empty_lookup_has_no_candidates() -> None:
-    assert candidates(Lookup(), ["a", 1]) == [set(), set()]
+    assert candidates(IdLookup(), ["a", 1]) == [set(), set()]
 
 
 # Numbers
@@ -218,22 +216,22 @@ ASCENDING = {
 }
 
 
-def all_of(numbers: Numbers) -> list[int]:
+def all_of(numbers: DocIds) -> list[int]:
     return numbers[np.arange(numbers.count)].tolist()
 
 
 @pytest.mark.parametrize("values", ASCENDING.values(), ids=ASCENDING)
 def test_numbers_come_back(values: list[int]) -> None:
-    numbers = Numbers.of(np.array(values, dtype=np.int64))
+    numbers = DocIds.of(np.array(values, dtype=np.int64))
     assert (numbers.count, all_of(numbers)) == (len(values), values)
-    again = Numbers.from_parts(numbers.first, numbers.count, numbers.to_parts())
+    again = DocIds.from_parts(numbers.first, numbers.count, numbers.to_parts())
     assert all_of(again) == values
     assert numbers.n_bytes == sum(map(len, numbers.to_parts().values()))
 
 
 @pytest.mark.parametrize("values", ASCENDING.values(), ids=ASCENDING)
 def test_numbers_are_found_or_not_there(values: list[int]) -> None:
-    numbers = Numbers.of(np.array(values, dtype=np.int64))
+    numbers = DocIds.of(np.array(values, dtype=np.int64))
     wanted = sorted({0, 1, 2**33, 2**62 + 1, *values, *(v + 1 for v in values), *(v - 1 for v in values)})
     rows, there = numbers.find(np.array(wanted, dtype=np.int64))
     assert there.tolist() == [value in values for value in wanted]
@@ -241,12 +239,12 @@ def test_numbers_are_found_or_not_there(values: list[int]) -> None:
 
 
 def test_numbers_without_gaps_take_no_memory() -> None:
-    parts = [Numbers(0, 5), Numbers(5, 3), Numbers(8, 0), Numbers(8, 1)]
-    joined = Numbers.join(parts)
+    parts = [DocIds(0, 5), DocIds(5, 3), DocIds(8, 0), DocIds(8, 1)]
+    joined = DocIds.join(parts)
     assert (joined.steps, joined.n_bytes, joined.to_parts()) == (None, 0, {})
     assert all_of(joined) == list(range(9))
-    assert Numbers.of(np.array([3, 5])).n_bytes == 8
-    assert Numbers.of(np.array([3, 2**40])).n_bytes == 16
+    assert DocIds.of(np.array([3, 5])).n_bytes == 8
+    assert DocIds.of(np.array([3, 2**40])).n_bytes == 16
 
 
 @pytest.mark.parametrize("left", ["none", "one", "gapless", "gaps"])
@@ -254,8 +252,8 @@ def test_numbers_can_be_joined(left: str) -> None:
     values = ASCENDING[left]
     for right in ASCENDING:
         above = [value + 1000 for value in ASCENDING[right]]
-        parts = [Numbers.of(np.array(part, dtype=np.int64)) for part in (values, above)]
-        assert all_of(Numbers.join(parts)) == values + above, right
+        parts = [DocIds.of(np.array(part, dtype=np.int64)) for part in (values, above)]
+        assert all_of(DocIds.join(parts)) == values + above, right
 
 
 @pytest.mark.parametrize(
@@ -263,7 +261,7 @@ def test_numbers_can_be_joined(left: str) -> None:
 )
 def test_numbers_that_do_not_ascend_are_refused(count: int, steps: list[int]) -> None:
     with pytest.raises(ValueError, match="ascend"):
-        Numbers.from_parts(5, count, {"numbers.32": np.array(steps, "<u4").tobytes()})
+        DocIds.from_parts(5, count, {"numbers.32": np.array(steps, "<u4").tobytes()})
 
 
 # Bits
@@ -272,21 +270,21 @@ def test_numbers_that_do_not_ascend_are_refused(count: int, steps: list[int]) ->
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 63, 64, 65, 128, 1000])
 def test_bits_come_back(rng: Any, n: int) -> None:
     values = rng.random(n) < 0.5
-    words = bits.pack_bits(values)
+    words = bitset.pack_bits(values)
     assert (words.dtype, len(words)) == (np.uint64, -(-n // 64))
-    np.testing.assert_array_equal(bits.unpack_bits(words, n), values)
-    assert bits.unpack_bits(words, n).dtype == bool
-    assert bits.count_bits(words) == values.sum()
+    np.testing.assert_array_equal(bitset.unpack_bits(words, n), values)
+    assert bitset.unpack_bits(words, n).dtype == bool
+    assert bitset.count_bits(words) == values.sum()
     assert all(int(words[i // 64]) >> i % 64 & 1 == values[i] for i in range(n))
-    np.testing.assert_array_equal(bits.test_bits(words, np.arange(n)), values)
+    np.testing.assert_array_equal(bitset.test_bits(words, np.arange(n)), values)
 
 
 def test_bits_are_cleared_in_a_copy(rng: Any) -> None:
     values = rng.random(300) < 0.8
-    words = bits.pack_bits(values)
+    words = bitset.pack_bits(values)
     before = words.copy()
     for rows in ([], [0], [5, 5, 6, 69, 70, 299, 5], list(range(300))):
-        cleared = bits.unpack_bits(bits.clear_bits(words, np.array(rows, dtype=np.int64)), 300)
+        cleared = bitset.unpack_bits(bitset.clear_bits(words, np.array(rows, dtype=np.int64)), 300)
         expected = values & ~np.isin(np.arange(300), rows)
         np.testing.assert_array_equal(cleared, expected)
     np.testing.assert_array_equal(words, before)

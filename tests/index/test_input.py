@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
+from crossbyte._not_fitted import NotFitted
 from crossbyte.errors import (
     DamagedIndexFile,
     DuplicateId,
@@ -22,7 +23,6 @@ from crossbyte.errors import (
     InvalidInput,
     NewerIndexFile,
     NotFinite,
-    NotFitted,
     PayloadTooLarge,
     UnknownField,
     UnknownId,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crossbyte.errors import StaleReader
-from crossbyte.search.ids import resolve_id
+from crossbyte.index.docids import resolve_id
 from support.index_samples import COUNT, sample
 from support.index_twin import features
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
+from crossbyte.calibration.calibration import Likelihood, equal_bins, expected_error
 from crossbyte.errors import InvalidInput, NotCalibrated
-from crossbyte.model.quality.likelihood import Likelihood
-from crossbyte.model.quality.reliability import equal_bins, expected_error
-from crossbyte.model.scoring import auroc
+from crossbyte.model.selection import auroc
 from support.calibration_samples import drawn, grouped_model, naive_levels, plain_model, settings
 from support.paths import GOLDEN
 

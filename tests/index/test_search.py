@@ -13,7 +13,7 @@ from scipy import sparse
 
 from crossbyte import Hits, Index
 from crossbyte.errors import InvalidInput
-from crossbyte.search.hits import Hit
+from crossbyte.index.hits import Hit
 from support.index_samples import COUNT, sample
 from support.index_twin import TARGETS, Twin, compare_hits, features, small_model
 

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 
 from crossbyte.errors import DuplicateId, IndexExists, IndexLocked, StaleReader, UnknownField, UnknownId
-from crossbyte.search.index import Index
-from crossbyte.search.ranking import Ranking
-from crossbyte.search.segment import Groups
-from crossbyte.search.snapshot import Snapshot
+from crossbyte.index.index import Index
+from crossbyte.index.scan import Ranking
+from crossbyte.index.segment import Groups
+from crossbyte.index.snapshot import Snapshot
 from support.index_twin import (
     TARGETS,
     Payload,
@@ -307,8 +307,8 @@ def test_ten_thousand_steps_agree_with_a_dictionary() -> None:
 
 
 def filter_old_payloads(patch: pytest.MonkeyPatch) -> None:
-    def spoiled(snapshot: Snapshot, shelf: Any, condition: Any) -> Any:
-        parts = [snapshot._judge(segment.record, segment.n_rows, condition) for segment in shelf.segments]
+    def spoiled(snapshot: Snapshot, partition: Any, condition: Any) -> Any:
+        parts = [snapshot._judge(segment.record, segment.n_rows, condition) for segment in partition.segments]
         return np.concatenate(parts)
 
     patch.setattr(Snapshot, "_matches", spoiled)

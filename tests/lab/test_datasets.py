@@ -13,11 +13,11 @@ import scipy.io
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from crossbyte.data.collections import Collection, Part, read_collection
-from crossbyte.data.collections.generating import _SHAPES, generated
-from crossbyte.data.collections.splitting import query_mask
-from crossbyte.data.collections.words import PATTERNS, bag_of_words
 from crossbyte.errors import DataFileError, InvalidInput
+from crossbyte.lab.datasets.collection import Collection, Part, draw_query_mask
+from crossbyte.lab.datasets.generator import _SHAPES, generate_collection
+from crossbyte.lab.datasets.loader import read_collection
+from crossbyte.lab.datasets.pair_file import PATTERNS, bag_of_words
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -209,12 +209,12 @@ def test_groups_stay_together(tmp_path: Path) -> None:
 
 
 def test_every_group_lands_on_one_side_and_both_have_some() -> None:
-    assert query_mask(10, seed=0, held_out=0.01).sum() == 1
-    assert query_mask(10, seed=0, held_out=0.99).sum() == 9
-    assert query_mask(100, seed=0, held_out=0.5, at_most=7).sum() == 7
+    assert draw_query_mask(10, seed=0, held_out=0.01).sum() == 1
+    assert draw_query_mask(10, seed=0, held_out=0.99).sum() == 9
+    assert draw_query_mask(100, seed=0, held_out=0.5, at_most=7).sum() == 7
     for wrong in ({"held_out": 1.0}, {"held_out": 0.5, "groups": [1] * 10}, {"held_out": 0.0}):
         with pytest.raises(InvalidInput, match="held_out"):
-            query_mask(10, seed=0, **wrong)  # type: ignore[arg-type]
+            draw_query_mask(10, seed=0, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def write_lines(path: Path, values: NDArray[Any], end: str = "\n") -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_nus_wide_as_published(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.data.collections.nus_wide._LINES", 7)
+    monkeypatch.setattr("crossbyte.lab.datasets.nus_wide._LINES", 7)
     arrays = write_nus_wide(tmp_path, end)
     data = read_collection(tmp_path)
     assert data.name == "nus-wide" and len(data.label_names) == 10
@@ -574,7 +574,7 @@ def test_nus_wide_as_published(tmp_path: Path, end: str, monkeypatch: pytest.Mon
 
 def test_nus_wide_asks_at_most_4000(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_nus_wide(tmp_path)
-    monkeypatch.setattr("crossbyte.data.collections.nus_wide.N_QUERIES", 2)
+    monkeypatch.setattr("crossbyte.lab.datasets.nus_wide.N_QUERIES", 2)
     assert len(read_collection(tmp_path).query) == 2
 
 
@@ -662,7 +662,7 @@ def test_generated_sets_have_the_shapes_of_the_papers(
     assert _SHAPES[name][:4] == shape[:4]
     small = _SHAPES[name]._replace(n_train=2_000, n_query=200)
     monkeypatch.setitem(_SHAPES, name, small)
-    data = generated(name)
+    data = generate_collection(name)
     check_generated(data, (2_000, 200, *shape[2:]))
     assert data.train.labels is not None
     assert labels[0] < data.train.labels.sum(axis=1).mean() < labels[1]

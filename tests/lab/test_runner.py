@@ -13,19 +13,23 @@ import pytest
 import scipy.sparse as sp
 
 from crossbyte import extras
-from crossbyte.data.collections.collection import Collection, Part
 from crossbyte.errors import FitInterrupted, InvalidInput, MissingExtra
-from crossbyte.evaluation import choosing, recorded, systems
-from crossbyte.evaluation.choosing import GRIDS, Choice, choose, recorded_form
-from crossbyte.evaluation.digests import collection_digest
-from crossbyte.evaluation.planning import Asked, plan_runs
-from crossbyte.evaluation.processes import each_here, each_in_processes
-from crossbyte.evaluation.protocols import make_trial
-from crossbyte.evaluation.recorded import Recorded, read_parameters, recorded_for
-from crossbyte.evaluation.results import Result, read_result, read_results, runs_folder
-from crossbyte.evaluation.running import Outcome, do_runs
-from crossbyte.evaluation.runs import Run
-from crossbyte.evaluation.summary import summarise
+from crossbyte.lab import parameter_search, systems
+from crossbyte.lab.datasets.collection import Collection, Part, collection_digest
+from crossbyte.lab.parameter_search import (
+    GRIDS,
+    Choice,
+    RecordedParameters,
+    choose_parameters,
+    read_parameters,
+    read_recorded,
+    to_recorded_form,
+)
+from crossbyte.lab.protocols import make_trial
+from crossbyte.lab.results import Result, Run, read_result, read_results, runs_folder
+from crossbyte.lab.run_plan import RunRequest, plan_runs
+from crossbyte.lab.runner import Outcome, run_all, run_here, run_in_processes
+from crossbyte.lab.score_tables import summarise_results
 from support.laboratory import Plain, collection, part
 from support.tasks import judge_number
 
@@ -40,7 +44,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Fits:
     def made(run: Run) -> Plain:
         return Plain(n_bits=run.bits, similarity=run.similarity, log=log, **run.parameters)
 
-    monkeypatch.setattr("crossbyte.evaluation.measuring.system_of", made)
+    monkeypatch.setattr("crossbyte.lab.runner.make_system", made)
     return log
 
 
@@ -50,7 +54,7 @@ def run_of(protocol: str, **changed: Any) -> Run:
 
 
 def results_of(data: Collection, out: Path, *runs: Run) -> list[Result]:
-    outcome = do_runs(runs, data, out)
+    outcome = run_all(runs, data, out)
     assert [each.failure.message for each in outcome.failed] == []
     return outcome.results
 
@@ -217,12 +221,12 @@ def test_one_fit_serves_the_protocols_that_learn_from_the_same_documents(tmp_pat
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, fits: Fits) -> None:
     runs = [run_of("A", seed=seed) for seed in range(3)]
-    do_runs(runs[:2], LABELLED, tmp_path)
+    run_all(runs[:2], LABELLED, tmp_path)
     assert len(fits) == 2
-    outcome = do_runs(runs, LABELLED, tmp_path)
+    outcome = run_all(runs, LABELLED, tmp_path)
     assert len(fits) == 3 and outcome.n_found == 2 and len(outcome.results) == 3
     assert [result.run.seed for result in outcome.results] == [0, 1, 2]
-    do_runs(runs, LABELLED, tmp_path, again=True)
+    run_all(runs, LABELLED, tmp_path, again=True)
     assert len(fits) == 6
 
 
@@ -254,7 +258,7 @@ def test_a_damaged_result_is_made_again(tmp_path: Path, fits: Fits, damage: Call
     path.write_bytes(damage(path.read_text()).encode(errors="surrogateescape"))
     with pytest.raises(InvalidInput, match="remove the file"):
         read_results(tmp_path)
-    outcome = do_runs([run_of("A")], LABELLED, tmp_path)
+    outcome = run_all([run_of("A")], LABELLED, tmp_path)
     assert len(fits) == 2 and outcome.notes == [f"{path.name} was damaged and is made again"]
     assert outcome.results[0].scores == before.scores
     assert read_result(path).scores == before.scores
@@ -298,7 +302,7 @@ def test_no_results_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_stops_no_other(tmp_path: Path, fits: Fits) -> None:
     runs = [run_of("A", parameters={"shift": "x"}), run_of("A", seed=1)]
-    outcome = do_runs(runs, LABELLED, tmp_path)
+    outcome = run_all(runs, LABELLED, tmp_path)
     assert [each.run.seed for each in outcome.failed] == [0] and len(outcome.results) == 1
     failure = outcome.failed[0].failure
     assert isinstance(failure.error, TypeError | RuntimeError) and "queries" in failure.trace
@@ -314,29 +318,29 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, fits: Fits, monkeypatch: pyte
     monkeypatch.setattr(Plain, "fit", fit)
     runs = [run_of("A", bits=32), run_of("A", parameters={"shift": 1.0})]
     with pytest.raises(FitInterrupted, match=r"after 1 of 2 runs.*run the same command again to go on"):
-        do_runs(runs, LABELLED, tmp_path)
+        run_all(runs, LABELLED, tmp_path)
     assert len(read_results(tmp_path)) == 1
     with pytest.raises(FitInterrupted, match="interrupted before the first of 1 run was done"):
-        do_runs(runs[1:], LABELLED, tmp_path / "other")
+        run_all(runs[1:], LABELLED, tmp_path / "other")
 
 
 def test_progress_counts_runs(tmp_path: Path, fits: Fits) -> None:
     steps: list[tuple[str, int, int]] = []
     runs = [run_of("A"), run_of("A", seed=1)]
-    do_runs(runs[:1], LABELLED, tmp_path)
-    do_runs(
+    run_all(runs[:1], LABELLED, tmp_path)
+    run_all(
         runs, LABELLED, tmp_path, callback=lambda step: steps.append((step.detail, step.done, step.total))
     )
     assert steps == [("", 0, 1), ("plain, 16 bits, protocol A, seed 1", 1, 1)]  # what was there took no time
     steps.clear()
-    do_runs(runs, LABELLED, tmp_path, callback=lambda step: steps.append((step.detail, 0, 0)))
+    run_all(runs, LABELLED, tmp_path, callback=lambda step: steps.append((step.detail, 0, 0)))
     assert not steps
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_any_run(tmp_path: Path, fits: Fits) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(InvalidInput, match=r"expected a folder to write results into, got .*nothing was run"):
-        do_runs([run_of("A")], LABELLED, tmp_path / "taken")
+        run_all([run_of("A")], LABELLED, tmp_path / "taken")
     assert not fits and (tmp_path / "taken").read_text() == "a file"
 
 
@@ -345,8 +349,8 @@ def test_a_folder_that_takes_no_files_is_refused_before_any_run(tmp_path: Path, 
 
 def test_processes_do_what_one_process_does() -> None:
     tasks = [1, -2, 4, -5]
-    here = dict(each_here(judge_number, tasks))
-    there = dict(each_in_processes(judge_number, tasks, 2))
+    here = dict(run_here(judge_number, tasks))
+    there = dict(run_in_processes(judge_number, tasks, 2))
     assert list(here) == tasks and set(there) == set(tasks)
     for number, failure in there.items():
         expected = here[number]
@@ -357,7 +361,7 @@ def test_processes_do_what_one_process_does() -> None:
 
 
 def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
-    found = dict(each_in_processes(judge_number, [3, 1, 2], 1))
+    found = dict(run_in_processes(judge_number, [3, 1, 2], 1))
     assert found[1] is None and found[2] is None
     assert found[3] is not None and "ended with code 7" in found[3].message
 
@@ -365,30 +369,32 @@ def test_a_process_that_dies_takes_only_its_task_with_it() -> None:
 # Plans
 
 
-def asked(**changed: Any) -> Asked:
-    return Asked(**({"methods": ("cca",), "bits": (16,)} | changed))
+def asked(**changed: Any) -> RunRequest:
+    return RunRequest(**({"methods": ("cca",), "bits": (16,)} | changed))
 
 
 def test_a_plan_has_a_run_for_everything_that_was_asked_for() -> None:
-    plan = plan_runs(asked(bits=(16, 32), seeds=(0, 1), protocols=("A", "B")), LABELLED, "d", Recorded())
+    plan = plan_runs(
+        asked(bits=(16, 32), seeds=(0, 1), protocols=("A", "B")), LABELLED, "d", RecordedParameters()
+    )
     assert len(plan.runs) == 8 and plan.notes == []
     assert len({run.digest for run in plan.runs}) == 8
 
 
 def test_slow_systems_have_limits_unless_full() -> None:
     wanted = asked(methods=("mlbe",), bits=(64, 128))
-    plan = plan_runs(wanted, LABELLED, "d", Recorded())
+    plan = plan_runs(wanted, LABELLED, "d", RecordedParameters())
     assert [run.bits for run in plan.runs] == [64]
     assert plan.notes == ["mlbe with 128 bits is left out: it would take hours; --full runs it"]
-    plan = plan_runs(replace(wanted, full=True), LABELLED, "d", Recorded())
+    plan = plan_runs(replace(wanted, full=True), LABELLED, "d", RecordedParameters())
     assert [(run.bits, run.full) for run in plan.runs] == [(64, True), (128, True)]
 
 
 def test_systems_that_need_labels_are_refused_by_name_and_left_out_of_a_group() -> None:
     data = collection(part([0, 1], [0, 1]), part([0], [0]))
     with pytest.raises(InvalidInput, match="learns from labels, and these data have none"):
-        plan_runs(asked(methods=("seph",), protocols=("B",)), data, "d", Recorded())
-    plan = plan_runs(asked(methods=("table3",), protocols=("B",)), data, "d", Recorded())
+        plan_runs(asked(methods=("seph",), protocols=("B",)), data, "d", RecordedParameters())
+    plan = plan_runs(asked(methods=("table3",), protocols=("B",)), data, "d", RecordedParameters())
     assert [run.method for run in plan.runs] == ["cmcq"]
     assert len(plan.notes) == 1 and plan.notes[0].startswith("seph is left out: SePH")
 
@@ -396,15 +402,15 @@ def test_systems_that_need_labels_are_refused_by_name_and_left_out_of_a_group() 
 def test_faiss_systems_are_refused_by_name_and_left_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "is_installed", lambda module: False)
     with pytest.raises(MissingExtra, match=r"cca-rq needs FAISS; install it with"):
-        plan_runs(asked(methods=("cca-rq",)), LABELLED, "d", Recorded())
+        plan_runs(asked(methods=("cca-rq",)), LABELLED, "d", RecordedParameters())
     with pytest.raises(MissingExtra, match=r"cca-pq needs FAISS; install it with"):
-        plan_runs(asked(methods=("quantizers",)), LABELLED, "d", Recorded())
-    plan = plan_runs(asked(methods=("quantizers", "cca")), LABELLED, "d", Recorded())
+        plan_runs(asked(methods=("quantizers",)), LABELLED, "d", RecordedParameters())
+    plan = plan_runs(asked(methods=("quantizers", "cca")), LABELLED, "d", RecordedParameters())
     assert [run.method for run in plan.runs] == ["cca"] and len(plan.notes) == 4
 
 
 def test_ablations_change_one_part_of_cmcq() -> None:
-    plan = plan_runs(asked(methods=("cmcq", "cca"), ablations=True), LABELLED, "d", Recorded())
+    plan = plan_runs(asked(methods=("cmcq", "cca"), ablations=True), LABELLED, "d", RecordedParameters())
     found = {run.variant: dict(run.parameters) for run in plan.runs if run.method == "cmcq"}
     assert found == {
         "": {},
@@ -414,7 +420,7 @@ def test_ablations_change_one_part_of_cmcq() -> None:
     }
     assert sum(run.method == "cca" for run in plan.runs) == 1
     with pytest.raises(InvalidInput, match="varies cmcq, which is not among the systems"):
-        plan_runs(asked(ablations=True), LABELLED, "d", Recorded())
+        plan_runs(asked(ablations=True), LABELLED, "d", RecordedParameters())
 
 
 def test_sensitivity_varies_one_parameter_at_a_time_on_a_validation_part() -> None:
@@ -423,7 +429,7 @@ def test_sensitivity_varies_one_parameter_at_a_time_on_a_validation_part() -> No
     data = collection(
         Part(rows, rows, np.ones((n, 1), np.uint8)), Part(rows, rows, np.ones((n, 1), np.uint8))
     )
-    kept = Recorded({"cmcq": {"*": {"correlation": 0.7, "max_iter": 2}}})
+    kept = RecordedParameters({"cmcq": {"*": {"correlation": 0.7, "max_iter": 2}}})
     plan = plan_runs(asked(methods=("cmcq", "cca"), seeds=(0, 1), sensitivity=True), data, "d", kept)
     runs = [run for run in plan.runs if run.protocol == "V"]
     assert {run.bits for run in runs} == {32} and {run.seed for run in runs} == {0}
@@ -437,15 +443,15 @@ def test_sensitivity_varies_one_parameter_at_a_time_on_a_validation_part() -> No
 
 def test_wrong_parameters_are_refused_before_any_run() -> None:
     with pytest.raises(InvalidInput, match="nonsense"):
-        plan_runs(asked(), LABELLED, "d", Recorded({"cca": {"*": {"nonsense": 1}}}))
+        plan_runs(asked(), LABELLED, "d", RecordedParameters({"cca": {"*": {"nonsense": 1}}}))
     with pytest.raises(InvalidInput, match="expected the key of a system"):
-        plan_runs(asked(methods=("nothing",)), LABELLED, "d", Recorded())
+        plan_runs(asked(methods=("nothing",)), LABELLED, "d", RecordedParameters())
 
 
 def test_similarity_is_for_those_who_know_it() -> None:
-    assert systems.similarity_of("cca", "labels", has_labels=True) == "pairs"
-    assert systems.similarity_of("cvh", "labels", has_labels=True) == "labels"
-    assert systems.similarity_of("cvh", None, has_labels=False) == "pairs"
+    assert systems.choose_similarity("cca", "labels", has_labels=True) == "pairs"
+    assert systems.choose_similarity("cvh", "labels", has_labels=True) == "labels"
+    assert systems.choose_similarity("cvh", None, has_labels=False) == "pairs"
 
 
 # Parameters that were chosen before
@@ -453,27 +459,27 @@ def test_similarity_is_for_those_who_know_it() -> None:
 
 def test_recorded_parameters_hold_for_the_same_features_only(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"tiny": {"digest": "d", "methods": {"cca": {"*": {"a": 1, "b": 1}, "32": {"b": 2}}}}}
-    monkeypatch.setattr(recorded, "parse_json", lambda text: known)
-    found = recorded_for("tiny", "d")
+    monkeypatch.setattr(parameter_search, "parse_json", lambda text: known)
+    found = read_recorded("tiny", "d")
     assert found.parameters("cca", 16, "pairs") == {"a": 1, "b": 1}
     assert found.parameters("cca", 32, "pairs") == {"a": 1, "b": 2}
     assert found.parameters("cvh", 32, "pairs") == {}
-    other = recorded_for("tiny", "e")
+    other = read_recorded("tiny", "e")
     assert other.parameters("cca", 16, "pairs") == {} and "for other features named tiny" in other.note
-    assert recorded_for("unknown", "d") == Recorded()
+    assert read_recorded("unknown", "d") == RecordedParameters()
 
 
 def test_parameters_of_a_similarity_go_first() -> None:
-    found = Recorded({"cvh": {"*": {"a": 1}}, "cvh/labels": {"*": {"a": 2}}})
+    found = RecordedParameters({"cvh": {"*": {"a": 1}}, "cvh/labels": {"*": {"a": 2}}})
     assert found.parameters("cvh", 16, "pairs") == {"a": 1}
     assert found.parameters("cvh", 16, "labels") == {"a": 2}
 
 
 def test_the_recorded_file_fits_the_systems() -> None:
     """Every recorded parameter is one of its system, and can be made."""
-    from crossbyte.methods import registry
+    from crossbyte.lab.methods import registry
 
-    path = Path(recorded.__file__).with_name("recorded.json")
+    path = Path(parameter_search.__file__).with_name("recorded.json")
     for entry in json.loads(path.read_text()).values():
         assert len(entry["digest"]) == 32
         for name, by_length in entry["methods"].items():
@@ -481,7 +487,7 @@ def test_the_recorded_file_fits_the_systems() -> None:
             for length in by_length:
                 bits = 32 if length == "*" else int(length)
                 parameters = {**by_length.get("*", {}), **by_length[length]}
-                registry.make(key, bits, similarity=similarity or None, parameters=parameters)
+                registry.make_method(key, bits, similarity=similarity or None, parameters=parameters)
 
 
 @pytest.mark.parametrize(
@@ -532,7 +538,7 @@ def test_a_digest_of_sparse_texts_does_not_depend_on_the_type_of_positions() -> 
 
 def test_tables_have_means_over_seeds_and_chance(tmp_path: Path, fits: Fits) -> None:
     runs = [run_of("A"), run_of("A", seed=1, parameters={"shift": 2.0}), run_of("A", variant="v")]
-    first, second = summarise(results_of(LABELLED, tmp_path, *runs))
+    first, second = summarise_results(results_of(LABELLED, tmp_path, *runs))
     assert (first.task, second.task, first.metric, first.bits) == (
         "image-to-text",
         "text-to-image",
@@ -548,28 +554,28 @@ def test_tables_have_means_over_seeds_and_chance(tmp_path: Path, fits: Fits) -> 
 
 
 def do_with(data: Collection, out: Path) -> Callable[[list[Run]], Outcome]:
-    return lambda runs: do_runs(runs, data, out)
+    return lambda runs: run_all(runs, data, out)
 
 
 def test_every_grid_is_of_parameters_that_its_system_has() -> None:
-    from crossbyte.methods import registry
+    from crossbyte.lab.methods import registry
 
     for key, grid in GRIDS.items():
         for name, values in grid.items():
             for value in values:
-                assert registry.make(key, 16, parameters={name: value}).parameters[name] == value
+                assert registry.make_method(key, 16, parameters={name: value}).parameters[name] == value
 
 
 def test_one_parameter_is_varied_while_the_others_stay(
     tmp_path: Path, fits: Fits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shift and scale of a system whose queries are right at 3 and at 2."""
-    monkeypatch.setattr(choosing, "GRIDS", {"plain": {"shift": (1.0, 3.0, 9.0), "scale": (2.0, 5.0)}})
-    monkeypatch.setattr(choosing, "system_of", lambda run: Plain(**run.parameters))
+    monkeypatch.setattr(parameter_search, "GRIDS", {"plain": {"shift": (1.0, 3.0, 9.0), "scale": (2.0, 5.0)}})
+    monkeypatch.setattr(parameter_search, "make_system", lambda run: Plain(**run.parameters))
     numbers = np.arange(0, 400, 8, dtype=np.float32)
     train = Part(((numbers / 2) - 3)[:, None], numbers[:, None], None)
     data = collection(train, train.take(np.arange(3)))
-    choices, outcomes = choose([run_of("P")], (0, 1), "pairs", do_with(data, tmp_path))
+    choices, outcomes = choose_parameters([run_of("P")], (0, 1), "pairs", do_with(data, tmp_path))
     (choice,) = choices
     tried = [dict(trial.params) for trial in choice.trials]
     assert [trial["shift"] for trial in tried[:4]] == [0.0, 1.0, 3.0, 9.0]
@@ -583,13 +589,13 @@ def test_one_parameter_is_varied_while_the_others_stay(
 def test_lengths_chosen_for_together_share_one_choice_by_their_mean(
     tmp_path: Path, fits: Fits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "GRIDS", {"plain": {"shift": (1.0, 3.0)}})
-    monkeypatch.setattr(choosing, "system_of", lambda run: Plain(**run.parameters))
+    monkeypatch.setattr(parameter_search, "GRIDS", {"plain": {"shift": (1.0, 3.0)}})
+    monkeypatch.setattr(parameter_search, "make_system", lambda run: Plain(**run.parameters))
     numbers = np.arange(0, 400, 8, dtype=np.float32)
     train = Part(((numbers / 2) - 3)[:, None], numbers[:, None], None)
     data = collection(train, train.take(np.arange(3)))
     bases = [run_of("P", bits=16), run_of("P", bits=32), run_of("P", bits=16, similarity="labels")]
-    choices, _ = choose(bases, (0, 1), "pairs", do_with(data, tmp_path), together=True)
+    choices, _ = choose_parameters(bases, (0, 1), "pairs", do_with(data, tmp_path), together=True)
     assert [choice.bits for choice in choices] == [(16, 32), (16,)]
     assert len(fits) == 3 * (2 * 2 + 2)  # three values; two lengths and one, with two seeds each
     results = [read_result(path) for path in runs_folder(tmp_path).iterdir()]
@@ -604,7 +610,7 @@ def test_what_is_chosen_has_the_form_of_the_recorded_file(tmp_path: Path, fits: 
     choice = Choice(run_of("V", parameters={"shift": 1.0}), (16, 64), 0.5)
     labels = Choice(run_of("V", similarity="labels", bits=32), (32,), 0.25)
     nothing = Choice(run_of("V", method="failed"), (16,))
-    document = recorded_form([choice, labels, nothing], "so")
+    document = to_recorded_form([choice, labels, nothing], "so")
     path = tmp_path / "chosen.json"
     path.write_text(json.dumps(document))
     found = read_parameters(path, "tiny", "d")

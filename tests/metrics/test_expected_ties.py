@@ -16,27 +16,25 @@ from ir_measures import AP, RR, P, R, Success
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput, NotFinite
-from crossbyte.metrics import (
-    Scorer,
-    chance_mean_average_precision,
-    chance_recall,
+from crossbyte.metrics.average_precision import (
+    RECALL_LEVELS,
+    _hypergeometric,
     expected_average_precision,
     expected_average_precision_all,
-    expected_chance_scores,
-    expected_partner_recall,
     expected_precision,
     expected_precision_recall_curve,
     mean_average_precision,
+)
+from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
+from crossbyte.metrics.ranks import (
+    expected_partner_recall,
     nearest_ties_by_column,
     partner_places,
     partner_ranks_ties_by_column,
-    rank_all_tied,
-    rank_with_ties,
     recall_at,
 )
-from crossbyte.metrics.average_precision import _hypergeometric
-from crossbyte.metrics.precision import RECALL_LEVELS
-from crossbyte.metrics.ties import order_keys
+from crossbyte.metrics.scorer import Scorer, expected_chance_scores
+from crossbyte.metrics.ties import order_keys, rank_all_tied, rank_with_ties
 from support import naive_metrics as naive
 
 KEYS = {

@@ -10,14 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput, NotFinite
-from crossbyte.metrics import (
-    chance_mean_average_precision,
-    chance_recall,
-    mean_average_precision,
-    nearest_ties_by_column,
-    partner_ranks_ties_by_column,
-    recall_at,
-)
+from crossbyte.metrics.average_precision import mean_average_precision
+from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
+from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column, recall_at
 
 
 def average_precision_ref(found: NDArray[Any]) -> float:

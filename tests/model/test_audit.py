@@ -8,12 +8,11 @@ import pytest
 import scipy.sparse as sp
 
 from crossbyte import CMCQ
+from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.model.audit import disagreement, duplicates
-from crossbyte.model.audit.audit import _audit, audit_pairs
-from crossbyte.model.audit.table import write_table
+from crossbyte.model import pair_audit
+from crossbyte.model.pair_audit import _make_audit, audit_pairs, write_table
 
 N, WRONG = 800, 16
 
@@ -105,7 +104,7 @@ def test_rows_of_one_group_are_no_strangers_and_no_duplicates():
 
 def test_many_pairs_are_compared_in_cells(monkeypatch):
     images, texts, wrong = spoiled()
-    monkeypatch.setattr("crossbyte.model.audit.disagreement._CELL_ROWS", 50)
+    monkeypatch.setattr("crossbyte.model.pair_audit._CELL_ROWS", 50)
     audit = audit_pairs(model(), images, texts)
     assert audit.n_strangers.max() < 50
     assert np.isin(audit.order[: 2 * WRONG], wrong).sum() >= WRONG / 2
@@ -133,13 +132,13 @@ def test_planted_duplicates_are_found(as_texts):
     images, texts = planted()
     found = audit_pairs(model(), images, as_texts(texts)).duplicates
     assert set(PLANTED) <= {(one.first, one.second, one.kind) for one in found}
-    assert all(max(one.image, one.text) >= duplicates.NEAR and one.first < one.second for one in found)
+    assert all(max(one.image, one.text) >= pair_audit.NEAR and one.first < one.second for one in found)
 
 
 def test_duplicates_among_many_are_found_in_buckets(monkeypatch):
     images, texts = planted()
-    monkeypatch.setattr(duplicates, "_ALL_AGAINST_ALL", 100)
-    monkeypatch.setattr(duplicates, "_BUCKET_ROWS", 200)
+    monkeypatch.setattr(pair_audit, "_ALL_AGAINST_ALL", 100)
+    monkeypatch.setattr(pair_audit, "_BUCKET_ROWS", 200)
     found = audit_pairs(model(), images, texts).duplicates
     assert set(PLANTED) <= {(one.first, one.second, one.kind) for one in found}
 
@@ -148,10 +147,10 @@ def test_blocks_do_not_change_duplicates_and_their_number_is_bounded(monkeypatch
     images, texts = planted()
     images[200:260] = images[200] + 0.02 * np.random.default_rng(0).normal(size=(60, images.shape[1]))
     whole = audit_pairs(model(), images, texts).duplicates
-    monkeypatch.setattr(duplicates, "_BLOCK_VALUES", 640)
+    monkeypatch.setattr(pair_audit, "_BLOCK_VALUES", 640)
     assert audit_pairs(model(), images, texts).duplicates == whole
     near = [one for one in whole if one.kind == "image" and one.first >= 200 and one.second < 260]
-    assert max(np.bincount([one.first for one in near])) == duplicates._MOST
+    assert max(np.bincount([one.first for one in near])) == pair_audit._MAX_LINKS
 
 
 def test_repeats_are_linked_with_the_first_alone():
@@ -188,8 +187,10 @@ def test_an_empty_text_changes_no_other_pair_much():
     texts = points.copy()
     texts[5] = 0
     with Workers(1) as workers:
-        found = disagreement._compare(points, texts, np.arange(6), np.random.default_rng(0), workers)
-        alone = disagreement._compare(points[:5], texts[:5], np.arange(5), np.random.default_rng(0), workers)
+        found = pair_audit._compare_halves(points, texts, np.arange(6), np.random.default_rng(0), workers)
+        alone = pair_audit._compare_halves(
+            points[:5], texts[:5], np.arange(5), np.random.default_rng(0), workers
+        )
     assert found.n_strangers.tolist() == [4, 4, 4, 4, 4, 5] and 5 not in found.best_text[:5]
     assert found.nearer_texts[:5].tolist() == alone.nearer_texts.tolist()
     drawn = (np.arange(6) + np.random.default_rng(0).integers(1, 6, size=6)) % 6
@@ -200,20 +201,20 @@ def test_pairs_without_any_stranger_have_no_surprise():
     points = np.eye(3, dtype=np.float32)
     texts = np.where(np.arange(3)[:, None] == 0, points, 0).astype(np.float32)
     with Workers(1) as workers:
-        found = disagreement._compare(points, texts, np.arange(3), np.random.default_rng(0), workers)
+        found = pair_audit._compare_halves(points, texts, np.arange(3), np.random.default_rng(0), workers)
     assert found.n_strangers.tolist() == [0, 1, 1] and np.isnan(found.usual[0])
-    shown = _audit(found, [], np.array([False, True, True]))
+    shown = _make_audit(found, [], np.array([False, True, True]))
     assert np.isnan(shown.surprise).all() and shown.to_dict()["rows"][0]["best_text"] is None
 
 
 def test_blocks_of_cosines_are_bounded(monkeypatch):
     """Whatever the number of rows: each thread holds one block."""
     sizes = []
-    whole = duplicates.row_blocks
-    monkeypatch.setattr(duplicates, "row_blocks", lambda n, *size: sizes.extend(size) or whole(n, *size))
+    whole = pair_audit.row_blocks
+    monkeypatch.setattr(pair_audit, "row_blocks", lambda n, *size: sizes.extend(size) or whole(n, *size))
     images, texts = planted()
     audit_pairs(model(), images, texts)
-    assert sizes and max(size for size in sizes if size <= duplicates._BUCKET_ROWS) <= 2048
+    assert sizes and max(size for size in sizes if size <= pair_audit._BUCKET_ROWS) <= 2048
 
 
 # What is shown and written

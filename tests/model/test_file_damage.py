@@ -23,8 +23,8 @@ from crossbyte.errors import (
     NewerModelFile,
     TruncatedModelFile,
 )
-from crossbyte.model import file as model_file
-from crossbyte.model.file import (
+from crossbyte.model import file_format as model_file
+from crossbyte.model.file_format import (
     FORMAT,
     MAX_HEADER_BYTES,
     model_bytes,

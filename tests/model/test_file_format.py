@@ -16,11 +16,9 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossbyte.errors import (
-    InvalidInput,
-)
-from crossbyte.model import file as model_file
-from crossbyte.model.file import (
+from crossbyte.errors import InvalidInput
+from crossbyte.model import file_format as model_file
+from crossbyte.model.file_format import (
     FORMAT,
     MAX_HEADER_BYTES,
     model_bytes,
@@ -99,7 +97,7 @@ def test_memory_order_and_byte_order_do_not_matter(dtype: str) -> None:
 
 def test_another_process_with_another_hash_seed_writes_the_same_bytes() -> None:
     script = (
-        "import sys, numpy as np; from crossbyte.model.file import model_bytes\n"
+        "import sys, numpy as np; from crossbyte.model.file_format import model_bytes\n"
         "arrays = {k: np.arange(3, dtype='f4') for k in {'x', 'y', 'z', 'w'}}\n"
         "sys.stdout.write(model_bytes(arrays, {k: 1 for k in {'p', 'q', 'r'}}).hex())"
     )

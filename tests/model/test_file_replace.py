@@ -13,14 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.errors import (
-    InvalidInput,
-)
-from crossbyte.model.file import (
-    model_bytes,
-    read_model_file,
-    write_model_file,
-)
+from crossbyte.errors import InvalidInput
+from crossbyte.model.file_format import model_bytes, read_model_file, write_model_file
 from support.model_files import (
     ARRAYS,
     DOCUMENT,

@@ -13,13 +13,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from crossbyte import CMCQ, blocks
-from crossbyte.data.stored.chosen import ChosenRows
-from crossbyte.data.stored.opening import open_rows
+from crossbyte import CMCQ
+from crossbyte.calibration import measure
+from crossbyte.compute import blocks, scratch
+from crossbyte.data.ondisk import RowSubset, open_rows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import FitInterrupted, InvalidInput, NotFinite, StorageFull
-from crossbyte.executors import disk_bytes
-from crossbyte.model.quality import measuring
 
 PAIRS = make_pairs(300, 12, 20, random_state=3)
 IMAGES, THIN = PAIRS.images.astype(np.float32), sparse.csr_matrix(PAIRS.texts)
@@ -104,7 +103,7 @@ def test_the_same_bytes_of_some_rows_on_disk(
     rows = np.sort(np.random.default_rng(4).permutation(300)[:count])
     expected = CMCQ(**SMALL, n_jobs=1, **options).fit(IMAGES[rows], texts[rows])
     stored = [folder_of(tmp_path / name, v) for name, v in (("i", IMAGES), ("t", texts))]
-    some = [ChosenRows(open_rows(folder), rows) for folder in stored]
+    some = [RowSubset(open_rows(folder), rows) for folder in stored]
     model = CMCQ(**SMALL, n_jobs=1, **options).fit(*some, max_memory=1)
     assert model.to_bytes() == expected.to_bytes()
 
@@ -138,7 +137,7 @@ class Watched:
 
 def test_selection_and_calibration_read_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossbyte.model.selection.split_groups.__defaults__", (100,))
-    monkeypatch.setattr(measuring, "MAX_PAIRS", 100)
+    monkeypatch.setattr(measure, "MAX_PAIRS", 100)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 64)
     images, texts = Watched(IMAGES), Watched(TEXTS.astype(np.float32))
     groups = np.arange(300) // 2
@@ -209,10 +208,10 @@ def test_a_full_scratch_disk_leaves_the_model(monkeypatch: pytest.MonkeyPatch) -
     def nearly_full(descriptor: int, buffer: memoryview, offset: int) -> None:
         left[0] -= len(buffer)
         if left[0] < 0:
-            raise OSError(disk_bytes.errno.ENOSPC, "No space left on device")
+            raise OSError(scratch.errno.ENOSPC, "No space left on device")
         os.pwrite(descriptor, buffer, offset)
 
-    monkeypatch.setattr(disk_bytes, "write_at", nearly_full)
+    monkeypatch.setattr(scratch, "write_at", nearly_full)
     with pytest.raises(StorageFull, match="TMPDIR"):
         model.fit(in_blocks(IMAGES, 100), THIN, max_memory=1)
     assert model.to_bytes() == before and left[0] < 0

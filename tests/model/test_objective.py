@@ -7,20 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from crossbyte.data.features import DenseRows
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping.sparse import SparseWeights, initial_state
-from crossbyte.model.objective import (
-    TERMS,
-    Objective,
-    ObjectiveRecord,
-    Points,
-    Problem,
-    State,
-    measure,
-)
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
+from crossbyte.model.objective import TERMS, Objective, ObjectiveRecord, Points, Problem, State, measure_terms
+from crossbyte.model.quantization.collaborative import QuantizationWeights
+from crossbyte.model.space.sparse import SparseWeights, initial_state
 from crossbyte.model.training import initial_sides
-from crossbyte.quantization.collaborative import Pull
 from support import oracles
 
 N = 400
@@ -29,9 +21,9 @@ N = 400
 @pytest.fixture(params=[1, 2])
 def problem(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Problem]:
     """A small problem, over several blocks."""
-    monkeypatch.setattr("crossbyte.blocks.BLOCK_ROWS", 128)
+    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 128)
     images, texts = oracles.paired_rows(np.random.default_rng(0), N, (12, 10))
-    weights, quantization = SparseWeights(0.2, 0.5, 0.9), Pull(0.4, 0.6, 0.05)
+    weights, quantization = SparseWeights(0.2, 0.5, 0.9), QuantizationWeights(0.4, 0.6, 0.05)
     with Workers(request.param) as workers:
         yield Problem(DenseRows(images), DenseRows(texts), weights, quantization, workers)
 
@@ -78,7 +70,7 @@ def _naive(problem: Problem, state: State) -> Objective:
 @pytest.mark.parametrize("n_codebooks", [1, 2])
 def test_every_term_is_its_formula(problem: Problem, n_codebooks: int) -> None:
     state = _state(problem, n_codebooks)
-    found, expected = measure(problem, state, Objective._fields), _naive(problem, state)
+    found, expected = measure_terms(problem, state, Objective._fields), _naive(problem, state)
     for name in Objective._fields:
         value = pytest.approx(getattr(expected, name), rel=1e-6, abs=1e-9)
         assert getattr(found, name) == value, name
@@ -95,29 +87,29 @@ def test_the_total_is_the_sum_of_the_terms() -> None:
 def test_only_the_named_terms_are_measured_again(problem: Problem) -> None:
     state = _state(problem)
     known = Objective(*range(10, 20))
-    found = measure(problem, state, ("alignment", "shrinkage"), known)
+    found = measure_terms(problem, state, ("alignment", "shrinkage"), known)
     for name in Objective._fields:
         again = name in ("alignment", "shrinkage")
         assert getattr(found, name) == (TERMS[name](problem, state) if again else getattr(known, name))
 
 
 def test_before_the_quantizers_there_is_only_the_mapping(problem: Problem) -> None:
-    terms = measure(problem, State(_state(problem).mapping), Objective._fields)
+    terms = measure_terms(problem, State(_state(problem).mapping), Objective._fields)
     assert min(terms[:4]) > 0 and not any(terms[4:])
 
 
 def test_points_that_stay_have_no_mapping_terms(problem: Problem) -> None:
     full = _state(problem)
     state = State(Points(*full.mapping.points), full.sides)
-    terms = measure(problem, state, Objective._fields)
+    terms = measure_terms(problem, state, Objective._fields)
     assert not any(terms[:4])
-    assert terms[4:] == measure(problem, full, Objective._fields)[4:]
+    assert terms[4:] == measure_terms(problem, full, Objective._fields)[4:]
 
 
 def test_one_codebook_has_no_cross_term(problem: Problem) -> None:
     state = _state(problem, 1)
     sides = tuple(side._replace(epsilon=0.0) for side in state.sides)
-    terms = measure(problem, state._replace(sides=sides), Objective._fields)
+    terms = measure_terms(problem, state._replace(sides=sides), Objective._fields)
     assert terms.image_penalty == pytest.approx(0.0, abs=1e-20)
 
 

@@ -16,7 +16,7 @@ import pytest
 from crossbyte import CMCQ, InvalidInput, ModelFileError
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import DamagedModelFile, ForeignModelFile, TruncatedModelFile
-from crossbyte.model.file import model_bytes, parse_model_bytes
+from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from support.paths import GOLDEN
 
 PAIRS = make_pairs(120, 12, 20, random_state=1)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
+from crossbyte._not_fitted import NotFitted
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.encoders.protocol import EncoderState
-from crossbyte.errors import DamagedModelFile, InvalidInput, NotFitted
-from crossbyte.model.file import model_bytes, parse_model_bytes
+from crossbyte.encoders.base import EncoderState
+from crossbyte.errors import DamagedModelFile, InvalidInput
+from crossbyte.model.file_format import model_bytes, parse_model_bytes
 
 IMAGES, TEXTS, _ = make_pairs(300, 12, 9, random_state=0)
 

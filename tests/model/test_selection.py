@@ -9,7 +9,8 @@ import pytest
 
 from crossbyte import CMCQ, InvalidInput
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.model import auto, fitting
+from crossbyte.model import fit as fitting
+from crossbyte.model import selection as auto
 from crossbyte.model.selection import (
     EXTENDED_GRID,
     MAX_FITS,
@@ -17,7 +18,7 @@ from crossbyte.model.selection import (
     PAIR_GRID,
     PAPER_GRID,
     Trial,
-    pick,
+    pick_trial,
     select_by_labels,
     select_by_pairs,
     split_groups,
@@ -106,22 +107,22 @@ def trials(name: str, *rows: tuple[float, float, float]) -> list[Trial]:
 
 def test_correlation_is_the_largest_within_one_standard_error() -> None:
     rows = ((0.0, 0.50, 0.02), (0.3, 0.52, 0.02), (1.0, 0.505, 0.01), (3.0, 0.499, 0.01))
-    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 1.0}
+    assert pick_trial(trials("correlation", *rows), "correlation").params == {"correlation": 1.0}
 
 
 def test_correlation_does_not_go_beyond_one_standard_error() -> None:
     rows = ((0.3, 0.52, 0.001), (1.0, 0.515, 0.5), (3.0, 0.1, 0.5))
-    assert pick(trials("correlation", *rows), "correlation").params == {"correlation": 0.3}
+    assert pick_trial(trials("correlation", *rows), "correlation").params == {"correlation": 0.3}
 
 
 def test_other_parameters_are_simply_the_best() -> None:
     rows = ((0.1, 0.52, 0.02), (1.0, 0.51, 0.02))
-    assert pick(trials("cross_penalty", *rows), "cross_penalty").params == {"cross_penalty": 0.1}
+    assert pick_trial(trials("cross_penalty", *rows), "cross_penalty").params == {"cross_penalty": 0.1}
 
 
 def test_by_labels_correlation_is_simply_the_best_too() -> None:
     rows = ((0.1, 0.52, 0.02), (5.0, 0.52, 0.02), (1.0, 0.51, 0.02))
-    assert pick(trials("correlation", *rows), "correlation", prefer_large=False).params == {
+    assert pick_trial(trials("correlation", *rows), "correlation", prefer_large=False).params == {
         "correlation": 0.1
     }
 
@@ -224,7 +225,7 @@ def test_pairs_try_at_most_eight_fits_by_default(spy: SpyCMCQ) -> None:
 
 def test_pairs_follow_the_rule_for_correlation(spy: SpyCMCQ) -> None:
     selection = select_by_pairs(spy, PAIRS.images, PAIRS.texts, grid={"correlation": (0.0, 1.0, 10.0)})
-    assert selection.params == pick(selection.trials, "correlation").params
+    assert selection.params == pick_trial(selection.trials, "correlation").params
 
 
 def test_pairs_split_by_group_and_pass_the_groups_on(spy: SpyCMCQ) -> None:

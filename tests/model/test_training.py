@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from crossbyte.data.features import DenseRows
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import canonical_correlation
-from crossbyte.mapping.sparse import SparseWeights, initial_state
-from crossbyte.model.objective import Objective, ObjectiveRecord, Points, Problem, State, measure
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
+from crossbyte.model.objective import Objective, ObjectiveRecord, Points, Problem, State, measure_terms
+from crossbyte.model.quantization.collaborative import QuantizationWeights
+from crossbyte.model.space.cca import canonical_correlation
+from crossbyte.model.space.sparse import SparseWeights, initial_state
 from crossbyte.model.training import Block, alternate, initial_sides, mapping_blocks, quantization_blocks
-from crossbyte.quantization.collaborative import Pull
 from support import oracles
 
 N = 400  # more than codewords, or every point would be learned by heart
@@ -24,7 +24,7 @@ class Case(NamedTuple):
     """One way of training."""
 
     weights: SparseWeights = SparseWeights()
-    quantization: Pull = Pull(0.3, 0.1)
+    quantization: QuantizationWeights = QuantizationWeights(0.3, 0.1)
     shared: bool = False
     linear: bool = False
     n_codebooks: int = 2
@@ -32,13 +32,13 @@ class Case(NamedTuple):
 
 CASES = {
     "full": Case(),
-    "gamma=0": Case(quantization=Pull(0.0, 0.1)),
+    "gamma=0": Case(quantization=QuantizationWeights(0.0, 0.1)),
     "lambda=0": Case(SparseWeights(alignment=0.0)),
-    "mu=0": Case(quantization=Pull(0.3, 0.0)),
-    "strong": Case(SparseWeights(0.7, 5.0, 5.0), Pull(5.0, 1.0)),
+    "mu=0": Case(quantization=QuantizationWeights(0.3, 0.0)),
+    "strong": Case(SparseWeights(0.7, 5.0, 5.0), QuantizationWeights(5.0, 1.0)),
     "shared": Case(shared=True),
-    "cca": Case(linear=True, quantization=Pull(1.0, 0.1, 0.2)),
-    "cca shared": Case(linear=True, shared=True, quantization=Pull(1.0, 0.1, 0.2)),
+    "cca": Case(linear=True, quantization=QuantizationWeights(1.0, 0.1, 0.2)),
+    "cca shared": Case(linear=True, shared=True, quantization=QuantizationWeights(1.0, 0.1, 0.2)),
     "one codebook": Case(n_codebooks=1),
     "three codebooks": Case(n_codebooks=3),
 }
@@ -90,7 +90,9 @@ def test_the_objective_never_rises(name: str, seed: int, workers: Workers) -> No
             assert after <= before * (1 + 1e-8)
     assert history[-1].total < history[0].total
     # what was recorded block by block is the objective of the final state
-    assert history[-1].total == pytest.approx(measure(problem, state, Objective._fields).total, rel=1e-10)
+    assert history[-1].total == pytest.approx(
+        measure_terms(problem, state, Objective._fields).total, rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -100,10 +102,10 @@ def test_every_block_helps_or_stays_without_the_guard(name: str, workers: Worker
     problem = _problem(case, 5, workers)
     state = initial_sides(problem, _start(case, problem, rng)[0], case.n_codebooks, case.shared, rng)
     blocks = quantization_blocks(case.shared) + ([] if case.linear else mapping_blocks(False))
-    terms = measure(problem, state, Objective._fields)
+    terms = measure_terms(problem, state, Objective._fields)
     for block in blocks:
         state = block.update(problem, state)
-        new = measure(problem, state, Objective._fields)
+        new = measure_terms(problem, state, Objective._fields)
         assert new.total <= terms.total * (1 + 1e-8), block.letter
         for term in set(Objective._fields) - set(block.changes):
             assert getattr(new, term) == pytest.approx(getattr(terms, term), rel=1e-12), (block.letter, term)
@@ -133,7 +135,7 @@ def test_shared_codebooks_stay_shared(workers: Workers) -> None:
 def test_correlation_draws_the_codes_together(workers: Workers) -> None:
     gaps = []
     for gamma in (0.0, 5.0):
-        _, state, _, _ = _train(Case(quantization=Pull(gamma, 0.1)), 2, workers)
+        _, state, _, _ = _train(Case(quantization=QuantizationWeights(gamma, 0.1)), 2, workers)
         decoded = [oracles.decode(side.codewords, side.codes) for side in state.sides]
         gaps.append(((decoded[0] - decoded[1]) ** 2).sum())
     assert gaps[1] < 0.5 * gaps[0]
@@ -142,7 +144,7 @@ def test_correlation_draws_the_codes_together(workers: Workers) -> None:
 def test_the_penalty_makes_cross_terms_alike(workers: Workers) -> None:
     spreads = []
     for mu in (0.0, 10.0):
-        _, state, _, _ = _train(Case(quantization=Pull(0.3, mu)), 3, workers)
+        _, state, _, _ = _train(Case(quantization=QuantizationWeights(0.3, mu)), 3, workers)
         side = state.sides[0]
         spreads.append(np.std([oracles.cross_term(side.codewords, code) for code in side.codes]))
     assert spreads[1] < 0.5 * spreads[0]
@@ -160,7 +162,7 @@ def test_ratio_mode_runs_and_only_its_sparse_codes_may_raise(workers: Workers) -
 
 @pytest.mark.parametrize("name", ["full", "shared", "cca"])
 def test_training_is_a_function_of_data_and_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.blocks.BLOCK_ROWS", 150)
+    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 150)
     found = []
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:
@@ -186,12 +188,14 @@ def _counting_block(values: list[float]) -> Block:
 
 
 def _toy(workers: Workers) -> tuple[Problem, State]:
-    from crossbyte.quantization.collaborative import Side
+    from crossbyte.model.quantization.collaborative import Side
 
     zero = np.zeros((1, 1))
     words, codes = np.zeros((1, 256, 1)), np.zeros((1, 1), dtype=np.uint8)
     sides = (Side(words, codes, 0.0, np.full((1, 1), 4.0)), Side(words, codes, 0.0, zero))
-    problem = Problem(DenseRows(zero), DenseRows(zero), SparseWeights(), Pull(1.0, 0.0), workers)
+    problem = Problem(
+        DenseRows(zero), DenseRows(zero), SparseWeights(), QuantizationWeights(1.0, 0.0), workers
+    )
     return problem, State(Points(zero, zero), sides)
 
 

@@ -9,8 +9,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from crossbyte import CMCQ
+from crossbyte._not_fitted import NotFitted
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.errors import CrossbyteError, InvalidInput, NotFinite, NotFitted
+from crossbyte.errors import CrossbyteError, InvalidInput, NotFinite
 from crossbyte.validation import (
     check_choice,
     check_features,

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index, errors
-from crossbyte.methods import registry
+from crossbyte.lab.methods import registry
 from support.paths import PACKAGE, ROOT
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -297,16 +297,16 @@ def test_pictures_are_whole() -> None:
 
 def test_every_compared_system_is_on_the_laboratory_page() -> None:
     page = read(ROOT / "docs" / "evaluation.md")
-    names = [*registry.all_keys(), *registry.GROUPS]
+    names = [*registry.list_keys(), *registry.GROUPS]
     assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_readme_is_short_and_promises_nothing_that_is_not_built() -> None:
-    from crossbyte.cli.app import VERBS
+    from crossbyte.cli.app import COMMANDS
 
     readme = read(ROOT / "README.md")
     named = set(
         re.findall(r"crossbyte ([a-z]+)\b", "\n".join(re.findall(r"`[^`]+`|```.*?```", readme, re.S)))
     )
-    assert {"fit", "search", "serve"} <= named <= set(VERBS) | {"import"}
+    assert {"fit", "search", "serve"} <= named <= set(COMMANDS) | {"import"}
     assert len(readme.splitlines()) < 120

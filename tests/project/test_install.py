@@ -34,7 +34,7 @@ def imported_from(wheel: Path, folder: Path) -> str:
     # The editable install of this environment must not step in.
     program = (
         "import sys; sys.meta_path = [f for f in sys.meta_path if 'Scikit' not in type(f).__name__];"
-        f"sys.path.insert(0, {str(folder / 'site')!r}); import crossbyte.kernels as k;"
+        f"sys.path.insert(0, {str(folder / 'site')!r}); import crossbyte.compute.kernels as k;"
         f"assert k.__file__.startswith({str(folder)!r}), k.__file__; print(k.implementation())"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -13,23 +13,31 @@ from xml.etree import ElementTree
 import pytest
 
 from crossbyte.errors import InvalidInput
-from crossbyte.evaluation.report import published
-from crossbyte.evaluation.report.ablations import ablation_sections, distortion_sections
-from crossbyte.evaluation.report.curves import curve_sections
-from crossbyte.evaluation.report.presentation import STYLES, seconds_text, style_of
-from crossbyte.evaluation.report.published import categories
-from crossbyte.evaluation.report.recall import interval, own_sections, recall_sections
-from crossbyte.evaluation.report.sensitivity import sensitivity_sections
-from crossbyte.evaluation.report.study import _ORDER, OURS, Scope, Study, read_study
-from crossbyte.evaluation.report.table1 import declarations, table1_section
-from crossbyte.evaluation.report.table2 import map_section
-from crossbyte.evaluation.report.table3 import seph_sections
-from crossbyte.evaluation.report.write import report_sections, write_report
-from crossbyte.evaluation.results import Result, write_result
-from crossbyte.methods import registry
-from crossbyte.methods.protocol import INTRA_DOCUMENT, About
-from crossbyte.report.axes import linear_axis, log_axis
-from crossbyte.report.content import BarChart, Bars, Cell, Line, LineChart, Section, Table
+from crossbyte.lab.methods import registry
+from crossbyte.lab.methods.method import INTRA_DOCUMENT, About
+from crossbyte.lab.report import presentation
+from crossbyte.lab.report.ablations import ablation_sections, distortion_sections
+from crossbyte.lab.report.curves import curve_sections
+from crossbyte.lab.report.presentation import STYLES, categories, format_seconds, style_of
+from crossbyte.lab.report.recall import own_sections, recall_interval, recall_sections
+from crossbyte.lab.report.sensitivity import sensitivity_sections
+from crossbyte.lab.report.study import _ORDER, OURS, Scope, Study, read_study
+from crossbyte.lab.report.table1 import declarations, table1_section
+from crossbyte.lab.report.table2 import table2_section
+from crossbyte.lab.report.table3 import table3_sections
+from crossbyte.lab.report.write import report_sections, write_report
+from crossbyte.lab.results import Result, write_result
+from crossbyte.report.content import (
+    BarChart,
+    Bars,
+    Cell,
+    Line,
+    LineChart,
+    Section,
+    Table,
+    linear_axis,
+    log_axis,
+)
 from crossbyte.report.svg import INKS, chart_file, chart_markup, chart_rules
 from support.laboratory_samples import everything, result
 
@@ -60,17 +68,17 @@ def words(sections: list[Section]) -> str:
 
 
 def test_published_figures_are_the_papers() -> None:
-    assert published.published("map@50", "wiki", "image-to-text", "cmfh", 64) == 0.2594
-    assert published.published("map@50", "mirflickr", "image-to-text", "cmssh", 16) == 0.6468
-    assert published.published("map@50", "nus-wide", "text-to-image", "cmcq", 128) == 0.7254
-    assert published.quoted("map@50", "wiki", "text-to-image", "ccq", 16) == 0.6351
-    assert published.quoted("map@50", "wiki", "image-to-text", "ccq", 128) is None
-    assert published.published("map@50", "wiki", "image-to-text", "ccq", 16) is None
-    assert published.published("map@100", "wiki", "image-to-text", "cmcq", 16) is None
-    assert published.table3("A", "text-to-image", "seph", 64) == 0.746
-    assert published.table3("B", "image-to-text", "cmcq", 128) == 0.535
-    assert len(published.categories()) == 16
-    cvh = next(each for each in published.categories() if each.key == "cvh")
+    assert presentation.published("map@50", "wiki", "image-to-text", "cmfh", 64) == 0.2594
+    assert presentation.published("map@50", "mirflickr", "image-to-text", "cmssh", 16) == 0.6468
+    assert presentation.published("map@50", "nus-wide", "text-to-image", "cmcq", 128) == 0.7254
+    assert presentation.quoted("map@50", "wiki", "text-to-image", "ccq", 16) == 0.6351
+    assert presentation.quoted("map@50", "wiki", "image-to-text", "ccq", 128) is None
+    assert presentation.published("map@50", "wiki", "image-to-text", "ccq", 16) is None
+    assert presentation.published("map@100", "wiki", "image-to-text", "cmcq", 16) is None
+    assert presentation.table3("A", "text-to-image", "seph", 64) == 0.746
+    assert presentation.table3("B", "image-to-text", "cmcq", 128) == 0.535
+    assert len(presentation.categories()) == 16
+    cvh = next(each for each in presentation.categories() if each.key == "cvh")
     assert cvh.relations == ("intra-document", "inter-document")
     assert (cvh.codes, cvh.coding) == ("separate", "hash")
 
@@ -81,7 +89,7 @@ def test_published_figures_are_the_papers() -> None:
 def test_table_2_has_mean_spread_published_figure_and_difference() -> None:
     values = (0.2601, 0.2512, 0.2555)
     results = [scored("cmfh", value, seed) for seed, value in enumerate(values)]
-    table = map_section(scope_of(*results, scored("ccq", 0.2)))
+    table = table2_section(scope_of(*results, scored("ccq", 0.2)))
     cells = row(table.tables[0], "CMFH")
     assert cells[2].text == f"{fmean(values):.4f} ± {stdev(values):.4f}"
     assert cells[2].below == "(0.2591) −0.0035"  # 0.2556 as printed, less 0.2591
@@ -102,21 +110,21 @@ def test_it_is_said_what_a_system_took_of_a_part_of_the_documents_only() -> None
         scored("mmnn", 0.3, similarity="labels", details={"n_neighbours_among": 0}),
         scored("imh", 0.2, details={"n_learned_from": 2_173}),
     ]
-    said = words([map_section(scope_of(*results))])
+    said = words([table2_section(scope_of(*results))])
     assert "MLBE learned from 500 documents only." in said
     assert "MMNN looked for neighbours among 1,500 documents only." in said
     assert said.count("documents only.") == 2
 
 
 def test_quoted_rows_stand_without_a_run_of_that_system() -> None:
-    table = map_section(scope_of(scored("cmcq", 0.25))).tables[1]
+    table = table2_section(scope_of(scored("cmcq", 0.25))).tables[1]
     assert row(table, "(CCQ)")[2].text == "(0.6394)"
     assert row(table, "CMCQ")[2].below == "(0.6474) −0.3974"
 
 
 def test_only_coded_systems_that_learn_from_pairs_can_be_best() -> None:
     scope = scope_of(scored("cca", 0.9), scored("seph", 0.8), scored("cmcq", 0.3), scored("cmfh", 0.2))
-    section = map_section(scope)
+    section = table2_section(scope)
     best = [each.cells[0].text for each in section.tables[0].rows if each.cells[2].best]
     assert best == ["CMCQ"]
     assert row(section.tables[0], "SePH_km [labels]")[1].text == "labels"
@@ -126,7 +134,7 @@ def test_only_coded_systems_that_learn_from_pairs_can_be_best() -> None:
 
 
 def test_other_data_sets_have_no_published_figures() -> None:
-    section = map_section(scope_of(scored("cmfh", 0.5, data="mine")))
+    section = table2_section(scope_of(scored("cmfh", 0.5, data="mine")))
     assert row(section.tables[0], "CMFH")[2].below == ""
     assert [each.cells[0].text for each in section.tables[0].rows] == ["CMFH", "chance"]
     assert "The paper has no figures on this data set." in section.paragraphs
@@ -135,13 +143,13 @@ def test_other_data_sets_have_no_published_figures() -> None:
 def test_sizes_other_than_the_papers_are_said() -> None:
     found = scored("cmfh", 0.5)
     smaller = replace(found, data={**found.data, "n_train": 100, "n_queries": 7})
-    said = words([map_section(scope_of(smaller))])
+    said = words([table2_section(scope_of(smaller))])
     assert "100 training documents and 7 queries, in the paper 2,173 and 693" in said
 
 
 def test_table_3_on_the_papers_data_has_its_figures_in_brackets() -> None:
     study = Study([scored("seph", 0.6, data="nus-wide"), scored("cmcq", 0.61, data="nus-wide")])
-    (section,) = seph_sections(study)
+    (section,) = table3_sections(study)
     assert row(section.tables[0], "SePH_km [labels]")[3] == Cell("0.6000", "(0.586) +0.0140")
     assert row(section.tables[0], "CMCQ")[3] == Cell("0.6100", "(0.590) +0.0200", best=True)
     assert "above SePH in 2 of 2 comparisons" in words([section])
@@ -149,7 +157,7 @@ def test_table_3_on_the_papers_data_has_its_figures_in_brackets() -> None:
 
 def test_table_3_calls_only_coded_systems_best() -> None:
     given = {"data": "flickr8k", "protocol": "D"}
-    (section,) = seph_sections(Study([scored("cmcq", 0.5, **given), scored("cca", 0.5, **given)]))
+    (section,) = table3_sections(Study([scored("cmcq", 0.5, **given), scored("cca", 0.5, **given)]))
     marks = {each.cells[0].text: each.cells[-1].best for each in section.tables[0].rows}
     assert marks["CMCQ"] and not any(best for name, best in marks.items() if name != "CMCQ")
     assert "the best coded system of a column and task" in words([section])
@@ -160,7 +168,7 @@ def test_table_3_on_other_data_shows_the_papers_apart() -> None:
     results = [scored("seph", 0.4, **given), scored("cmcq", 0.5, **given)]
     results[0] = replace(results[0], data={**results[0].data, "new_labels": ["boots", "hats"]})
     results.append(scored("cmcq", 0.45, variant="side", **given))
-    (section,) = seph_sections(Study(results))
+    (section,) = table3_sections(Study(results))
     ours, papers = section.tables
     assert [cell.text for cell in papers.rows[0].cells] == [
         *("SePH_km", "Image to text"),
@@ -214,18 +222,18 @@ def test_quality_on_data_without_labels_has_intervals() -> None:
 
 
 def test_every_system_has_its_place_and_its_line_and_ours_are_no_rivals() -> None:
-    keys = set(registry.all_keys())
+    keys = set(registry.list_keys())
     assert {key for key in keys if key.partition("-")[0] == "cmcq"} == set(OURS)
     assert set(_ORDER) == keys and keys - {"random"} <= set(STYLES)
 
 
 def test_bootstrap_intervals() -> None:
-    assert interval([{"recall@10": [1.0] * 50}], 10) == (1.0, 1.0)
-    low, high = interval([{"recall@10": [0.0, 1.0] * 200}], 10) or (0.0, 0.0)
+    assert recall_interval([{"recall@10": [1.0] * 50}], 10) == (1.0, 1.0)
+    low, high = recall_interval([{"recall@10": [0.0, 1.0] * 200}], 10) or (0.0, 0.0)
     assert 0.44 < low < 0.5 < high < 0.56
-    assert interval([{"recall@1": [0.0]}, {"recall@1": [0.0, 1.0]}], 1) is None
-    assert interval([{"recall@1": ["x"]}], 1) is None
-    assert interval([{}], 10) is None
+    assert recall_interval([{"recall@1": [0.0]}, {"recall@1": [0.0, 1.0]}], 1) is None
+    assert recall_interval([{"recall@1": ["x"]}], 1) is None
+    assert recall_interval([{}], 10) is None
 
 
 def test_quality_says_when_a_simpler_system_wins() -> None:
@@ -289,7 +297,7 @@ def test_lines_taught_with_labels_are_told_from_those_taught_with_pairs() -> Non
 
 
 def test_times_have_two_digits() -> None:
-    assert [seconds_text(value) for value in (0.006, 0.0612, 0.25, 12.34, 1234.5)] == [
+    assert [format_seconds(value) for value in (0.006, 0.0612, 0.25, 12.34, 1234.5)] == [
         "0.0060", "0.061", "0.25", "12.3", "1,234",
     ]  # fmt: skip
 
@@ -328,7 +336,7 @@ def test_table_1_is_what_systems_declare() -> None:
     assert (
         "CVH: the paper's Table 1 has intra-document, inter-document, separate, hash." in section.paragraphs
     )
-    assert {about.key for about in declarations()} == set(registry.all_keys())
+    assert {about.key for about in declarations()} == set(registry.list_keys())
 
 
 def test_table_1_of_all_sixteen_is_the_papers() -> None:

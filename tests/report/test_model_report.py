@@ -16,13 +16,27 @@ from xml.etree import ElementTree
 import pytest
 
 import crossbyte
-from crossbyte.report.axes import Axis, share_axis
-from crossbyte.report.content import Chart
+from crossbyte.report.content import Axis, Chart, share_axis
 from crossbyte.report.measurements import DIRECTIONS, CurvePoint, Estimate, Reliability
-from crossbyte.report.model_charts import bytes_charts, reliability_charts, size_chart, system_chart
-from crossbyte.report.model_report import Report, report_sections
+from crossbyte.report.model_report import (
+    Report,
+    bytes_charts,
+    reliability_charts,
+    report_sections,
+    size_chart,
+    system_chart,
+)
 from crossbyte.report.svg import chart_markup
-from support.report_samples import chance, near, point, sample_report, system, tiny_report, with_gains, with_recall
+from support.report_samples import (
+    chance,
+    near,
+    point,
+    sample_report,
+    system,
+    tiny_report,
+    with_gains,
+    with_recall,
+)
 
 
 def said(report: Report) -> str:

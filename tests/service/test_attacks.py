@@ -18,10 +18,9 @@ import httpx
 import numpy as np
 import pytest
 
-from crossbyte.service import connections
-from crossbyte.service.bodies import _TOKENS, parse_value
-from crossbyte.service.codes import CODES
-from crossbyte.service.errors import Refused
+from crossbyte.service.body_parser import _TOKENS, parse_json_body
+from crossbyte.service.error_codes import ERROR_CODES, RequestRefused
+from crossbyte.service.middleware import idle_timeout
 from crossbyte.service.settings import LIMITS
 from support.service_samples import AUTHORISED, TOKEN, Client, client, features, jpeg, sample, scenes, serving
 
@@ -34,7 +33,7 @@ def writer(tmp_path: Path) -> Iterator[Client]:
 
 def refused(response: httpx.Response, code: str) -> dict[str, Any]:
     error: dict[str, Any] = response.json()["error"]
-    assert (error["code"], CODES[code].status) == (code, response.status_code), response.text
+    assert (error["code"], ERROR_CODES[code].status) == (code, response.status_code), response.text
     return error
 
 
@@ -48,34 +47,36 @@ def add(server: Client, *documents: dict[str, Any]) -> httpx.Response:
 def test_a_string_that_does_not_end_is_looked_at_once() -> None:
     """Else each quote in it would begin a search to the end: hours for 1 MB, and nobody else served."""
     assert [token[0] for token in _TOKENS.finditer(b'["' + b'\\"' * 20)] == [b"[", b'"' + b'\\"' * 20]
-    with pytest.raises(Refused):
-        parse_value(b"[]" * 21 + b'"' + b'\\"' * 500_000)
+    with pytest.raises(RequestRefused):
+        parse_json_body(b"[]" * 21 + b'"' + b'\\"' * 500_000)
 
 
 def test_strings_hide_brackets_whether_they_end_or_not() -> None:
-    assert parse_value(b'[["' + b"[" * 50 + b'", "\\"' + b"{" * 50 + b'"]]')
-    with pytest.raises(Refused) as error:
-        parse_value(b'"\\\\"' + b"[" * 21)
+    assert parse_json_body(b'[["' + b"[" * 50 + b'", "\\"' + b"{" * 50 + b'"]]')
+    with pytest.raises(RequestRefused) as error:
+        parse_json_body(b'"\\\\"' + b"[" * 21)
     assert error.value.problem.code == "json_too_deep"
 
 
 def test_values_are_counted_before_they_are_made() -> None:
     fine = b"[" + b"1," * (LIMITS.json_values - 2) + b"1]"
-    assert len(parse_value(fine)) == LIMITS.json_values - 1
+    assert len(parse_json_body(fine)) == LIMITS.json_values - 1
     for more in (
         fine[:-1] + b",1,1]",
         b"[" + b"[]," * LIMITS.json_values + b"1]",
         b'""' * LIMITS.json_values,
     ):
-        with pytest.raises(Refused) as error:
-            parse_value(more)
+        with pytest.raises(RequestRefused) as error:
+            parse_json_body(more)
         assert error.value.problem.code == "json_too_large"
 
 
 def test_a_payload_is_weighed_before_it_is_looked_into(
     writer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.service.writing.plain_json", lambda *_: pytest.fail("looked into"))
+    monkeypatch.setattr(
+        "crossbyte.service.routes.documents.plain_json", lambda *_: pytest.fail("looked into")
+    )
     payload = {"k" * 100_000: [1] * 1000}
     refused(add(writer, {"id": "x", "text": "a", "payload": payload}), "payload_too_large")
 
@@ -112,7 +113,7 @@ def test_head_is_get_without_the_body(tmp_path: Path) -> None:
 
 
 def test_who_takes_no_answer_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(idle_timeout, "TAKE_SECONDS", 0.05)
     path = sample(tmp_path)
     with serving(path, token=TOKEN) as (url, server):
         documents = [{"id": f"big-{i}", "text": "a", "payload": {"a": "x" * 60_000}} for i in range(200)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from crossbyte.service.errors import Refused
-from crossbyte.service.guarding import check
-from crossbyte.service.levels import LEVELS, Level, level_of
+from crossbyte.service.error_codes import RequestRefused
+from crossbyte.service.middleware.auth import check_request
+from crossbyte.service.permissions import PERMISSIONS, Permission, permission_for
 from crossbyte.service.settings import Settings
 from support.service_samples import AUTHORISED, TOKEN, Client, client, sample
 
@@ -66,7 +66,7 @@ def outcome(server: Client, method: str, route: str, headers: Any) -> str:
 
 
 def test_every_route_has_a_row() -> None:
-    assert set(EXPECTED) == set(LEVELS)
+    assert set(EXPECTED) == set(PERMISSIONS)
 
 
 @pytest.mark.parametrize(("method", "route"), EXPECTED)
@@ -104,11 +104,11 @@ def test_a_token_in_the_url_is_none(servers: list[Client]) -> None:
 
 
 def test_what_the_table_does_not_know_is_not_open() -> None:
-    assert level_of("GET", "/v1/secret") is Level.READ
-    assert level_of("PUT", "/v1/documents") is Level.WRITE
-    assert level_of("HEAD", "/metrics") is Level.READ
+    assert permission_for("GET", "/v1/secret") is Permission.READ
+    assert permission_for("PUT", "/v1/documents") is Permission.WRITE
+    assert permission_for("HEAD", "/metrics") is Permission.READ
     for path in ("/static/a/b", "//healthz", "/healthz/", "/V1/info", "/static"):
-        assert level_of("GET", path) is Level.READ
+        assert permission_for("GET", path) is Permission.READ
 
 
 def test_a_server_may_ask_for_the_token_on_its_own_machine(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def call(method: str = "GET", path: str = "/v1/search", **headers: str) -> dict[
 
 def stopped(scope: dict[str, object], **settings: object) -> str:
     try:
-        check(scope, Settings(**settings))  # type: ignore[arg-type]
-    except Refused as error:
+        check_request(scope, Settings(**settings))  # type: ignore[arg-type]
+    except RequestRefused as error:
         return error.problem.code
     return "in"
 

@@ -12,9 +12,9 @@ import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from crossbyte.service.codes import CODES
-from crossbyte.service.levels import LEVELS
-from crossbyte.service.reference import reference
+from crossbyte.service.error_codes import ERROR_CODES
+from crossbyte.service.permissions import PERMISSIONS
+from crossbyte.service.reference import write_reference
 from crossbyte.service.settings import LIMITS
 from support.paths import ROOT
 from support.service_requests import REQUESTS, Requests
@@ -74,7 +74,7 @@ def check(document: dict[str, Any], method: str, route: str, response: httpx.Res
 def check_error(document: dict[str, Any], response: httpx.Response) -> None:
     value = json.loads(response.content, parse_constant=no_constant)
     validate(document, {"$ref": "#/components/schemas/ErrorAnswer"}, value)
-    assert CODES[value["error"]["code"]].status == response.status_code
+    assert ERROR_CODES[value["error"]["code"]].status == response.status_code
 
 
 def validate(document: dict[str, Any], schema: dict[str, Any] | None, value: Any) -> None:
@@ -113,7 +113,7 @@ def run(server: Client, document: dict[str, Any], method: str, route: str, count
 
 
 def test_every_route_is_asked() -> None:
-    assert set(REQUESTS) == set(LEVELS)
+    assert set(REQUESTS) == set(PERMISSIONS)
 
 
 @pytest.mark.parametrize(("method", "route"), REQUESTS)
@@ -128,10 +128,10 @@ def test_thousands_of_generated_requests(server: Client, document: dict[str, Any
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == set(LEVELS) - {("GET", "/openapi.json")}
+    assert described == set(PERMISSIONS) - {("GET", "/openapi.json")}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            assert operation["summary"] and operation["x-level"] == LEVELS[method.upper(), path].value
+            assert operation["summary"] and operation["x-level"] == PERMISSIONS[method.upper(), path].value
 
 
 def test_the_document_is_valid_and_whole(document: dict[str, Any]) -> None:
@@ -150,16 +150,16 @@ def page(name: str) -> str:
 
 
 def test_the_reference_is_current() -> None:
-    assert page("api.md") == reference(), "run: python -m crossbyte.service.reference > docs/api.md"
+    assert page("api.md") == write_reference(), "run: python -m crossbyte.service.reference > docs/api.md"
 
 
 def test_every_limit_code_and_setting_is_written_about() -> None:
     text = page("service.md") + page("api.md")
-    assert [code for code in CODES if f"`{code}`" not in text] == []
+    assert [code for code in ERROR_CODES if f"`{code}`" not in text] == []
     limits = page("service.md").partition("## Limits")[2].partition("## Error codes")[0]
     named = [
         code
-        for code in CODES
+        for code in ERROR_CODES
         if code.endswith(("_too_large", "_too_long", "_too_deep")) or "too_many" in code
     ]
     assert [code for code in named if f"`{code}`" not in limits] == []

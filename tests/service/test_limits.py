@@ -14,12 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from crossbyte.service import searching
-from crossbyte.service.bodies import parse_value
-from crossbyte.service.codes import CODES
-from crossbyte.service.errors import Refused
-from crossbyte.service.lanes import Lane
+from crossbyte.service.body_parser import parse_json_body
+from crossbyte.service.error_codes import ERROR_CODES, RequestRefused
+from crossbyte.service.routes import search as searching
 from crossbyte.service.settings import LIMITS
+from crossbyte.service.thread_pools import ThreadPool
 from support.service_samples import AUTHORISED, TOKEN, Client, client, features, sample
 
 MEGABYTE = 2**20
@@ -36,7 +35,7 @@ def code_of(response: httpx.Response) -> str:
     if response.status_code == 200:
         return "fine"
     code: str = response.json()["error"]["code"]
-    assert CODES[code].status == response.status_code
+    assert ERROR_CODES[code].status == response.status_code
     return code
 
 
@@ -104,10 +103,10 @@ def nested(depth: int) -> bytes:
 
 
 def test_depth(server: Client) -> None:
-    assert parse_value(nested(20)) and parse_value(b'["' + b"[{" * 50 + b'"]')
+    assert parse_json_body(nested(20)) and parse_json_body(b'["' + b"[{" * 50 + b'"]')
     for body in (nested(21), nested(100_000), b"[" * 1_000_000, b'{"a":' * 21 + b"1" + b"}" * 21):
-        with pytest.raises(Refused) as error:
-            parse_value(body)
+        with pytest.raises(RequestRefused) as error:
+            parse_json_body(body)
         assert error.value.problem.code == "json_too_deep"
     assert code_of(server.post("/v1/search", content=nested(21))) == "json_too_deep"
     assert code_of(server.post("/v1/search", content=nested(20))) == "invalid_request"
@@ -206,7 +205,7 @@ def test_requests_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_lane_counts_work_whose_caller_has_gone() -> None:
-    lane, release = Lane("test", 1, 1), threading.Event()
+    lane, release = ThreadPool("test", 1, 1), threading.Event()
 
     async def run() -> str:
         jobs = [asyncio.create_task(lane.run(release.wait)) for _ in range(2)]
@@ -215,7 +214,7 @@ def test_a_lane_counts_work_whose_caller_has_gone() -> None:
             job.cancel()
         try:
             await lane.run(int)
-        except Refused as error:
+        except RequestRefused as error:
             return error.problem.code
         finally:
             release.set()

@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from crossbyte.service.levels import LEVELS
+from crossbyte.service.permissions import PERMISSIONS
 
 PAGE = Path(str(files("crossbyte.service") / "page"))
 FILES = sorted(path for path in PAGE.iterdir() if path.is_file())
@@ -79,6 +79,6 @@ def test_routes_that_scripts_ask_for_are_served() -> None:
     asked = {(kind.upper(), path) for kind, path in re.findall(r'\b(get|post)\("(/v1/[\w/]+)"', api)}
     asked |= {("POST", path) for path in re.findall(r'\bupload\("(/v1/[\w/]+)"', api)}
     assert len(asked) >= 10
-    assert asked <= set(LEVELS)
+    assert asked <= set(PERMISSIONS)
     elsewhere = [path.name for path in SCRIPTS if path.name != "api.js" and "/v1/" in without_comments(path)]
     assert elsewhere == []

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from crossbyte import Index, errors
-from crossbyte.gallery.beside import Beside
+from crossbyte.gallery.companion import CompanionFiles
 from crossbyte.gallery.gallery import Gallery
-from crossbyte.service.codes import CODES
-from crossbyte.service.errors import problem_of
-from crossbyte.service.framing import HEADERS
-from crossbyte.service.running import make_server, serve
+from crossbyte.service.error_codes import ERROR_CODES, problem_for
+from crossbyte.service.middleware.headers import SECURITY_HEADERS
+from crossbyte.service.server import make_server, serve
 from crossbyte.service.settings import Settings
 from support.service_samples import (
     AUTHORISED,
@@ -62,7 +61,7 @@ def upload(number: int = 0, kind: str = "PNG", **fields: str) -> dict[str, Any]:
 def refused(response: httpx.Response, code: str) -> dict[str, Any]:
     """The error of an answer, which has this code and its status."""
     error: dict[str, Any] = response.json()["error"]
-    assert (error["code"], response.status_code) == (code, CODES[code].status), response.text
+    assert (error["code"], response.status_code) == (code, ERROR_CODES[code].status), response.text
     assert set(error) == {"code", "message", "hint", "request_id"}
     assert error["request_id"] == response.headers["x-request-id"]
     assert "Traceback" not in response.text and "/service/" not in response.text
@@ -145,7 +144,7 @@ def test_a_match_is_explained(reader: Client) -> None:
 
 def test_an_explanation_shows_the_documents_that_were_learned_from(tmp_path: Path) -> None:
     path = sample(tmp_path)
-    Beside.of(path).keep_training([f"scene-{number}" for number in range(40)] + ["gone"] * 40)
+    CompanionFiles.of(path).keep_training([f"scene-{number}" for number in range(40)] + ["gone"] * 40)
     with client(path) as reader:
         examples = reader.post("/v1/explain", json={"id": "scene-1", "text": "a red circle"}).json()[
             "examples"
@@ -257,7 +256,7 @@ def test_the_page_is_served_by_exact_names(reader: Client) -> None:
 def test_every_answer_protects_the_browser(reader: Client) -> None:
     for url in ("/", "/v1/info", "/v1/nothing", "/v1/thumbnail?id=scene-1", "/v1/document?id=none"):
         response = reader.get(url)
-        assert {name: response.headers[name] for name in HEADERS} == HEADERS
+        assert {name: response.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
         assert len(response.headers["x-request-id"]) == 32
 
 
@@ -452,7 +451,7 @@ def test_strange_words_are_answered(reader: Client) -> None:
     ],
 )
 def test_errors_say_nothing_of_the_machine(error: Exception, code: str) -> None:
-    problem = problem_of(error)
+    problem = problem_for(error)
     assert problem.code == code and "/secret" not in f"{problem.message} {problem.hint}"
 
 
@@ -555,4 +554,4 @@ def test_a_second_writer_is_told_who_is_first(tmp_path: Path) -> None:
 def test_every_code_is_in_a_test() -> None:
     here = Path(__file__).parent
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(here.glob("test_*.py")))
-    assert [code for code in CODES if f'"{code}"' not in text] == []
+    assert [code for code in ERROR_CODES if f'"{code}"' not in text] == []

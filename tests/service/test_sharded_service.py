@@ -15,15 +15,14 @@ from hypothesis import HealthCheck, given, settings
 
 from crossbyte import Index
 from crossbyte.cli import app
-from crossbyte.cli.failures import ExitCode
-from crossbyte.cluster.sharded import ShardedIndex
-from crossbyte.cluster.splitting import split_index
+from crossbyte.cli.exit_codes import ExitCode
 from crossbyte.errors import ClusterError, IndexLocked, InvalidInput
-from crossbyte.gallery.gallery import Gallery
-from crossbyte.gallery.opening import is_sharded, open_index
-from crossbyte.service.levels import LEVELS, Level
-from crossbyte.service.running import make_server
+from crossbyte.gallery.gallery import Gallery, is_sharded, open_index
+from crossbyte.service.permissions import PERMISSIONS, Permission
+from crossbyte.service.server import make_server
 from crossbyte.service.settings import Settings
+from crossbyte.sharding.index import ShardedIndex
+from crossbyte.sharding.split import split_index
 from support.service_requests import REQUESTS, Requests
 from support.service_samples import (
     AUTHORISED,
@@ -40,7 +39,9 @@ from support.sharded_gallery import N_SHARDS, losing, sharded
 
 PER_KIND = 8
 OWN = ("/metrics", "/v1/stats")  # they tell how the index lies on the disk
-READ = [route for route, level in LEVELS.items() if level is not Level.WRITE and route[1] not in OWN]
+READ = [
+    route for route, level in PERMISSIONS.items() if level is not Permission.WRITE and route[1] not in OWN
+]
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from crossbyte import Index
-from crossbyte.cluster.manifest import Manifest
-from crossbyte.cluster.placing import check_memory, memory_of, no_room
 from crossbyte.errors import ClusterError
+from crossbyte.sharding.manifest import Manifest
+from crossbyte.sharding.ray_pool import check_memory, estimate_memory, make_no_room_error
 from support.index_samples import fill
 from support.index_twin import features, small_model
 
@@ -34,11 +34,11 @@ def test_cells_take_memory(tmp_path: Path) -> None:
     images, texts = features(120, seed=77)
     with Index.create(tmp_path / "one.cb", small_model()) as index:
         fill(index)
-        assert memory_of(index.path) == int(1.2 * os.path.getsize(index.path))
+        assert estimate_memory(index.path) == int(1.2 * os.path.getsize(index.path))
         index.build_cells(images=images, texts=texts, n_cells=9)
-        assert memory_of(index.path) == int(2.2 * os.path.getsize(index.path))
+        assert estimate_memory(index.path) == int(2.2 * os.path.getsize(index.path))
         index.drop_cells()
-        assert memory_of(index.path) == int(1.2 * os.path.getsize(index.path))
+        assert estimate_memory(index.path) == int(1.2 * os.path.getsize(index.path))
 
 
 def test_a_cluster_without_the_memory_is_refused() -> None:
@@ -52,7 +52,7 @@ def test_a_cluster_without_the_memory_is_refused() -> None:
 
 
 def test_shards_without_a_place_are_named() -> None:
-    said = str(no_room(cluster(60, 60, free=30), MANIFEST, [0, 2], [20, 40, 25]))
+    said = str(make_no_room_error(cluster(60, 60, free=30), MANIFEST, [0, 2], [20, 40, 25]))
     assert (
         "/photos.cbs: no actor has started for a.cb, c.cb: they need 45 bytes of memory, up to 25 on" in said
     )

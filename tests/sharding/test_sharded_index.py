@@ -17,11 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbyte import Index
-from crossbyte.cluster.merging import Pool
-from crossbyte.cluster.messages import Found
-from crossbyte.cluster.routing import ATOMIC_ROWS, NOWHERE, routed
-from crossbyte.cluster.sharded import ShardedIndex
-from crossbyte.cluster.splitting import split_index
 from crossbyte.errors import (
     ClosedIndex,
     ClusterError,
@@ -40,6 +35,11 @@ from crossbyte.errors import (
     UnknownId,
     WrongModel,
 )
+from crossbyte.sharding.gather import MergedHits
+from crossbyte.sharding.index import ShardedIndex
+from crossbyte.sharding.manifest import ATOMIC_ROWS, NOWHERE, route_documents
+from crossbyte.sharding.split import split_index
+from crossbyte.sharding.wire import ShardRanking
 from support.index_samples import COUNT, fill
 from support.index_twin import features, small_model
 from support.sharded_gallery import losing
@@ -134,7 +134,7 @@ def test_explanations_are_the_same(both: Both) -> None:
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_merging_is_sorting(n_shards: int, n_queries: int, k: int, random: Any) -> None:
     """Few different distances, so that numbers decide; shards that have found nothing."""
-    pool, numbers = Pool(), random.sample(range(1000), 60)
+    pool, numbers = MergedHits(), random.sample(range(1000), 60)
     expected: list[list[tuple[float, int]]] = [[] for _ in range(n_queries)]
     found = {}
     for shard in range(n_shards):
@@ -143,7 +143,7 @@ def test_merging_is_sorting(n_shards: int, n_queries: int, k: int, random: Any) 
         flat = [hit for own in lists for hit in own]
         for whole, own in zip(expected, lists, strict=True):
             whole += own
-        found[shard] = Found(
+        found[shard] = ShardRanking(
             [len(own) for own in lists],
             np.array([distance for distance, _ in flat], np.float32),
             np.array([number for _, number in flat], np.int64),
@@ -538,7 +538,7 @@ def test_documents_go_to_the_smallest_shard(tmp_path: Path) -> None:
 def test_many_documents_level_the_shards(sizes: list[int], n_new: int, n_old: int) -> None:
     homes = np.full(n_new + n_old, NOWHERE)
     homes[:: max(1, len(homes) // (n_old or 1))][:n_old] = len(sizes) - 1
-    chosen = routed(homes, sizes)
+    chosen = route_documents(homes, sizes)
     assert (chosen[homes != NOWHERE] == len(sizes) - 1).all()
     given = np.bincount(chosen[homes == NOWHERE], minlength=len(sizes))
     after = np.asarray(sizes) + given
@@ -548,7 +548,7 @@ def test_many_documents_level_the_shards(sizes: list[int], n_new: int, n_old: in
 
 
 def test_a_large_batch_is_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.cluster.routing.ATOMIC_ROWS", 20)
+    monkeypatch.setattr("crossbyte.sharding.manifest.ATOMIC_ROWS", 20)
     index, shards = made(tmp_path, small_model())
     with index, shards:
         sizes = [each["documents"] for each in shards.stats()["shards"]]

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from crossbyte.service.running import make_server
+from crossbyte.service.server import make_server
 from crossbyte.service.settings import Settings
 
 TOKEN = "a-token-for-the-tests"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ray.cluster_utils import Cluster
 
-from crossbyte.executors.ray_tasks import RayWorkers
+from crossbyte.compute.ray_workers import RayWorkers
 
 N_ROWS = 40_000
 

@@ -417,7 +417,7 @@ def write_special(folder: Path) -> list[Path]:
 
 def read(path: Path) -> str:
     """Read one file as its ending says; return what came of it in one word."""
-    from crossbyte.data.files import reading
+    from crossbyte.data import readers as reading
     from crossbyte.errors import DataFileError
 
     readers = {".jsonl": [reading.read_rows], ".csv": [reading.read_features, reading.read_rows]}
@@ -450,7 +450,7 @@ def main(paths: list[str]) -> None:
     """Read all files in this one process; say what came of each, its seconds, and the memory of all."""
     import time
 
-    from crossbyte.data.files import reading
+    from crossbyte.data import readers as reading
 
     assert reading.Limits() and scipy.sparse.csr_matrix  # imported before memory is looked at
     before = peak_bytes()

@@ -396,8 +396,8 @@ def write_special(folder: Path) -> list[Path]:
 
 def main(paths: list[str]) -> None:
     """Read all files in this one process; say what came of each, its seconds, and the memory of all."""
-    from crossbyte.data.pictures.picture import Picture
-    from crossbyte.data.pictures.reader import PictureReader
+    from crossbyte.data.images.formats import Picture
+    from crossbyte.data.images.reader import PictureReader
 
     before = hostile.peak_bytes()
     outcomes, seconds = {}, {}

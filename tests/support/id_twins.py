@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbyte.search.ids import PackedIds
+from crossbyte.index.docids import PackedIds
 
 
 def twin_of(text: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ
-from crossbyte.executors.threads import Workers
+from crossbyte.compute.executor import Workers
 
 Id = str | int
 Payload = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crossbyte import kernels
+from crossbyte.compute import kernels
 
 NATIVE = kernels._native
 

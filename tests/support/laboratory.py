@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from crossbyte.arrays import Float32
-from crossbyte.data.collections.collection import Collection, Part
-from crossbyte.methods.protocol import About, Method, Side
+from crossbyte.lab.datasets.collection import Collection, Part
+from crossbyte.lab.methods.method import About, Method, Side
 
 
 @dataclass(kw_only=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crossbyte.evaluation.results import Result, write_result
-from crossbyte.evaluation.runs import Run
+from crossbyte.lab.results import Result, Run, write_result
 
 LEVELS = {
     "random": 0.0,

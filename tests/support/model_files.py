@@ -10,9 +10,7 @@ import safetensors
 import safetensors.numpy
 from hypothesis import strategies as st
 
-from crossbyte.model.file import (
-    model_bytes,
-)
+from crossbyte.model.file_format import model_bytes
 
 ARRAYS = {
     "codes": np.arange(6, dtype=np.uint8).reshape(3, 2),

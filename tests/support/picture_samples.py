@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.data.images.reader import PictureReader
 from crossbyte.errors import PictureError
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ, Index
-from crossbyte.executors.threads import Workers
-from crossbyte.quantization import codebooks
-from crossbyte.quantization.quantizer import Quantizer
+from crossbyte.compute.executor import Workers
+from crossbyte.model.quantization import codebooks
+from crossbyte.model.quantization.quantizer import Quantizer
 from support.index_twin import features, small_model
 
 COUNT = 40  # documents of each kind

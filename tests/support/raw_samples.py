@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.folders.documents import RawDocuments
-from crossbyte.data.folders.reading import read_raw
+from crossbyte.data.captions.layout import read_raw
+from crossbyte.data.captions.raw_documents import RawDocuments
 from crossbyte.data.scenes import write_scenes
-from crossbyte.gallery.building import Built, build_gallery
+from crossbyte.gallery.build import BuildResult, build_gallery
 
 WIDTH = 64
 QUICK: dict[str, Any] = {"mapping": "cca", "n_bits": 16, "parameters": {"max_iter": 2}, "curve": ()}
@@ -53,7 +53,7 @@ def scenes(folder: Path, n: int, seed: int = 0) -> RawDocuments:
     return read_raw(folder)
 
 
-def build(documents: RawDocuments, path: Path, **options: Any) -> Built:
+def build(documents: RawDocuments, path: Path, **options: Any) -> BuildResult:
     """Build a gallery with the small encoders and few rounds."""
     given: dict[str, Any] = QUICK | {"image_encoder": COLOURS, "text_encoder": WORDS} | options
     return build_gallery(documents, path, **given)

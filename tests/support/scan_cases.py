@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbyte.kernels import ScanSide, pack_codes
+from crossbyte.compute.kernels import ScanSide, pack_codes
 
 Array = np.ndarray
 BATCHES = (1, 2, 5, 15, 16, 31, 32, 47, 48, 63, 64, 65, 100, 130)

@@ -17,13 +17,13 @@ import httpx
 from PIL import Image
 
 from crossbyte import CMCQ, Index
-from crossbyte.data.pictures.picture import Picture
+from crossbyte.data.images.formats import Picture
 from crossbyte.data.scenes import Scene, make_scenes
-from crossbyte.encoders.builtin_images import BuiltinImages
-from crossbyte.encoders.builtin_texts import BuiltinTexts
+from crossbyte.encoders.builtin_image import BuiltinImageEncoder
+from crossbyte.encoders.builtin_text import BuiltinTextEncoder
 from crossbyte.gallery.gallery import Gallery, NewDocument
 from crossbyte.service.app import create_app
-from crossbyte.service.running import Server, make_server
+from crossbyte.service.server import Server, make_server
 from crossbyte.service.settings import Settings
 
 N_FITTED, N_SERVED, N_COLUMNS = 120, 60, 64
@@ -56,14 +56,14 @@ def fitted(calibrated: bool = True) -> CMCQ:
 
 
 @cache
-def encoders() -> tuple[BuiltinImages, BuiltinTexts]:
+def encoders() -> tuple[BuiltinImageEncoder, BuiltinTextEncoder]:
     """The built-in encoders, that of texts narrowed, so that a model is fitted in a moment."""
-    image = BuiltinImages.learn([scene.pixels for scene in scenes()[:10]])
-    state = BuiltinTexts.learn([scene.captions[0] for scene in scenes()]).state
+    image = BuiltinImageEncoder.learn([scene.pixels for scene in scenes()[:10]])
+    state = BuiltinTextEncoder.learn([scene.captions[0] for scene in scenes()]).state
     narrow = dict.fromkeys(("own_columns", "shared_columns", "piece_columns"), N_COLUMNS)
     arrays = {**state.arrays, "piece_idf": state.arrays["piece_idf"][:N_COLUMNS]}
     settings = {**state.settings, **narrow}
-    return image, BuiltinTexts.from_state(state._replace(settings=settings, arrays=arrays))
+    return image, BuiltinTextEncoder.from_state(state._replace(settings=settings, arrays=arrays))
 
 
 @cache

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crossbyte.cluster.holding import Holder
-from crossbyte.cluster.messages import ShardLost
-from crossbyte.cluster.splitting import split_index
+from crossbyte.sharding.pool import ShardPool
+from crossbyte.sharding.split import split_index
+from crossbyte.sharding.wire import ShardLost
 from support.service_samples import sample
 
 N_SHARDS = 3
@@ -30,7 +30,7 @@ def sharded(folder: Path, n_shards: int = N_SHARDS) -> Path:
 class Losing:
     """A holder some of whose shards do not answer."""
 
-    def __init__(self, holder: Holder, lost: set[int]) -> None:
+    def __init__(self, holder: ShardPool, lost: set[int]) -> None:
         self.names, self._holder = holder.names, holder
         self.lost = {shard: ShardLost("it was taken away") for shard in lost}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossbyte import CMCQ, Document, Hits, Index
-from crossbyte.cluster.sharded import ShardedIndex
+from crossbyte.sharding.index import ShardedIndex
 from support.index_samples import fill
 from support.index_twin import features
 

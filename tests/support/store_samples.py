@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from crossbyte.search.storage.store import Catalogue, Change, NewRecord, Store
+from crossbyte.index.storage.records import Catalogue, Change, NewRecord
+from crossbyte.index.storage.store import Store
 
 MODEL = NewRecord("model", {"name": "m", "numbers": [1, 2.5]}, {"model": b"the model"})
 Rows = list[tuple[int, int, bytes]]

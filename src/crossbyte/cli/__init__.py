@@ -1,1 +1,1 @@
-"""The command line: one place each for options, input, output and errors, and the commands."""
+"""The command line."""

@@ -1,4 +1,4 @@
-"""How the program begins and ends. Imports next to nothing before Ctrl-C is caught."""
+"""Start and end the program. Imports next to nothing before Ctrl-C is caught."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-__all__ = ["VERBS", "main", "run"]
-
-VERBS = {
-    "demo": "crossbyte.cli.verbs.demo",
-    "fit": "crossbyte.cli.verbs.fit",
-    "add": "crossbyte.cli.verbs.add",
-    "delete": "crossbyte.cli.verbs.delete",
-    "search": "crossbyte.cli.verbs.search",
-    "explain": "crossbyte.cli.verbs.explain",
-    "serve": "crossbyte.cli.verbs.serve",
-    "info": "crossbyte.cli.verbs.info",
-    "report": "crossbyte.cli.verbs.report",
-    "verify": "crossbyte.cli.verbs.verify",
-    "cells": "crossbyte.cli.verbs.cells",
-    "compact": "crossbyte.cli.verbs.compact",
-    "backup": "crossbyte.cli.verbs.backup",
-    "shard": "crossbyte.cli.verbs.shard",
-    "export": "crossbyte.cli.verbs.export",
-    "plan": "crossbyte.cli.verbs.plan",
-    "audit": "crossbyte.cli.verbs.audit",
-    "evaluate": "crossbyte.cli.verbs.evaluate",
-    "tune": "crossbyte.cli.verbs.tune",
+COMMANDS = {
+    "demo": "crossbyte.cli.commands.demo",
+    "fit": "crossbyte.cli.commands.fit",
+    "add": "crossbyte.cli.commands.add",
+    "delete": "crossbyte.cli.commands.maintenance",
+    "search": "crossbyte.cli.commands.search",
+    "explain": "crossbyte.cli.commands.explain",
+    "serve": "crossbyte.cli.commands.serve",
+    "info": "crossbyte.cli.commands.info",
+    "report": "crossbyte.cli.commands.report",
+    "verify": "crossbyte.cli.commands.maintenance",
+    "cells": "crossbyte.cli.commands.cells",
+    "compact": "crossbyte.cli.commands.maintenance",
+    "backup": "crossbyte.cli.commands.maintenance",
+    "shard": "crossbyte.cli.commands.shard",
+    "export": "crossbyte.cli.commands.export",
+    "plan": "crossbyte.cli.commands.plan",
+    "audit": "crossbyte.cli.commands.audit",
+    "evaluate": "crossbyte.cli.commands.evaluate",
+    "tune": "crossbyte.cli.commands.evaluate",
 }
 """The module of every command, which has a function of the command's name; in the order of ``--help``."""
 
@@ -40,31 +38,31 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error ends here as two lines on stderr."""
     try:
-        from crossbyte.cli.failures import report
+        from crossbyte.cli.exit_codes import report_error
     except KeyboardInterrupt:
-        return _interrupted_early()
+        return _report_early_interrupt()
     try:
-        return _run(arguments)
+        return _execute_commands(arguments)
     except (Exception, KeyboardInterrupt) as error:
-        return report(error)
+        return report_error(error)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _execute_commands(arguments: Sequence[str]) -> int:
     from crossbyte.cli.program import execute
 
-    _make_streams_forgiving()
-    code = execute(VERBS, arguments or ["--help"])
+    _escape_unprintable_output()
+    code = execute(COMMANDS, arguments or ["--help"])
     sys.stdout.flush()  # a closed pipe is noticed here, not when the interpreter leaves
     return code
 
 
-def _interrupted_early() -> int:
+def _report_early_interrupt() -> int:
     """What ``failures`` says of Ctrl-C, which came before that was there."""
     print("crossbyte: interrupted\n  nothing was begun; run the command again when you like", file=sys.stderr)
     return 130
 
 
-def _make_streams_forgiving() -> None:
+def _escape_unprintable_output() -> None:
     """Let a terminal that cannot show a letter show its number: an answer never ends in the middle."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a stream that somebody put there instead

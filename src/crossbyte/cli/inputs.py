@@ -1,46 +1,93 @@
-"""What commands read: documents and queries from users' files, indexes and models by their paths."""
+"""Read what commands are given: values, documents and queries from users' files, indexes and models."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from crossbyte.cli.values import parse_file, parse_rows
+from crossbyte._format import plural
 from crossbyte.errors import ForeignModelFile, InvalidInput
 
 if TYPE_CHECKING:
-    from crossbyte.data.files.limits import Limits
-    from crossbyte.data.files.opening import Opened
-    from crossbyte.data.files.reading import Dataset
+    from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
+    from crossbyte.data.dataset import Dataset
+    from crossbyte.data.safe_open import Limits, OpenFile
     from crossbyte.gallery.gallery import Gallery
-    from crossbyte.model.cmcq import CMCQ
-    from crossbyte.search.ids import Id
+    from crossbyte.index.docids import Id
+    from crossbyte.model.estimator import CMCQ
 
-__all__ = [
-    "Given",
-    "QueryOptions",
-    "check_free",
-    "is_index",
-    "model_of",
-    "read_documents",
-    "read_lines",
-    "read_pairs",
-    "read_queries",
-    "read_vocabulary",
-    "resolve_ids",
-]
+
+class KeyedFile(NamedTuple):
+    """A file, and the array in it that is meant; None for the only one."""
+
+    path: str
+    key: str | None
+
+
+def parse_file(text: str) -> KeyedFile:
+    """Take ``FILE:KEY`` apart; a file that is there under the whole name is that file."""
+    path, colon, key = text.rpartition(":")
+    if not colon or os.path.exists(text) or "/" in key or "\\" in key or len(path) < 2:  # C:\ is a drive
+        return KeyedFile(text, None)
+    return KeyedFile(path, key)
+
+
+def parse_size(text: str | None, option: str) -> int | None:
+    """Read a number of bytes such as ``200MB`` or ``1.5 GiB``, as the library does."""
+    from crossbyte.compute.executor import parse_memory
+
+    return None if text is None else parse_memory(text, option)
+
+
+def parse_rows(text: str) -> slice:
+    """Read a range of rows such as ``10:20``, ``:5`` or ``100:``."""
+    match = re.fullmatch(r"(\d*):(\d*)", text.strip())
+    if match is None:
+        raise InvalidInput(f"--rows: expected a range of rows, got {text!r}; give one such as 0:10")
+    first, end = (int(part) if part else None for part in match.groups())
+    return slice(first, end)
+
+
+def parse_bytes(text: str) -> list[int]:
+    """Read code lengths such as ``2,4,8``; an empty text is none."""
+    if not re.fullmatch(r"\s*(\d+\s*(,\s*\d+\s*)*)?", text):
+        raise InvalidInput(f"--curve: expected numbers of bytes, got {text!r}; give some such as 2,4,8")
+    return [int(part) for part in text.split(",") if part.strip()]
+
+
+def parse_parameters(texts: list[str]) -> dict[str, Any]:
+    """Read ``name=value`` pairs; a value is read as JSON where it is JSON, else it is text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name in found:
+            raise InvalidInput(
+                f"--param: expected name=value, each name once, got {text!r}; see docs/arrays.md"
+            )
+        found[name] = _parse_json_or_text(value)
+    return found
+
+
+def _parse_json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
 
 _SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
 _MODEL_MARK = b"{"  # the header of a model, behind the eight bytes of its length
 
 
-class Given(NamedTuple):
+class InputOptions(NamedTuple):
     """The options that say where documents come from, as the user gave them."""
 
     data: Path | None = None
@@ -78,24 +125,24 @@ class QueryOptions(NamedTuple):
 # Documents
 
 
-def read_documents(given: Given, *, stored: bool = False, payloads: bool = True) -> Dataset:
+def read_documents(given: InputOptions, *, stored: bool = False, payloads: bool = True) -> Dataset:
     """Read documents, of one side or both, with the ids, payloads and groups that the options name.
 
     With ``stored``, features of a folder stay on disk; without ``payloads``, its payloads are passed over.
     """
-    found = _features(given, stored, payloads or bool(given.ids or given.groups))
+    found = _read_sides(given, stored, payloads or bool(given.ids or given.groups))
     if given.payloads is not None:
-        from crossbyte.data.files.reading import read_rows
+        from crossbyte.data.readers import read_rows
 
         found = replace(found, payloads=read_rows(given.payloads))
     if given.ids is not None:
-        found = replace(found, ids=_ids(given.ids, found.payloads))
+        found = replace(found, ids=_read_ids(given.ids, found.payloads))
     if given.groups is not None:
-        found = replace(found, groups=_column(given.groups, found.payloads, "--groups"))
+        found = replace(found, groups=_read_column(given.groups, found.payloads, "--groups"))
     return found
 
 
-def read_pairs(given: Given, *, stored: bool = False, payloads: bool = True) -> Dataset:
+def read_pairs(given: InputOptions, *, stored: bool = False, payloads: bool = True) -> Dataset:
     """Read documents that all have both sides; parameters as of :func:`read_documents`."""
     found = read_documents(given, stored=stored, payloads=payloads)
     if found.images is None or found.texts is None:
@@ -104,22 +151,25 @@ def read_pairs(given: Given, *, stored: bool = False, payloads: bool = True) -> 
     return found
 
 
-def _features(given: Given, stored: bool, payloads: bool) -> Dataset:
-    from crossbyte.data.files.reading import Dataset, read_dataset
+def _read_sides(given: InputOptions, stored: bool, payloads: bool) -> Dataset:
+    from crossbyte.data.dataset import Dataset
+    from crossbyte.data.readers import read_dataset
 
     sides = given.images is not None or given.texts is not None
     if (given.data is not None) == sides:
         came = "both" if sides else "neither"
         raise InvalidInput(f"expected DATA, or --images and --texts, got {came}; give one of the two")
     if given.data is not None:
-        return _stored(given, payloads) if stored else read_dataset(given.data, split=given.split)
-    return Dataset(images=_side(given.images, stored), texts=_side(given.texts, stored))
+        return (
+            _open_or_read_dataset(given, payloads) if stored else read_dataset(given.data, split=given.split)
+        )
+    return Dataset(images=_read_side(given.images, stored), texts=_read_side(given.texts, stored))
 
 
-def _stored(given: Given, payloads: bool) -> Dataset:
+def _open_or_read_dataset(given: InputOptions, payloads: bool) -> Dataset:
     """Open a folder of features, or read what is none."""
-    from crossbyte.data.files.reading import read_dataset
-    from crossbyte.data.stored.pair_folder import is_pair_folder, open_pair_folder
+    from crossbyte.data.ondisk import is_pair_folder, open_pair_folder
+    from crossbyte.data.readers import read_dataset
 
     assert given.data is not None
     if given.split is None and is_pair_folder(given.data):
@@ -127,32 +177,32 @@ def _stored(given: Given, payloads: bool) -> Dataset:
     return read_dataset(given.data, split=given.split)
 
 
-def _side(text: str | None, stored: bool = False) -> Any:
-    from crossbyte.data.files.reading import read_features
+def _read_side(text: str | None, stored: bool = False) -> Any:
+    from crossbyte.data.readers import read_features
 
     if text is None:
         return None
     file = parse_file(text)
     single = file.key is None and file.path.lower().endswith(".npy")
     if stored and (single or os.path.isdir(file.path)):
-        from crossbyte.data.stored.opening import open_rows
+        from crossbyte.data.ondisk import open_rows
 
         return open_rows(file.path, key=file.key)
     return read_features(file.path, key=file.key)
 
 
-def _ids(name: str, payloads: list[dict[str, Any]] | None) -> list[Any]:
+def _read_ids(name: str, payloads: list[dict[str, Any]] | None) -> list[Any]:
     """Take ids from a column of the payloads, or from a file with an id per line."""
     if payloads and any(name in row for row in payloads):
-        return _column(name, payloads, "--ids")
+        return _read_column(name, payloads, "--ids")
     if os.path.exists(name):
         return read_lines(Path(name))
     if Path(name).suffix or os.path.dirname(name):
         raise FileNotFoundError(2, "there is no such file, and no such payload column, for --ids", name)
-    return _column(name, payloads, "--ids")
+    return _read_column(name, payloads, "--ids")
 
 
-def _column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> list[Any]:
+def _read_column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> list[Any]:
     fields = sorted({field for row in payloads or [] for field in row})
     if name not in fields:
         there = (
@@ -164,25 +214,25 @@ def _column(name: str, payloads: list[dict[str, Any]] | None, option: str) -> li
 
 def read_lines(path: Path) -> list[str]:
     """Read a text file with one id or word per line; ``-`` is stdin. Empty lines are left out."""
-    from crossbyte.data.files import lines, opening
-    from crossbyte.data.files.limits import Limits
+    from crossbyte.data import safe_open, tables
+    from crossbyte.data.safe_open import Limits
 
     limits = Limits()
-    with opening.naming(path), _opened(path, limits) as opened:
-        return [line.strip() for line in lines.read_lines(opened, limits) if line.strip()]
+    with safe_open.file_errors(path), _open_file_or_stdin(path, limits) as opened:
+        return [line.strip() for line in tables.read_lines(opened, limits) if line.strip()]
 
 
 @contextmanager
-def _opened(path: Path, limits: Limits) -> Iterator[Opened]:
+def _open_file_or_stdin(path: Path, limits: Limits) -> Iterator[OpenFile]:
     """Open a file, or what comes on stdin, of which no more is taken than is allowed, and one byte."""
-    from crossbyte.data.files.opening import Opened, open_regular
+    from crossbyte.data.safe_open import OpenFile, open_regular
 
     if str(path) != "-":
         with open_regular(path) as opened:
             yield opened
         return
     data = sys.stdin.buffer.read(limits.text_bytes + 1)
-    yield Opened(BufferedReader(BytesIO(data)), len(data))
+    yield OpenFile(BufferedReader(BytesIO(data)), len(data))
 
 
 def read_vocabulary(path: Path | None) -> list[str] | None:
@@ -191,7 +241,7 @@ def read_vocabulary(path: Path | None) -> list[str] | None:
         return None
     if path.suffix not in (".npz", ".mat", ".parquet"):
         return read_lines(path)
-    from crossbyte.data.files.reading import read_dataset
+    from crossbyte.data.readers import read_dataset
 
     words = read_dataset(path).vocabulary
     if words is None:
@@ -223,10 +273,10 @@ def read_queries(
     if texts is None and images is None:
         if row is not None or rows is not None:
             raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
-        return _single_queries(gallery, text, image, like or [])
+        return _read_single_query(gallery, text, image, like or [])
     keyword = "texts" if images is None else "images"
-    features = _side(texts if images is None else images)
-    chosen = _chosen(features.shape[0], row, rows)
+    features = _read_side(texts if images is None else images)
+    chosen = _choose_rows(features.shape[0], row, rows)
     if not chosen:
         raise InvalidInput(
             f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
@@ -234,11 +284,15 @@ def read_queries(
     return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
 
 
-def _single_queries(gallery: Gallery, text: str | None, image: Path | None, like: list[str]) -> QueryOptions:
+def _read_single_query(
+    gallery: Gallery, text: str | None, image: Path | None, like: list[str]
+) -> QueryOptions:
     if text is not None:
         if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions("texts", gallery.encode_texts([text]), [text], _notes(gallery, text), True)
+        return QueryOptions(
+            "texts", gallery.encode_texts([text]), [text], _describe_unknown_words(gallery, text), True
+        )
     if image is not None:
         features = gallery.encode_pictures([gallery.read_picture(image)])
         return QueryOptions("images", features, [str(image)], [], True)
@@ -246,7 +300,7 @@ def _single_queries(gallery: Gallery, text: str | None, image: Path | None, like
     return QueryOptions("like", names, list(names), [])
 
 
-def _notes(gallery: Gallery, text: str) -> list[str]:
+def _describe_unknown_words(gallery: Gallery, text: str) -> list[str]:
     """Say which words of a text were in no caption, where the encoder can tell."""
     unknown = gallery.unknown_words(text)
     if not unknown:
@@ -254,7 +308,7 @@ def _notes(gallery: Gallery, text: str) -> list[str]:
     return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
 
 
-def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:
+def _choose_rows(n_rows: int, row: int | None, rows: str | None) -> range:
     if row is not None and rows is not None:
         raise InvalidInput("expected --row or --rows, got both; give one of them")
     if row is not None and row >= n_rows:
@@ -266,7 +320,7 @@ def _chosen(n_rows: int, row: int | None, rows: str | None) -> range:
 
 def resolve_ids(index: Container[object], names: Iterable[str]) -> list[Id]:
     """Find what each id on the command line means: the text itself, or else the number it spells."""
-    from crossbyte.search.ids import resolve_id
+    from crossbyte.index.docids import resolve_id
 
     return [resolve_id(index, name) for name in names]
 
@@ -288,10 +342,10 @@ def is_index(path: Path) -> bool:
     return first == _SQLITE_MAGIC
 
 
-def model_of(path: Path) -> CMCQ:
+def load_model(path: Path) -> CMCQ:
     """Load the model of a model file, or the one inside an index."""
-    from crossbyte.model.cmcq import CMCQ
-    from crossbyte.search.index import Index
+    from crossbyte.index.index import Index
+    from crossbyte.model.estimator import CMCQ
 
     if not is_index(path):
         return CMCQ.load(path)
@@ -306,3 +360,68 @@ def check_free(*paths: Path | None, overwrite: bool = False) -> None:
     for path in paths:
         if path is not None:
             _fs.check_free(path, overwrite=overwrite)
+
+
+_MOST_SHOWN = 5
+
+
+class RawInputOptions(NamedTuple):
+    """The options that only pictures and captions have, as the user gave them."""
+
+    image_column: str | None = None
+    text_columns: list[str] | None = None
+    id_column: str | None = None
+    image_encoder: str | None = None
+    text_encoder: str | None = None
+
+
+def is_raw_data(given: InputOptions, raw: RawInputOptions) -> bool:
+    """Whether DATA are pictures and captions themselves; options of the other kind are refused."""
+    if given.data is None:
+        found = False
+    elif not given.data.exists():
+        raise FileNotFoundError(2, "there is no such file or folder", str(given.data))
+    else:
+        from crossbyte.data.captions.layout import is_raw
+
+        found = is_raw(given.data)
+    options = _list_feature_options(given) if found else _list_raw_options(raw)
+    wrong = next((name for name, value in options.items() if value is not None), None)
+    if wrong is not None:
+        kinds = ("features", "pictures and captions") if found else ("pictures and captions", "features")
+        raise InvalidInput(f"{wrong}: this option is for {kinds[0]}, and DATA are {kinds[1]}; leave it out")
+    return found
+
+
+def _list_feature_options(given: InputOptions) -> dict[str, Any]:
+    named = {"--split": given.split, "--images": given.images, "--texts": given.texts}
+    return named | {"--payloads": given.payloads, "--ids": given.ids, "--groups": given.groups}
+
+
+def _list_raw_options(raw: RawInputOptions) -> dict[str, Any]:
+    named = {"--image-column": raw.image_column, "--text-column": raw.text_columns or None}
+    named |= {"--id-column": raw.id_column, "--image-encoder": raw.image_encoder}
+    return named | {"--text-encoder": raw.text_encoder}
+
+
+def read_raw_documents(path: Path, raw: RawInputOptions) -> RawDocuments:
+    """Read a folder or a table of captions; no picture is opened yet."""
+    from crossbyte.data.captions.layout import read_raw
+
+    return read_raw(
+        path, image_column=raw.image_column, text_columns=raw.text_columns or None, id_column=raw.id_column
+    )
+
+
+def list_skipped(skipped: Sequence[Skipped]) -> list[dict[str, str]]:
+    """What was left out, for JSON."""
+    return [each._asdict() for each in skipped]
+
+
+def describe_skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
+    """Say what was left out, the first few by name."""
+    if not skipped:
+        return
+    more = " (--json lists all)" if len(skipped) > _MOST_SHOWN else ""
+    yield f"{plural(len(skipped), 'thing')} left out{more}:"
+    yield from (f"  {each.name}: {each.reason}" for each in skipped[:_MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""Options that several commands have, so that they are called and described alike everywhere."""
+"""Define the options that several commands have, so that they are called and described alike."""
 
 from __future__ import annotations
 
@@ -7,40 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
-__all__ = [
-    "AsJson",
-    "Cluster",
-    "Data",
-    "GroupColumn",
-    "IdColumn",
-    "Ids",
-    "ImageColumn",
-    "ImageEncoder",
-    "ImageFile",
-    "IndexPath",
-    "Jobs",
-    "Like",
-    "Mapping",
-    "Overwrite",
-    "PayloadFile",
-    "QueryImages",
-    "QueryPicture",
-    "QueryTexts",
-    "QueryWords",
-    "Quiet",
-    "Row",
-    "Searched",
-    "Side",
-    "Sides",
-    "Split",
-    "Target",
-    "TextColumns",
-    "TextEncoder",
-    "TextFile",
-    "Thumbnails",
-    "Vocabulary",
-]
 
 
 class Side(StrEnum):
@@ -58,7 +24,7 @@ class Sides(StrEnum):
     TEXT = "text"
 
 
-class Searched(StrEnum):
+class SearchTarget(StrEnum):
     """What a search looks for."""
 
     IMAGE = "image"
@@ -157,7 +123,7 @@ Like = Annotated[
 ]
 Row = Annotated[int | None, typer.Option("--row", min=0, help="Ask with this one row of the file (from 0).")]
 Target = Annotated[
-    Searched | None,
+    SearchTarget | None,
     typer.Option(
         "--target", help="What is searched; if not given, the other side of the query, or that of --like."
     ),

@@ -1,15 +1,19 @@
-"""What a command prints on stdout: one JSON document, or text and tables for people."""
+"""Print what a command finds on stdout (text, tables or one JSON document), and its progress on stderr."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import threading
+import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
-__all__ = ["Table", "clean", "emit"]
+from crossbyte._format import readable_seconds
+from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 
 
 class Table(NamedTuple):
@@ -31,32 +35,32 @@ def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
     as_json : bool
     """
     if as_json:
-        print(json.dumps(_plain(document), indent=2, allow_nan=False))
+        print(json.dumps(_to_json_types(document), indent=2, allow_nan=False))
         return
     for part in parts:
         _print_text(part) if isinstance(part, str) else _print_table(part)
 
 
-def clean(value: object) -> str:
+def escape_control(value: object) -> str:
     """Give text in which what a terminal would obey, and line ends, are visible and harmless."""
     text = str(value)
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if text.isprintable() else "".join(map(_escape_letter, text))
 
 
-def _visible(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":  # a wide or narrow space
         return letter
     return letter.encode("unicode_escape").decode("ascii")
 
 
-def _plain(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """Make a value of JSON's own types."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_types(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json_types(item) for item in value]
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays
-        return _plain(value.tolist())
+        return _to_json_types(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
@@ -64,18 +68,18 @@ def _plain(value: Any) -> Any:
 
 def _print_text(text: str) -> None:
     for line in text.rstrip("\n").split("\n"):
-        print(clean(line))
+        print(escape_control(line))
 
 
 def _print_table(table: Table) -> None:
     headings = [heading.removesuffix(">") for heading in table.headings]
     to_the_right = [heading.endswith(">") for heading in table.headings]
-    rows = [[clean(cell) for cell in row] for row in table.rows]
-    show = _print_for_terminal if sys.stdout.isatty() else _print_plain
+    rows = [[escape_control(cell) for cell in row] for row in table.rows]
+    show = _print_rich_table if sys.stdout.isatty() else _print_plain_table
     show(headings, to_the_right, rows)
 
 
-def _print_plain(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+def _print_plain_table(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
     lines = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -86,7 +90,7 @@ def _print_plain(headings: list[str], to_the_right: list[bool], rows: list[list[
         print("  ".join(cells).rstrip())
 
 
-def _print_for_terminal(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+def _print_rich_table(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
     from rich import box, console, table, text
 
     shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -95,3 +99,132 @@ def _print_for_terminal(headings: list[str], to_the_right: list[bool], rows: lis
     for row in rows:
         shown.add_row(*map(text.Text, row))  # text: what stands in brackets is no markup
     console.Console().print(shown)
+
+
+SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
+# What is counted, where it is not steps.
+_UNITS = {"code": "rows", "runs": "runs", "sample": "pictures", "pictures": "pictures", "texts": "texts"}
+_LONGEST_DETAIL = 60
+
+
+@contextmanager
+def show_progress(verb: str, *, quiet: bool) -> Iterator[ProgressCallback]:
+    """Give a callback whose steps are shown on stderr while the block runs."""
+    if quiet:
+        yield ignore_progress
+    elif sys.stderr.isatty():
+        with _show_bar(verb) as callback:
+            yield callback
+    else:
+        with _ProgressLines(verb).repeated() as callback:
+            yield callback
+
+
+class Pace:
+    """Says of every step how far it is: how many of how many, how fast, and how long it will still take."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, step: Progress) -> str:
+        """Describe a step that is done now."""
+        if step.stage != self._stage:  # it began when the step before it was done
+            self._stage, self._began = step.stage, self._last
+        self._last = time.monotonic()
+        seconds = max(self._last - self._began, 1e-9)
+        if step.total <= 1:  # a stage of one step says it all by its name
+            return ""
+        unit = _UNITS.get(step.stage, "steps")
+        said = f"{step.done:,} of {step.total:,} {unit}"
+        if 0 < step.done < step.total:
+            rate = step.done / seconds
+            left = readable_seconds((step.total - step.done) / rate)
+            said += f", {rate:,.3g} {unit}/s" if rate < 100 else f", {rate:,.0f} {unit}/s"
+            said += f", {left} left"
+        return said
+
+
+class _ProgressLines:
+    """Prints a line every few seconds, for logs; also while no step ends."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb, self._pace = verb, Pace()
+        self._began = self._printed = time.monotonic()
+        self._waiting = "at work"
+
+    def __call__(self, step: Progress) -> None:
+        said = self._pace(step)
+        detail = f" ({step.detail})" if 0 < len(step.detail) <= _LONGEST_DETAIL else ""
+        self._waiting = f"{step.stage}{detail}{_count_done(step)}, at work on what is next"
+        if not step.done:
+            self._waiting = f"{step.stage}: at work on the first of {step.total:,}"
+        self._print_if_due(f"{step.stage}{detail}{': ' if said else ''}{said}")
+
+    @contextmanager
+    def repeated(self) -> Iterator[ProgressCallback]:
+        """Give this callback, and say the last step again from time to time while the block runs."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._repeat, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def _repeat(self, over: threading.Event) -> None:
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            self._print_if_due(self._waiting)
+
+    def _print_if_due(self, said: str) -> None:
+        now = time.monotonic()
+        if now - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = now
+            since = readable_seconds(now - self._began)
+            print(f"crossbyte {self._verb}: {said}; {since} so far", file=sys.stderr, flush=True)
+
+
+def _count_done(step: Progress) -> str:
+    """How many are done, where there are several: a stage in its middle is not done."""
+    if step.total <= 1:
+        return " done"
+    return f": {step.done:,} of {step.total:,}{' done' if step.done >= step.total else ''}"
+
+
+@contextmanager
+def _show_bar(verb: str) -> Iterator[ProgressCallback]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[pace]}", markup=False)
+    pace = Pace()
+    with Bars(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(verb, total=None, pace="")
+
+        def show(step: Progress) -> None:
+            said = f"{verb}: {step.stage}"
+            bars.update(task, description=said, completed=step.done, total=step.total, pace=pace(step))
+
+        yield show
+
+
+@contextmanager
+def redirect_ray_output(cluster: str | None) -> Iterator[None]:
+    """Let Ray say on stderr what it says of lost workers: a command's stdout may be a JSON document."""
+    if cluster is None:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+@contextmanager
+def connect_cluster(cluster: str | None, jobs: int | None) -> Iterator[None]:
+    """Stay connected through all calls of a command, with Ray on stderr."""
+    from crossbyte.compute.executor import keep_connected
+
+    with redirect_ray_output(cluster), keep_connected(cluster, jobs):
+        yield

@@ -1,4 +1,4 @@
-"""The program that typer makes of the commands. Imports nothing heavy: ``--help`` is quick."""
+"""Make the typer program of all commands. Imports nothing heavy: ``--help`` is quick."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Annotated
 import typer
 
 import crossbyte
-from crossbyte.cli.failures import guarded
-
-__all__ = ["execute"]
+from crossbyte.cli.exit_codes import guard_command
 
 
 def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
@@ -21,7 +19,7 @@ def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
 
     Not by typer's own ``main``, which makes an exit code of Ctrl-C without a word.
     """
-    command = typer.main.get_command(_program(verbs))
+    command = typer.main.get_command(_make_program(verbs))
     try:
         with command.make_context("crossbyte", list(arguments)) as context:
             return int(command.invoke(context) or 0)
@@ -29,36 +27,38 @@ def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
         return int(end.exit_code)
 
 
-def _program(verbs: Mapping[str, str]) -> typer.Typer:
+def _make_program(verbs: Mapping[str, str]) -> typer.Typer:
     # Without rich's markup typer needs no rich for its help, which takes half of the time with it.
     made = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-    made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(_options)
+    made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(
+        _define_global_options
+    )
     for name, module in verbs.items():
         verb = getattr(import_module(module), name)
-        made.command(name, help=_help(verb))(guarded(verb))
+        made.command(name, help=_format_help(verb))(guard_command(verb))
     return made
 
 
-def _options(
+def _define_global_options(
     version: Annotated[
         bool,
         typer.Option(
             "--version",
             help="Show the version and exit.",
             is_eager=True,
-            callback=lambda asked: _say_version(asked),
+            callback=lambda asked: _print_version(asked),
         ),
     ] = False,
 ) -> None:
     pass
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"crossbyte {crossbyte.__version__}")
         raise typer.Exit
 
 
-def _help(verb: object) -> str:
+def _format_help(verb: object) -> str:
     """Give a command's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
     return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(verb) or "")

@@ -1,1 +1,1 @@
-"""Where pairs come from: files, features, and generated data."""
+"""Read users' files and prepare features."""

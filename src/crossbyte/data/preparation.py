@@ -1,29 +1,204 @@
-"""Preparation of features, learned on training data only: centre, reduce by PCA, bring to unit length.
+"""Prepare features, learned on training data only: centre, reduce by PCA, bring to unit length.
 
-The order is that of LSSH, whose common space the paper takes over. Before it, values may be taken to a
-power: roots of a histogram are compared as by Hellinger, and its large bins do not drown the small ones. Rows
-that are zero before centring (a text without a known word) stay zero.
+The order is that of LSSH, whose common space the paper takes over. Before it, values may be taken to a power:
+roots of a histogram are compared as by Hellinger, and its large bins do not drown the small ones. Rows that
+are zero before centring (a text without a known word) stay zero.
+
+A prepared side is either dense (float32 in memory) or sparse and *implicitly* centred: row i stands for
+``factor[i] * (values[i] - mean)``, which is never written out as a whole. Both answer the same few questions,
+so no mapping has to know which one it has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.blocks import SHARE_ROWS, covers, row_blocks, steady_product
-from crossbyte.data.features import CentredSparseRows, DenseRows, Rows
-from crossbyte.data.subspace import _RANK_CUT, fixed_signs, principal_directions
+from crossbyte.compute.blocks import SHARE_ROWS, covers_all_rows, deterministic_product, row_blocks
+from crossbyte.compute.executor import Executor, TallArray, TallSparse
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.protocol import Executor
 from crossbyte.validation import is_sparse
 
-__all__ = ["MAX_GRAM_DIMS", "Preparation", "Units", "in_units"]
+Real = NDArray[np.floating[Any]]
+
+
+class PreparedRows(Protocol):
+    """Prepared features of one side, (n, d)."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and dimensions."""
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> PreparedRows:
+        """Some of the rows."""
+
+    def times(self, matrix: Real) -> Real:
+        """Rows times a (d, k) matrix, in the matrix's precision."""
+
+    def gram(self) -> Float64:
+        """The (d, d) products of the dimensions, summed over the rows."""
+
+    def cross(self, left: Real) -> Float64:
+        """The (k, d) product of (n, k) values, transposed, with the rows."""
+
+    def squares(self) -> Float64:
+        """Squared length of each row (n,)."""
+
+    def dense(self) -> Float32:
+        """The rows written out; for blocks, not for whole sides."""
+
+
+class DenseRows:
+    """Rows held as one float32 array, in memory or elsewhere; from there, only some rows are multiplied."""
+
+    def __init__(self, values: TallArray) -> None:
+        self.values: Any = values
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and dimensions."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> DenseRows:
+        """Some of the rows."""
+        return DenseRows(self.values[rows])
+
+    def times(self, matrix: Real) -> Real:
+        """Rows times a (d, k) matrix, in the matrix's precision."""
+        return deterministic_product(self.values.astype(matrix.dtype, copy=False), matrix)
+
+    def gram(self) -> Float64:
+        """The (d, d) products of the dimensions."""
+        wide = self.values.astype(np.float64)
+        return np.asarray(wide.T @ wide)
+
+    def cross(self, left: Real) -> Float64:
+        """The (k, d) product of (n, k) values, transposed, with the rows."""
+        return np.asarray(left.T.astype(np.float64) @ self.values.astype(np.float64))
+
+    def squares(self) -> Float64:
+        """Squared length of each row."""
+        return np.einsum("nd,nd->n", self.values, self.values, dtype=np.float64)
+
+    def dense(self) -> Float32:
+        """The rows."""
+        return np.asarray(self.values)
+
+
+class CentredSparseRows:
+    """Sparse rows with a mean that is taken off on the fly.
+
+    Parameters
+    ----------
+    values : (n, d) sparse float32
+        In memory or elsewhere, as those of :class:`DenseRows`.
+    mean : (d,) float64
+    factors : (n,) float64
+        One over the centred length; 0 for rows that stay zero.
+    """
+
+    def __init__(self, values: TallSparse, mean: Float64, factors: TallArray) -> None:
+        self.values: Any = values
+        self.factors: Any = factors
+        self.mean = mean
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and dimensions."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> CentredSparseRows:
+        """Some of the rows."""
+        if (
+            isinstance(rows, slice)
+            and covers_all_rows(rows, len(self.factors))
+            and sparse.issparse(self.values)
+        ):
+            return self
+        return CentredSparseRows(self.values[rows], self.mean, self.factors[rows])
+
+    def times(self, matrix: Real) -> Real:
+        """Rows times a (d, k) matrix: f (v W - mean W)."""
+        product = self.values @ matrix - self.mean.astype(matrix.dtype) @ matrix
+        result: Real = product * self.factors[:, None].astype(matrix.dtype)
+        return result
+
+    def gram(self) -> Float64:
+        """The (d, d) products: V'F²V - mean (F²V)' - (F²V) mean' + |f|² mean mean'."""
+        scaled = sparse.diags(self.factors) @ self.values.astype(np.float64)
+        shift = np.outer(scaled.T @ self.factors, self.mean)
+        return (
+            np.asarray((scaled.T @ scaled).toarray())
+            - shift
+            - shift.T
+            + np.outer(self.mean, self.mean) * (self.factors @ self.factors)
+        )
+
+    def cross(self, left: Real) -> Float64:
+        """The (k, d) product of (n, k) values, transposed, with the rows."""
+        weighted = left.astype(np.float64) * self.factors[:, None]
+        product = np.asarray(self.values.T.astype(np.float64) @ weighted).T
+        return product - np.outer(weighted.sum(axis=0), self.mean)
+
+    def squares(self) -> Float64:
+        """Squared length of each row: 1, or 0 for the rows that stay zero."""
+        return np.asarray((self.factors > 0).astype(np.float64))
+
+    def dense(self) -> Float32:
+        """The rows written out."""
+        rows = (self.values.toarray() - self.mean) * self.factors[:, None]
+        return rows.astype(np.float32)
+
+
+_EXTRA = 16  # directions carried along beyond those wanted: the usual safety of subspace iteration
+_RANK_CUT = 1e-10  # of the largest eigenvalue or variance; below it a direction is rounding error
+
+
+def principal_directions(
+    times_gram: Callable[[Float64], Float64], n_dims: int, n_wanted: int, n_passes: int = 4
+) -> Float64:
+    """Find the strongest directions of a (d, d) Gram matrix by subspace iteration.
+
+    Parameters
+    ----------
+    times_gram : function
+        Takes (d, k) to Gram matrix times it, which is a sum over blocks of rows.
+    n_dims : int
+        d.
+    n_wanted : int
+        How many; fewer are returned where the rank is lower.
+
+    Returns
+    -------
+    (k, d) orthonormal rows, strongest first
+    """
+    size = min(n_wanted + _EXTRA, n_dims)
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((n_dims, size)))[0]
+    for _ in range(n_passes):
+        basis = np.linalg.qr(times_gram(basis))[0]
+    small = basis.T @ times_gram(basis)
+    strengths, rotation = np.linalg.eigh((small + small.T) / 2)
+    keep = np.flatnonzero(strengths > _RANK_CUT * strengths[-1])[::-1][:n_wanted]
+    return fix_signs((basis @ rotation[:, keep]).T)
+
+
+def fix_signs(directions: Float64) -> Float64:
+    """Rows with their largest entry made positive: eigenvectors come with an arbitrary sign."""
+    return np.ascontiguousarray(directions * row_signs(directions)[:, None])
+
+
+def row_signs(directions: Float64) -> Float64:
+    """Sign of the largest entry of each row; 1 for a row of zeros."""
+    at = np.abs(directions).argmax(axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), at])
+    return np.where(signs == 0, 1.0, signs)
 
 
 MAX_GRAM_DIMS = 8192
@@ -69,7 +244,7 @@ class Preparation:
         cls, raw: Raw, n_components: int | None, name: str, workers: Executor, power: float = 1.0
     ) -> Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
-        units = Units(power, _power_of_two(_largest(raw, workers) ** power, name))
+        units = Units(power, _power_of_two(_find_largest(raw, workers) ** power, name))
         n, d = raw.shape
         if not _rows_differ(raw):
             raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
@@ -94,14 +269,14 @@ class Preparation:
         """Width of the prepared rows."""
         return len(self.mean if self.components is None else self.components)
 
-    def apply(self, raw: Raw, workers: Executor) -> Rows:
+    def apply(self, raw: Raw, workers: Executor) -> PreparedRows:
         """Prepare (n, d) rows; sparse rows without PCA stay sparse."""
         if is_sparse(raw) and self.components is None:
             return self._apply_sparse(raw, workers)
 
         def prepare(rows: slice) -> Float32:
             block = _block(raw, rows, self.units)
-            return _unit_length(self._centred(block), ~_zero_rows(block))
+            return _normalize_rows(self._centred(block), ~_zero_rows(block))
 
         return DenseRows(workers.rows(prepare, raw.shape[0], (self.n_dims,), np.float32))
 
@@ -110,7 +285,7 @@ class Preparation:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
         turned = self.components.T
-        projected = block @ turned if is_sparse(block) else steady_product(block, turned)
+        projected = block @ turned if is_sparse(block) else deterministic_product(block, turned)
         return np.asarray(projected - self._projected_mean)
 
     @cached_property
@@ -129,7 +304,9 @@ class Preparation:
 
         def narrow(rows: slice) -> sparse.csr_matrix:
             block = _block(raw, rows, self.units)
-            return sparse.csr_matrix((_narrow(block.data), block.indices, block.indptr), shape=block.shape)
+            return sparse.csr_matrix(
+                (_to_float32(block.data), block.indices, block.indptr), shape=block.shape
+            )
 
         n, d = raw.shape
         factors = workers.rows(measure, n, (), np.float64)
@@ -138,13 +315,13 @@ class Preparation:
 
 def _block(raw: Raw, rows: slice, units: Units) -> Any:
     """Return a canonical block in float64 and C order, whatever the storage."""
-    whole = sparse.issparse(raw) and covers(
+    whole = sparse.issparse(raw) and covers_all_rows(
         rows, raw.shape[0]
     )  # a slice of a sparse matrix is slow even then
-    return in_units(raw if whole else raw[rows], units)
+    return apply_units(raw if whole else raw[rows], units)
 
 
-def in_units(raw: Any, units: Units) -> Any:
+def apply_units(raw: Any, units: Units) -> Any:
     """Give rows in float64, sparse ones of the same pattern."""
     if not is_sparse(raw):
         return units.of(np.ascontiguousarray(raw, dtype=np.float64))
@@ -158,7 +335,7 @@ def _squares(block: sparse.csr_matrix) -> Float64:
     return np.asarray(squared @ np.ones(block.shape[1]))
 
 
-def _narrow(values: Float64) -> NDArray[np.floating[Any]]:
+def _to_float32(values: Float64) -> NDArray[np.floating[Any]]:
     """Convert to float32, except queries so far above the training scale that it cannot hold them.
 
     Beside such a query the others are rounded all the same: none may depend on its batch.
@@ -173,9 +350,11 @@ def _zero_rows(block: Any) -> NDArray[np.bool_]:
     return np.asarray(nonzero == 0)
 
 
-def _largest(raw: Raw, workers: Executor) -> float:
+def _find_largest(raw: Raw, workers: Executor) -> float:
     def of_share(rows: slice) -> float:
-        return max(_largest_of(raw[_within(block, rows)]) for block in row_blocks(rows.stop - rows.start))
+        return max(
+            _largest_in_block(raw[_within(block, rows)]) for block in row_blocks(rows.stop - rows.start)
+        )
 
     return max(workers.map(of_share, row_blocks(raw.shape[0], SHARE_ROWS)), default=0.0)
 
@@ -184,7 +363,7 @@ def _within(block: slice, rows: slice) -> slice:
     return slice(rows.start + block.start, rows.start + block.stop)
 
 
-def _largest_of(block: Any) -> float:
+def _largest_in_block(block: Any) -> float:
     values = block.data if is_sparse(block) else block
     return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0))
 
@@ -198,7 +377,7 @@ def _power_of_two(largest: float, name: str) -> float:
     return float(2.0 ** min(-int(np.frexp(largest)[1]), 1023))
 
 
-def _unit_length(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _normalize_rows(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Rows over their length; rows not to keep, and rows that are the mean itself, become zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     keep = keep & (lengths > 1e-12)
@@ -211,7 +390,7 @@ def _principal_directions(
 ) -> Float64:
     n, d = raw.shape
     if 2 * n <= d <= MAX_GRAM_DIMS:
-        return _directions_of_few(_block(raw, slice(0, n), units), mean, n_components)
+        return _directions_from_rows(_block(raw, slice(0, n), units), mean, n_components)
     if d > MAX_GRAM_DIMS:
         return principal_directions(
             lambda basis: workers.total(
@@ -224,10 +403,10 @@ def _principal_directions(
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
-    return fixed_signs(directions[:, keep].T[::-1])
+    return fix_signs(directions[:, keep].T[::-1])
 
 
-def _directions_of_few(rows: Any, mean: Float64, n_components: int) -> Float64:
+def _directions_from_rows(rows: Any, mean: Float64, n_components: int) -> Float64:
     """Find the directions from products of rows with rows: a few wide rows have far fewer of these."""
     n = rows.shape[0]
     means = np.asarray(rows @ mean)
@@ -237,7 +416,7 @@ def _directions_of_few(rows: Any, mean: Float64, n_components: int) -> Float64:
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
     chosen = combinations[:, keep][:, ::-1]
     directions = np.asarray(rows.T @ chosen) - np.outer(mean, chosen.sum(axis=0))
-    return fixed_signs(np.linalg.qr(directions)[0].T)  # the weakest are no longer quite orthogonal
+    return fix_signs(np.linalg.qr(directions)[0].T)  # the weakest are no longer quite orthogonal
 
 
 def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:

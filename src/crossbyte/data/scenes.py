@@ -1,13 +1,14 @@
-"""Generated scenes whose right answer is known: coloured shapes on a ground, with captions in plain words.
+"""Generate scenes whose right answer is known: coloured shapes on a ground, with captions in plain words.
 
-A scene is one to four equal shapes of one colour and size in one part of the picture. Each caption says so
-in words of its own: synonyms, another order, and now and then something left out, as people do.
+A scene is one to four equal shapes of one colour and size in one part of the picture. Each caption says so in
+words of its own: synonyms, another order, and now and then something left out, as people do.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,100 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from crossbyte.data.scene_words import CAPTIONS, _pick, caption_of
 from crossbyte.errors import InvalidInput
 
-__all__ = ["Scene", "make_scenes", "write_scenes"]
+COLOUR_WORDS = {
+    "red": ("red", "red", "crimson", "scarlet"),
+    "orange": ("orange", "orange", "tangerine"),
+    "yellow": ("yellow", "yellow", "golden"),
+    "green": ("green", "green", "emerald"),
+    "blue": ("blue", "blue", "azure"),
+    "purple": ("purple", "purple", "violet"),
+    "pink": ("pink", "pink", "rosy"),
+    "brown": ("brown", "brown", "chestnut"),
+}
+SHAPE_WORDS = {  # one, and several
+    "circle": (("circle", "circles"), ("disc", "discs"), ("dot", "dots")),
+    "square": (("square", "squares"), ("box", "boxes")),
+    "triangle": (("triangle", "triangles"), ("triangle", "triangles")),
+    "diamond": (("diamond", "diamonds"), ("rhombus", "rhombuses")),
+    "star": (("star", "stars"), ("star", "stars")),
+    "heart": (("heart", "hearts"), ("heart", "hearts")),
+    "cross": (("cross", "crosses"), ("plus sign", "plus signs")),
+    "ring": (("ring", "rings"), ("hoop", "hoops")),
+    "crescent": (("crescent", "crescents"), ("half moon", "half moons")),
+    "hexagon": (("hexagon", "hexagons"), ("honeycomb cell", "honeycomb cells")),
+}
+SIZE_WORDS = {
+    "small": ("small", "little", "tiny"),
+    "medium": ("medium-sized", "middling", "mid-sized"),
+    "large": ("large", "big", "huge"),
+}
+COUNT_WORDS = {
+    1: ("a", "one", "a single"),
+    2: ("two", "a pair of"),
+    3: ("three", "a trio of"),
+    4: ("four", "a group of four"),
+}
+PLACE_WORDS = {
+    "left": ("on the left", "at the left edge", "to the left"),
+    "right": ("on the right", "at the right edge", "to the right"),
+    "top": ("at the top", "up high", "along the upper edge"),
+    "bottom": ("at the bottom", "down low", "along the lower edge"),
+    "middle": ("in the middle", "in the centre", "at the centre of the picture"),
+}
+GROUND_WORDS = ("on a {} background", "against {}", "on {} ground", "with {} behind")
+
+CAPTIONS = (
+    "{things} {place} {ground}",
+    "{place}, {things} {ground}",
+    "{ground}, {things} {place}",
+    "there {be} {things} {ground}, {place}",
+    "the picture shows {things} {place}, {ground}",
+    "{things}, {ground}, {place}",
+)
+"""Forms of sentences; each scene is told in two of them."""
+
+LEFT_OUT = 0.15  # how often the size, the place or the ground is not mentioned
+
+
+def write_caption(rng: np.random.Generator, attributes: Mapping[str, Any], form: int) -> str:
+    """Say what is in a scene, in one of the forms of :data:`CAPTIONS`."""
+    parts = {
+        "things": _describe_things(rng, attributes),
+        "be": "is" if attributes["count"] == 1 else "are",
+        "place": _maybe_pick(rng, _pick_one(rng, PLACE_WORDS[attributes["place"]])),
+        "ground": _maybe_pick(rng, _pick_one(rng, GROUND_WORDS).format(attributes["background"])),
+    }
+    return _tidy_sentence(CAPTIONS[form].format(**parts))
+
+
+def _describe_things(rng: np.random.Generator, attributes: Mapping[str, Any]) -> str:
+    count = attributes["count"]
+    number, size = (
+        _pick_one(rng, COUNT_WORDS[count]),
+        _maybe_pick(rng, _pick_one(rng, SIZE_WORDS[attributes["size"]])),
+    )
+    one, several = _pick_one(rng, SHAPE_WORDS[attributes["shape"]])
+    colour, noun = _pick_one(rng, COLOUR_WORDS[attributes["colour"]]), one if count == 1 else several
+    words = " ".join(word for word in (size, colour, noun) if word)
+    return f"{'an' if number == 'a' and words[0] in 'aeiou' else number} {words}"
+
+
+def _maybe_pick(rng: np.random.Generator, words: str) -> str:
+    return "" if rng.random() < LEFT_OUT else words
+
+
+def _pick_one(rng: np.random.Generator, choices: tuple[Any, ...]) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _tidy_sentence(sentence: str) -> str:
+    """Drop the commas and spaces of what was left out; begin with a capital letter."""
+    parts = [" ".join(part.split()) for part in sentence.split(",")]
+    told = ", ".join(part for part in parts if part)
+    return told[0].upper() + told[1:]
+
 
 SIDE = 128  # pixels of a picture
 DRAWN = 2 * SIDE  # pictures are drawn twice as large and halved, which smooths the edges
@@ -87,7 +178,7 @@ def make_scenes(n: int, seed: int = 0) -> list[Scene]:
     """
     if n < 1:
         raise InvalidInput(f"expected a number of scenes of at least 1, got {n}")
-    return [_scene(np.random.default_rng([seed, row])) for row in range(n)]
+    return [_draw_scene(np.random.default_rng([seed, row])) for row in range(n)]
 
 
 def write_scenes(folder: str | os.PathLike[str], n: int, seed: int = 0) -> None:
@@ -108,20 +199,20 @@ def write_scenes(folder: str | os.PathLike[str], n: int, seed: int = 0) -> None:
             rows.writerows([name, caption, *scene.attributes.values()] for caption in scene.captions)
 
 
-def _scene(rng: np.random.Generator) -> Scene:
+def _draw_scene(rng: np.random.Generator) -> Scene:
     attributes = {
-        "colour": _pick(rng, tuple(COLOURS)),
-        "shape": _pick(rng, tuple(SHAPES)),
-        "count": _pick(rng, COUNTS),
-        "size": _pick(rng, tuple(SIZES)),
-        "place": _pick(rng, tuple(PLACES)),
-        "background": _pick(rng, tuple(GROUNDS)),
+        "colour": _pick_one(rng, tuple(COLOURS)),
+        "shape": _pick_one(rng, tuple(SHAPES)),
+        "count": _pick_one(rng, COUNTS),
+        "size": _pick_one(rng, tuple(SIZES)),
+        "place": _pick_one(rng, tuple(PLACES)),
+        "background": _pick_one(rng, tuple(GROUNDS)),
     }
-    pixels = _draw(rng, attributes)
-    return Scene(pixels, tuple(caption_of(rng, attributes, form) for form in _forms(rng)), attributes)
+    pixels = _draw_picture(rng, attributes)
+    return Scene(pixels, tuple(write_caption(rng, attributes, form) for form in _pick_forms(rng)), attributes)
 
 
-def _forms(rng: np.random.Generator) -> list[int]:
+def _pick_forms(rng: np.random.Generator) -> list[int]:
     """Two different forms of sentence, so that the two captions differ."""
     first, step = int(rng.integers(len(CAPTIONS))), int(rng.integers(1, len(CAPTIONS)))
     return [first, (first + step) % len(CAPTIONS)]
@@ -130,22 +221,22 @@ def _forms(rng: np.random.Generator) -> list[int]:
 # Drawing
 
 
-def _draw(rng: np.random.Generator, attributes: dict[str, Any]) -> NDArray[np.uint8]:
-    picture = Image.new("RGB", (DRAWN, DRAWN), _shade(rng, GROUNDS[attributes["background"]]))
-    brush, colour = ImageDraw.Draw(picture), _shade(rng, COLOURS[attributes["colour"]])
+def _draw_picture(rng: np.random.Generator, attributes: dict[str, Any]) -> NDArray[np.uint8]:
+    picture = Image.new("RGB", (DRAWN, DRAWN), _pick_shade(rng, GROUNDS[attributes["background"]]))
+    brush, colour = ImageDraw.Draw(picture), _pick_shade(rng, COLOURS[attributes["colour"]])
     radius = DRAWN / SIDE * SIZES[attributes["size"]]
     outline = SHAPES[attributes["shape"]]
-    for centre in _centres(rng, attributes["place"], attributes["count"], radius):
+    for centre in _place_centres(rng, attributes["place"], attributes["count"], radius):
         brush.polygon([tuple(point) for point in (centre + radius * outline).tolist()], fill=colour)
     return np.asarray(picture.reduce(2))
 
 
-def _shade(rng: np.random.Generator, colour: tuple[int, int, int]) -> tuple[int, ...]:
+def _pick_shade(rng: np.random.Generator, colour: tuple[int, int, int]) -> tuple[int, ...]:
     """A colour a little lighter or darker than its name."""
     return tuple(np.clip(np.array(colour) + rng.integers(-12, 13, size=3), 0, 255).tolist())
 
 
-def _centres(rng: np.random.Generator, place: str, count: int, radius: float) -> NDArray[np.float64]:
+def _place_centres(rng: np.random.Generator, place: str, count: int, radius: float) -> NDArray[np.float64]:
     """Place the shapes: a column at the sides, a row above and below, around the middle otherwise."""
     steps = np.arange(count) - (count - 1) / 2
     if place == "middle":
@@ -157,7 +248,9 @@ def _centres(rng: np.random.Generator, place: str, count: int, radius: float) ->
     return DRAWN * np.array(PLACES[place]) + radius * around + rng.uniform(-4, 4, size=2)
 
 
-def _round(n_points: int, radii: tuple[float, ...] = (1.0,), turn: float = -0.25) -> NDArray[np.float64]:
+def _points_around(
+    n_points: int, radii: tuple[float, ...] = (1.0,), turn: float = -0.25
+) -> NDArray[np.float64]:
     """Points around the centre, the radii taken in turn; the first one straight up."""
     angles = 2 * np.pi * (np.arange(n_points) / n_points + turn)
     lengths = np.resize(radii, n_points)
@@ -165,7 +258,7 @@ def _round(n_points: int, radii: tuple[float, ...] = (1.0,), turn: float = -0.25
 
 
 def _ring() -> NDArray[np.float64]:
-    outer = np.concatenate([_round(40), _round(40)[:1]])
+    outer = np.concatenate([_points_around(40), _points_around(40)[:1]])
     return np.concatenate([outer, 0.6 * outer[::-1]])
 
 
@@ -192,15 +285,15 @@ def _cross() -> NDArray[np.float64]:
 
 
 SHAPES = {
-    "circle": _round(40),
-    "square": _round(4, (1.2,), turn=-0.125),
-    "triangle": _round(3, (1.1,)),
-    "diamond": _round(4) * np.array([0.7, 1.1]),
-    "star": _round(10, (1.1, 0.45)),
+    "circle": _points_around(40),
+    "square": _points_around(4, (1.2,), turn=-0.125),
+    "triangle": _points_around(3, (1.1,)),
+    "diamond": _points_around(4) * np.array([0.7, 1.1]),
+    "star": _points_around(10, (1.1, 0.45)),
     "heart": _heart(),
     "cross": _cross(),
     "ring": _ring(),
     "crescent": _crescent(),
-    "hexagon": _round(6),
+    "hexagon": _points_around(6),
 }
 """Outlines, (n_points, 2) float64: right and down, about one unit from the centre."""

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
 
-__all__ = ["LabelledPairs", "Pairs", "make_labelled_pairs", "make_pairs", "nus_wide_like"]
-
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 
@@ -105,11 +103,11 @@ def make_pairs(
             f"noise must be at least 0 and words_per_text at least 1; got {noise=}, {words_per_text=}."
         )
     rng = np.random.default_rng(random_state)
-    labels, mixtures = _mixtures(n_pairs, n_classes, n_topics, rng)
-    images = _dense(mixtures, image_dim, noise, rng)
+    labels, mixtures = _draw_mixtures(n_pairs, n_classes, n_topics, rng)
+    images = _draw_dense(mixtures, image_dim, noise, rng)
     if not sparse_text:
-        return Pairs(images, _dense(mixtures, text_dim, noise, rng), labels)
-    return Pairs(images, _bags(mixtures, text_dim, words_per_text, rng), labels)
+        return Pairs(images, _draw_dense(mixtures, text_dim, noise, rng), labels)
+    return Pairs(images, _draw_bags(mixtures, text_dim, words_per_text, rng), labels)
 
 
 def nus_wide_like(n_pairs: int = 182_577, random_state: int | None = 0) -> Pairs:
@@ -133,9 +131,9 @@ def nus_wide_like(n_pairs: int = 182_577, random_state: int | None = 0) -> Pairs
     """
     _check_sizes(n_pairs=n_pairs)
     rng = np.random.default_rng(random_state)
-    labels, mixtures = _mixtures(n_pairs, 10, 40, rng)
-    images = _histograms(mixtures, 500, 250.0, rng)
-    return Pairs(images, _bags(mixtures, 1000, 7.5, rng), labels)
+    labels, mixtures = _draw_mixtures(n_pairs, 10, 40, rng)
+    images = _draw_histograms(mixtures, 500, 250.0, rng)
+    return Pairs(images, _draw_bags(mixtures, 1000, 7.5, rng), labels)
 
 
 def make_labelled_pairs(
@@ -185,23 +183,23 @@ def make_labelled_pairs(
         n_pairs=n_pairs, image_dim=image_dim, text_dim=text_dim, n_labels=n_labels, n_topics=n_topics
     )
     rng = np.random.default_rng(random_state)
-    _, mixtures = _mixtures(n_pairs, n_labels, text_dim if text_words is None else n_topics, rng)
+    _, mixtures = _draw_mixtures(n_pairs, n_labels, text_dim if text_words is None else n_topics, rng)
     labels = _topic_labels(mixtures, n_labels, labels_per_pair, rng)
     if image_words is None:
-        images = _dense(mixtures, image_dim, noise, rng)
+        images = _draw_dense(mixtures, image_dim, noise, rng)
     else:
-        images = _histograms(mixtures, image_dim, image_words, rng)
-    texts, other_texts = _two_texts(mixtures, text_dim, text_words, rng)
+        images = _draw_histograms(mixtures, image_dim, image_words, rng)
+    texts, other_texts = _draw_two_texts(mixtures, text_dim, text_words, rng)
     return LabelledPairs(images, texts, other_texts, labels)
 
 
-def _two_texts(
+def _draw_two_texts(
     mixtures: Floats, text_dim: int, text_words: float | None, rng: np.random.Generator
 ) -> tuple[Any, Any]:
     if text_words is None:
         return _topic_shares(mixtures, rng), _topic_shares(mixtures, rng)
     topics = _word_topics(mixtures.shape[1], text_dim, rng)
-    return _drawn_bags(mixtures, topics, text_words, rng), _drawn_bags(mixtures, topics, text_words, rng)
+    return _draw_words(mixtures, topics, text_words, rng), _draw_words(mixtures, topics, text_words, rng)
 
 
 def _topic_shares(mixtures: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -228,7 +226,7 @@ def _topic_labels(
     return labels
 
 
-def _mixtures(
+def _draw_mixtures(
     n_pairs: int, n_classes: int, n_topics: int, rng: np.random.Generator
 ) -> tuple[Integers, Floats]:
     """Classes (n,) and each pair's topic shares (n, n_topics), drawn around its class's preference."""
@@ -239,7 +237,7 @@ def _mixtures(
     return labels, drawn / drawn.sum(axis=1, keepdims=True)
 
 
-def _dense(mixtures: Floats, dim: int, noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
+def _draw_dense(mixtures: Floats, dim: int, noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
     """Take a random linear view (n, dim) of the mixtures, scaled to unit variance, plus noise."""
     # square roots: large shares should not drown the small ones that tell pairs of one class apart
     roots = np.sqrt(mixtures)
@@ -253,7 +251,9 @@ def _dense(mixtures: Floats, dim: int, noise: float, rng: np.random.Generator) -
     return features
 
 
-def _histograms(mixtures: Floats, dim: int, total: float, rng: np.random.Generator) -> NDArray[np.float32]:
+def _draw_histograms(
+    mixtures: Floats, dim: int, total: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
     """Draw counts (n, dim) of visual words, about ``total`` in a row.
 
     A count with mean m is geometric: bursty, as visual words are (texture repeats itself), and cheaper
@@ -269,10 +269,10 @@ def _histograms(mixtures: Floats, dim: int, total: float, rng: np.random.Generat
     return counts
 
 
-def _bags(mixtures: Floats, vocabulary: int, words_per_text: float, rng: np.random.Generator) -> Any:
+def _draw_bags(mixtures: Floats, vocabulary: int, words_per_text: float, rng: np.random.Generator) -> Any:
     """Binary bags of words, csr_array (n, vocabulary) float32; every text has at least one word."""
     topics = _word_topics(mixtures.shape[1], vocabulary, rng)
-    return _drawn_bags(mixtures, topics, words_per_text, rng)
+    return _draw_words(mixtures, topics, words_per_text, rng)
 
 
 def _word_topics(n_topics: int, vocabulary: int, rng: np.random.Generator) -> Floats:
@@ -282,17 +282,17 @@ def _word_topics(n_topics: int, vocabulary: int, rng: np.random.Generator) -> Fl
     return frequencies * (rng.standard_gamma(0.1, size=(n_topics, vocabulary)) + 1e-6)
 
 
-def _drawn_bags(mixtures: Floats, topics: Floats, words_per_text: float, rng: np.random.Generator) -> Any:
+def _draw_words(mixtures: Floats, topics: Floats, words_per_text: float, rng: np.random.Generator) -> Any:
     """Draw each word's topic from the mixture, and the word from the topic."""
     n_pairs, vocabulary = len(mixtures), topics.shape[1]
     lengths = 1 + rng.poisson(words_per_text - 1.0, size=n_pairs)
     texts = np.repeat(np.arange(n_pairs), lengths)
-    words = _draw(topics, _draw(mixtures, texts, rng), rng)
+    words = _draw_columns(topics, _draw_columns(mixtures, texts, rng), rng)
     cells = np.unique(texts * vocabulary + words)  # sorted by row, then column: CSR order
     return _binary_csr(cells // vocabulary, cells % vocabulary, (n_pairs, vocabulary))
 
 
-def _draw(weights: Floats, rows: Integers, rng: np.random.Generator) -> Integers:
+def _draw_columns(weights: Floats, rows: Integers, rng: np.random.Generator) -> Integers:
     """For each entry of ``rows`` one column, with chances in proportion to that row of ``weights``."""
     n_rows, n_columns = weights.shape
     cumulative = np.cumsum(weights, axis=1)

@@ -1,1 +1,1 @@
-"""See crossbyte at work on real pictures: ``crossbyte demo``, ``python -m crossbyte.demo``, ``make demo``."""
+"""The demonstration: icons or scenes, from files to answers."""

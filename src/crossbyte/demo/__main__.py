@@ -1,4 +1,4 @@
-"""``python -m crossbyte.demo`` is ``crossbyte demo``."""
+"""Run ``crossbyte demo`` as ``python -m crossbyte.demo``."""
 
 from __future__ import annotations
 

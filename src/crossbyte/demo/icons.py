@@ -1,4 +1,4 @@
-"""Font Awesome Free as a folder of pictures with captions: every icon drawn with its font, told in its words.
+"""Write Font Awesome Free as a folder of pictures with captions: each icon drawn with its font, in its words.
 
 Pictures, names, search terms and categories are those of the package ``fontawesomefree``; nothing is fetched.
 """
@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from crossbyte.extras import require
-
-__all__ = ["Icon", "read_icons", "write_icons"]
+from crossbyte.extras import import_extra
 
 SIDE = 128  # pixels of a picture
 DRAWN = 104  # of which a drawing takes at most so many, in either direction
@@ -78,27 +76,27 @@ def read_icons(number: int | None = None, seed: int = 0) -> list[Icon]:
     MissingExtra
         If the package is not installed, with the command that installs it.
     """
-    root = _package()
+    root = _find_package()
     records = json.loads((root / "metadata" / "icons.json").read_text(encoding="utf-8"))
-    categories = _categories((root / "metadata" / "categories.yml").read_text(encoding="utf-8"))
-    names = _chosen(sorted(records), number, seed)
-    return [icon for name in names for icon in _drawings(name, records[name], categories[name])]
+    categories = _parse_categories((root / "metadata" / "categories.yml").read_text(encoding="utf-8"))
+    names = _choose_names(sorted(records), number, seed)
+    return [icon for name in names for icon in _list_drawings(name, records[name], categories[name])]
 
 
 def write_icons(folder: Path, icons: Sequence[Icon]) -> None:
     """Write what a person's own folder would be: PNG files, and ``captions.csv`` with a row for each."""
-    fonts = {style: _font(style, DRAWN) for style in FONTS}
+    fonts = {style: _load_font(style, DRAWN) for style in FONTS}
     for style in {icon.style for icon in icons}:
         (folder / style).mkdir(parents=True, exist_ok=True)
     for icon in icons:
-        _draw(icon, fonts[icon.style]).save(folder / icon.file, compress_level=1)
+        _draw_icon(icon, fonts[icon.style]).save(folder / icon.file, compress_level=1)
     with (folder / "captions.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
-        rows.writerows(map(_row, icons))
+        rows.writerows(map(_make_row, icons))
 
 
-def _row(icon: Icon) -> list[Any]:
+def _make_row(icon: Icon) -> list[Any]:
     words = [icon.file, icon.caption, icon.label, ", ".join(icon.terms), icon.style]
     return [*words, icon.categories[0] if icon.categories else "", "; ".join(icon.categories), icon.since]
 
@@ -106,19 +104,19 @@ def _row(icon: Icon) -> list[Any]:
 # Reading
 
 
-def _package() -> Path:
-    package = require("fontawesomefree", "the demo draws")
+def _find_package() -> Path:
+    package = import_extra("fontawesomefree", "the demo draws")
     return Path(package.__file__).parent / "static" / "fontawesomefree"
 
 
-def _chosen(names: list[str], number: int | None, seed: int) -> list[str]:
+def _choose_names(names: list[str], number: int | None, seed: int) -> list[str]:
     if number is None or number >= len(names):
         return names
     rows = np.random.default_rng(seed).choice(len(names), number, replace=False)
     return [names[row] for row in sorted(rows.tolist())]
 
 
-def _drawings(name: str, record: dict[str, Any], categories: Iterable[str]) -> list[Icon]:
+def _list_drawings(name: str, record: dict[str, Any], categories: Iterable[str]) -> list[Icon]:
     """Give an icon in each of its free styles."""
     since = int(record["changes"][0].partition(".")[0])
     terms = tuple(str(term) for term in record["search"]["terms"])
@@ -126,7 +124,7 @@ def _drawings(name: str, record: dict[str, Any], categories: Iterable[str]) -> l
     return [Icon(name, style, chr(int(record["unicode"], 16)), *words) for style in record["free"]]
 
 
-def _categories(text: str) -> defaultdict[str, list[str]]:
+def _parse_categories(text: str) -> defaultdict[str, list[str]]:
     """Read which categories each icon is in, the smallest first, without a library for YAML.
 
     The file is a list of ``key:``, indented ``icons:`` with ``- name`` below it, and ``label: words``.
@@ -148,18 +146,18 @@ def _categories(text: str) -> defaultdict[str, list[str]]:
 # Drawing
 
 
-def _font(style: str, size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(_package() / "webfonts" / FONTS[style]), size)
+def _load_font(style: str, size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(_find_package() / "webfonts" / FONTS[style]), size)
 
 
-def _draw(icon: Icon, font: ImageFont.FreeTypeFont) -> Image.Image:
+def _draw_icon(icon: Icon, font: ImageFont.FreeTypeFont) -> Image.Image:
     """Draw an icon in black on white, in the middle; wide ones smaller, so that all of it is there."""
     canvas = Image.new("L", (3 * SIDE, 2 * SIDE), 0)
     ImageDraw.Draw(canvas).text((SIDE // 2, SIDE // 2), icon.letter, font=font, fill=255)
     ink = canvas.crop(canvas.getbbox())
     longest = max(ink.size)
     if longest > DRAWN:
-        return _draw(icon, font.font_variant(size=int(font.size * DRAWN / longest)))
+        return _draw_icon(icon, font.font_variant(size=int(font.size * DRAWN / longest)))
     picture = Image.new("L", (SIDE, SIDE), 255)
     picture.paste(0, ((SIDE - ink.width) // 2, (SIDE - ink.height) // 2), mask=ink)
     return picture

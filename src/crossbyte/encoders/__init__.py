@@ -1,1 +1,1 @@
-"""Raw pictures and texts to features: one small protocol, and the encoders behind it."""
+"""Map images and texts to feature vectors."""

@@ -1,4 +1,4 @@
-"""A user's own function as an encoder."""
+"""Encode images or texts with a user's own function."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ import numpy as np
 from scipy import sparse
 
 from crossbyte.arrays import Raw
-from crossbyte.blocks import row_blocks
-from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
-from crossbyte.encoders.protocol import EncoderState
+from crossbyte.compute.blocks import row_blocks
+from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encode_texts, encoder_fingerprint
 from crossbyte.errors import InvalidInput
-
-__all__ = ["FunctionItems"]
 
 _BATCH = 64
 
 
-class FunctionItems:
+class FunctionEncoder:
     """Items through a function that the user named; it gets lists of at most 64.
 
     Parameters
@@ -44,16 +40,21 @@ class FunctionItems:
     def __init__(self, function: Callable[[list[Any]], Any], name: str, side: str) -> None:
         self._function, self._name, self._side = function, name, side
         probe: Any = np.zeros((32, 32, 3), dtype=np.uint8) if side == "image" else "a photograph"
-        dimension = checked_rows(self._call([probe]), 1, name).shape[1]
-        settings = {"function": name, "version": _version(function), "side": side, "dimension": dimension}
-        fingerprint = fingerprint_of(self.kind, settings, {})
+        dimension = check_rows(self._call([probe]), 1, name).shape[1]
+        settings = {
+            "function": name,
+            "version": _find_version(function),
+            "side": side,
+            "dimension": dimension,
+        }
+        fingerprint = encoder_fingerprint(self.kind, settings, {})
         self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
 
     @classmethod
     def from_spec(cls, spec: str, side: str) -> Self:
         """Import the module (of the current folder too) and take its function."""
         module_name, _, name = spec.partition(":")
-        function = getattr(_imported(module_name, spec), name, None)
+        function = getattr(_import_module(module_name, spec), name, None)
         if not callable(function):
             raise InvalidInput(f"{spec}: the module {module_name} has no function {name}")
         return cls(function, spec, side)
@@ -93,7 +94,7 @@ class FunctionItems:
         return np.asarray(np.concatenate(parts))
 
     def _checked(self, items: Sequence[Any]) -> Raw:
-        return checked_rows(self._call(list(items)), len(items), self._name, self._state.dimension)
+        return check_rows(self._call(list(items)), len(items), self._name, self._state.dimension)
 
     def _call(self, items: list[Any]) -> Any:
         try:
@@ -105,7 +106,7 @@ class FunctionItems:
             ) from error
 
 
-def _imported(name: str, spec: str) -> ModuleType:
+def _import_module(name: str, spec: str) -> ModuleType:
     """Import a module; one beside the user is found too, where the program's folder is another."""
     importlib.invalidate_caches()
     here = str(Path.cwd())
@@ -124,7 +125,7 @@ def _imported(name: str, spec: str) -> ModuleType:
             sys.path.remove(here)
 
 
-def _version(function: Any) -> str:
+def _find_version(function: Any) -> str:
     """Return the version that the user gives, or a digest of the function's module."""
     version = getattr(function, "version", None)
     if version is not None:

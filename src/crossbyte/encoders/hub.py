@@ -1,4 +1,4 @@
-"""Models of other libraries: what their weights are known by, and loading them from this machine alone."""
+"""Recognise the weights of other libraries' models, and load them from this machine alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ import numpy as np
 
 from crossbyte.errors import NoEncoder
 
-__all__ = ["check_hub_answers", "check_hub_name", "is_local", "local_files_only", "reason", "weights_digest"]
-
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-_PATIENCE = 10.0
+_HUB_SECONDS = 10.0
 """Seconds in which the hub must answer."""
 _patching = threading.Lock()
 
@@ -67,7 +65,7 @@ def check_hub_answers(name: str) -> None:
     except ImportError:
         return
     try:
-        hub.HfApi().model_info(name, timeout=_PATIENCE)
+        hub.HfApi().model_info(name, timeout=_HUB_SECONDS)
     except (refused, ValueError):
         return
     except Exception as error:  # of whichever library it uses for HTTP
@@ -83,7 +81,7 @@ def reason(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def weights_digest(network: Any) -> str:
+def digest_weights(network: Any) -> str:
     """32 hexadecimal digits of all weights of a torch module: their names, shapes and values."""
     digest = hashlib.blake2b(digest_size=16)
     weights = network.state_dict()

@@ -1,4 +1,4 @@
-"""Any ONNX network as an encoder of pictures."""
+"""Encode images with any ONNX network."""
 
 from __future__ import annotations
 
@@ -7,21 +7,100 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from crossbyte.arrays import Float32
-from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.onnx_description import COMPLETE, Description, describe
-from crossbyte.encoders.onnx_file import OnnxFile, check_ports, describe_file, find_model, open_file
-from crossbyte.encoders.onnx_pictures import network_input
-from crossbyte.encoders.outputs import check_picture, checked_rows
-from crossbyte.encoders.protocol import EncoderState
+from crossbyte.compute.executor import Workers
+from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encoder_fingerprint
+from crossbyte.encoders.onnx_model import (
+    COMPLETE,
+    Description,
+    OnnxFile,
+    check_description,
+    check_ports,
+    describe_file,
+    find_model,
+    open_onnx,
+)
 from crossbyte.errors import InvalidInput, WrongEncoder
-from crossbyte.executors.threads import Workers
 
-__all__ = ["OnnxPictures", "pooled"]
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
 
 
-class OnnxPictures:
+def prepare_picture(picture: NDArray[np.uint8], description: Description, dtype: Any) -> NDArray[Any]:
+    """Make the input of one picture.
+
+    Parameters
+    ----------
+    picture : (height, width, 3) uint8 ndarray
+        RGB.
+    description : Description
+    dtype : dtype
+        Of the network's input; uint8 gets the grey levels as they are.
+
+    Returns
+    -------
+    (3, height, width) or (height, width, 3) ndarray of that dtype
+    """
+    pixels = np.asarray(_fit_picture(Image.fromarray(picture), description))
+    if dtype != np.uint8:
+        mean, std = (np.asarray(levels, dtype=np.float32) for levels in (description.mean, description.std))
+        pixels = ((pixels.astype(np.float32) - mean) / std).astype(dtype)
+    if description.colour == "BGR":
+        pixels = pixels[:, :, ::-1]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1) if description.layout == "NCHW" else pixels)
+
+
+def _fit_picture(image: Image.Image, description: Description) -> Image.Image:
+    if description.fit == "squash":
+        return _resize(image, description.width, description.height, description)
+    return _crop(image, description) if description.fit == "crop" else _pad_to_frame(image, description)
+
+
+def _crop(image: Image.Image, description: Description) -> Image.Image:
+    """Short side to the size wanted, then the centre."""
+    scale = description.short_side / min(image.size)
+    width, height = (max(description.short_side, round(side * scale)) for side in image.size)
+    # A strip of 1 x 50,000 would become a huge picture, of which only the centre is wanted.
+    image, width, height = _cut_middle(image, width, height, 4 * description.short_side)
+    image = _resize(image, width, height, description)
+    left, top = (width - description.width) // 2, (height - description.height) // 2
+    return image.crop((left, top, left + description.width, top + description.height))
+
+
+def _cut_middle(image: Image.Image, width: int, height: int, most: int) -> tuple[Image.Image, int, int]:
+    """Cut a picture that will be enlarged beyond ``most``; its middle is all that a crop will see."""
+    if max(width, height) <= most:
+        return image, width, height
+    side = 4 * min(image.size)
+    across, down = min(image.width, side), min(image.height, side)
+    left, top = (image.width - across) // 2, (image.height - down) // 2
+    scale = min(width, height) / min(image.size)
+    return image.crop((left, top, left + across, top + down)), round(across * scale), round(down * scale)
+
+
+def _pad_to_frame(image: Image.Image, description: Description) -> Image.Image:
+    """The whole picture in the middle, grey borders around it."""
+    scale = min(description.width / image.width, description.height / image.height)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    image = _resize(image, width, height, description)
+    frame = Image.new("RGB", (description.width, description.height), (description.border,) * 3)
+    frame.paste(image, ((description.width - width) // 2, (description.height - height) // 2))
+    return frame
+
+
+def _resize(image: Image.Image, width: int, height: int, description: Description) -> Image.Image:
+    if image.size == (width, height):
+        return image
+    return image.resize((width, height), _FILTERS[description.resampling])
+
+
+class OnnxImageEncoder:
     """Encode pictures with an ONNX network.
 
     Pictures go through it one at a time (or in batches of one fixed size, where that was seen to give the
@@ -49,13 +128,13 @@ class OnnxPictures:
         self._step = self._batch if self._batches_agree() else 1
         if port.shape[0] is None:
             self._batch = self._step
-        self._state = _state(file.digest, description, name, dimension)
+        self._state = _build_state(file.digest, description, name, dimension)
 
     @classmethod
     def from_spec(cls, spec: str, n_jobs: int | None = None) -> Self:
         """Open the file that a path names, with the description beside it; see `find_model`."""
         path, fields = find_model(spec)
-        file = open_file(path)
+        file = open_onnx(path)
         name = fields.get("name", path.stem)
         if not isinstance(name, str):
             raise InvalidInput(f"{spec}: expected a name as a string, got {name!r}")
@@ -71,14 +150,14 @@ class OnnxPictures:
             It is another file.
         """
         path, _ = find_model(given)
-        file = open_file(path)
+        file = open_onnx(path)
         if file.digest != state.settings.get("file"):
             raise WrongEncoder(
                 f"the model was fitted with the encoder {state.name!r} (digest "
                 f"{state.settings.get('file')}), and {path} is another file (digest {file.digest}); give the "
                 "file that it was fitted with, or fit again with this one"
             )
-        description = _of_state(state.settings.get("description"), state.name)
+        description = _restore_description(state.settings.get("description"), state.name)
         return cls(file, description, state.name, n_jobs)
 
     @property
@@ -102,12 +181,12 @@ class OnnxPictures:
         features: Float32 = np.zeros((len(pictures), self._state.dimension), dtype=np.float32)
 
         def encode_block(rows: slice) -> None:
-            inputs = [network_input(picture, self._description, self._dtype) for picture in pictures[rows]]
+            inputs = [prepare_picture(picture, self._description, self._dtype) for picture in pictures[rows]]
             features[rows] = self._run(np.stack(inputs))
 
         with Workers(self._n_jobs) as workers:
             workers.each(encode_block, len(pictures), self._step)
-        return np.asarray(checked_rows(features, len(pictures), self._state.name))
+        return np.asarray(check_rows(features, len(pictures), self._state.name))
 
     def _run(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Rows of at most one batch, which is filled up with zeros: the network always sees one shape."""
@@ -117,7 +196,7 @@ class OnnxPictures:
             (output,) = self._file.session.run([self._description.output], {self._description.input: full})
         except Exception as error:  # its errors have no common base but Exception
             raise InvalidInput(f"{self._file.path}: the network failed: {str(error)[:300]}") from error
-        return pooled(np.asarray(output), self._description, self._batch)[: len(inputs)]
+        return pool_features(np.asarray(output), self._description, self._batch)[: len(inputs)]
 
     def _batches_agree(self) -> bool:
         """Whether pictures in one batch get the bits that each gets alone; tried on noise, where it shows."""
@@ -130,10 +209,10 @@ class OnnxPictures:
     def _noise(self, n: int) -> NDArray[Any]:
         size = (n, self._description.height, self._description.width, 3)
         pictures = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-        return np.stack([network_input(picture, self._description, self._dtype) for picture in pictures])
+        return np.stack([prepare_picture(picture, self._description, self._dtype) for picture in pictures])
 
 
-def pooled(output: NDArray[Any], description: Description, n: int) -> NDArray[Any]:
+def pool_features(output: NDArray[Any], description: Description, n: int) -> NDArray[Any]:
     """One vector for each picture: axes of length one dropped, places pooled as the description says.
 
     Raises
@@ -142,7 +221,7 @@ def pooled(output: NDArray[Any], description: Description, n: int) -> NDArray[An
         The output has more axes than that.
     """
     if output.ndim < 2 or len(output) != n:
-        raise InvalidInput(_unlike_features(output, description, n))
+        raise InvalidInput(_refuse_shape(output, description, n))
     if output.ndim > 2 and output.size == n * max(output.shape[1:]):
         return output.reshape(n, -1)
     if output.ndim == 3 and description.pool == "first":
@@ -151,25 +230,25 @@ def pooled(output: NDArray[Any], description: Description, n: int) -> NDArray[An
         places = (1,) if output.ndim == 3 else (2, 3) if description.layout == "NCHW" else (1, 2)
         return np.asarray(output.mean(axis=places, dtype=np.float32))
     if output.ndim > 2:
-        raise InvalidInput(_unlike_features(output, description, n))
+        raise InvalidInput(_refuse_shape(output, description, n))
     return output
 
 
-def _unlike_features(output: NDArray[Any], description: Description, n: int) -> str:
+def _refuse_shape(output: NDArray[Any], description: Description, n: int) -> str:
     return (
         f"the output {description.output!r} has shape {output.shape} for {n} pictures, expected one vector "
         'for each; name another output, or set "pool" to "mean" (of all places) or "first" (the first token)'
     )
 
 
-def _state(digest: str, description: Description, name: str, dimension: int) -> EncoderState:
+def _build_state(digest: str, description: Description, name: str, dimension: int) -> EncoderState:
     settings = {"file": digest, "description": description.to_json()}
-    fingerprint = fingerprint_of(OnnxPictures.kind, settings, {})
-    return EncoderState(OnnxPictures.kind, name, dimension, fingerprint, settings, {})
+    fingerprint = encoder_fingerprint(OnnxImageEncoder.kind, settings, {})
+    return EncoderState(OnnxImageEncoder.kind, name, dimension, fingerprint, settings, {})
 
 
-def _of_state(fields: Any, name: str) -> Description:
+def _restore_description(fields: Any, name: str) -> Description:
     """The description in a model's file, which is checked like any other."""
     if not isinstance(fields, Mapping) or not set(fields) >= COMPLETE:
         raise InvalidInput(f"the model does not say how pictures are prepared for {name!r}: it is damaged")
-    return describe(fields, name)
+    return check_description(fields, name)

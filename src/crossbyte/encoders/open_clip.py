@@ -1,4 +1,4 @@
-"""A model of open_clip as an encoder of pictures, of texts, or of both."""
+"""Encode images and texts with a model of open_clip."""
 
 from __future__ import annotations
 
@@ -15,28 +15,24 @@ import numpy as np
 from PIL import Image
 
 from crossbyte.arrays import Float32, Raw
-from crossbyte.encoders.hashing import fingerprint_of
+from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encode_texts, encoder_fingerprint
 from crossbyte.encoders.hub import (
     check_hub_answers,
     check_hub_name,
+    digest_weights,
     is_local,
     local_files_only,
     reason,
-    weights_digest,
 )
-from crossbyte.encoders.outputs import check_picture, checked_rows, encode_texts
-from crossbyte.encoders.protocol import EncoderState
 from crossbyte.errors import CrossbyteError, InvalidInput, MissingExtra, NoEncoder
-from crossbyte.extras import require
-
-__all__ = ["ClipItems"]
+from crossbyte.extras import import_extra
 
 PREFIX = "open-clip:"
 _HUB = "hf-hub:"
 
 
 @dataclass(frozen=True)
-class Clip:
+class ClipModel:
     """Model, preparation and tokenizer that open_clip gives for a name."""
 
     network: Any
@@ -46,12 +42,12 @@ class Clip:
     device: str
 
 
-class ClipItems:
+class ClipEncoder:
     """One side of a CLIP model; rows have length one. Items go through it one at a time.
 
     Parameters
     ----------
-    clip : Clip
+    clip : ClipModel
     model : str
         ``MODEL`` or ``MODEL@PRETRAINED``.
     side : {"image", "text"}
@@ -59,17 +55,17 @@ class ClipItems:
 
     kind = "open-clip"
 
-    def __init__(self, clip: Clip, model: str, side: str) -> None:
+    def __init__(self, clip: ClipModel, model: str, side: str) -> None:
         self._clip, self._side = clip, side
         name, hub_name = _public_name(model)
         decisive = {
-            "weights": weights_digest(clip.network),
-            "preprocess": _plain(getattr(clip.network.visual, "preprocess_cfg", None)),
+            "weights": digest_weights(clip.network),
+            "preprocess": _to_plain_json(getattr(clip.network.visual, "preprocess_cfg", None)),
             "side": side,
         }
         probe: Any = np.zeros((8, 8, 3), dtype=np.uint8) if side == "image" else "a"
         dimension = len(self._row(probe))
-        fingerprint = fingerprint_of(self.kind, decisive, {})
+        fingerprint = encoder_fingerprint(self.kind, decisive, {})
         settings = {**decisive, "model": hub_name}
         self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
 
@@ -93,13 +89,13 @@ class ClipItems:
         NoEncoder
             It is not on this machine, or was a local one and is not given.
         """
-        model = _checked(state, side) if given is None else given.removeprefix(PREFIX)
+        model = _check_state(state, side) if given is None else given.removeprefix(PREFIX)
         try:
             return cls(_load(model, local=True), model, side)
         except MissingExtra:
             raise
         except Exception as error:  # as above
-            raise NoEncoder(_not_here(model, side, error)) from error
+            raise NoEncoder(_missing_model(model, side, error)) from error
 
     @property
     def state(self) -> EncoderState:
@@ -126,7 +122,7 @@ class ClipItems:
         if not items:
             return np.zeros((0, self._state.dimension), dtype=np.float32)
         rows = np.stack([self._row(item) for item in items])
-        return np.asarray(checked_rows(rows, len(items), self._state.name, self._state.dimension))
+        return np.asarray(check_rows(rows, len(items), self._state.name, self._state.dimension))
 
     def _row(self, item: Any) -> Float32:
         clip = self._clip
@@ -139,11 +135,11 @@ class ClipItems:
         return np.asarray(row.float().cpu().numpy()[0], dtype=np.float32)
 
 
-_loaded: WeakValueDictionary[str, Clip] = WeakValueDictionary()
+_loaded: WeakValueDictionary[str, ClipModel] = WeakValueDictionary()
 """Those in use: both sides of a model are one network."""
 
 
-def _load_or_fetch(model: str) -> Clip:
+def _load_or_fetch(model: str) -> ClipModel:
     """From this machine if it is there; a hub is asked only for what is not."""
     try:
         return _load(model, local=True)
@@ -160,7 +156,7 @@ def _load_or_fetch(model: str) -> Clip:
 
 def _repository(model: str) -> str | None:
     """Name a model's repository on the hub; "" if it is fetched from elsewhere, None if it is nowhere."""
-    library = require("open_clip", f"the encoder {PREFIX}{model} needs")
+    library = import_extra("open_clip", f"the encoder {PREFIX}{model} needs")
     name, _, pretrained = model.partition("@")
     if name.startswith(_HUB):
         return name.removeprefix(_HUB)
@@ -170,7 +166,7 @@ def _repository(model: str) -> str | None:
     return "/".join(place.split("/")[:2])
 
 
-def _not_here(model: str, side: str, error: Exception) -> str:
+def _missing_model(model: str, side: str, error: Exception) -> str:
     if is_local(model.partition("@")[2]):
         return f"the {side} encoder {model!r} cannot be loaded by open_clip: {reason(error)}"
     return (
@@ -180,15 +176,15 @@ def _not_here(model: str, side: str, error: Exception) -> str:
     )
 
 
-def _load(model: str, *, local: bool) -> Clip:
+def _load(model: str, *, local: bool) -> ClipModel:
     clip = _loaded.get(model)
     if clip is None:
-        clip = _loaded[model] = _load_anew(model, local)
+        clip = _loaded[model] = _load_uncached(model, local)
     return clip
 
 
-def _load_anew(model: str, local: bool) -> Clip:
-    library = require("open_clip", f"the encoder {PREFIX}{model} needs")
+def _load_uncached(model: str, local: bool) -> ClipModel:
+    library = import_extra("open_clip", f"the encoder {PREFIX}{model} needs")
     torch = importlib.import_module("torch")  # open_clip has imported it
     name, _, pretrained = model.partition("@")
     if not pretrained and not name.startswith(_HUB):
@@ -204,7 +200,7 @@ def _load_anew(model: str, local: bool) -> Clip:
         network, _, preprocess = library.create_model_and_transforms(name, **weights, device=device)
         tokenizer = library.get_tokenizer(name)
     network.eval()
-    return Clip(network, preprocess, tokenizer, torch, device)
+    return ClipModel(network, preprocess, tokenizer, torch, device)
 
 
 def _public_name(model: str) -> tuple[str, str | None]:
@@ -215,7 +211,7 @@ def _public_name(model: str) -> tuple[str, str | None]:
     return model, model
 
 
-def _checked(state: EncoderState, side: str) -> str:
+def _check_state(state: EncoderState, side: str) -> str:
     """The model's name in a state, which may come from anybody: no path, no other way to load it."""
     model = state.settings.get("model")
     name, at, pretrained = model.partition("@") if isinstance(model, str) else ("", "", "")
@@ -224,5 +220,5 @@ def _checked(state: EncoderState, side: str) -> str:
     return f"{name}@{check_hub_name(pretrained, state.name, option)}" if at else name
 
 
-def _plain(settings: Any) -> Any:
+def _to_plain_json(settings: Any) -> Any:
     return json.loads(json.dumps(settings, sort_keys=True, default=str))

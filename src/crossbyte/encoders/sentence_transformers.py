@@ -1,7 +1,9 @@
-"""A model of sentence-transformers as an encoder of texts."""
+"""Encode texts with a model of sentence-transformers."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,16 +12,94 @@ from typing import Any, Self
 import numpy as np
 
 from crossbyte.arrays import Float32, Raw
-from crossbyte.blocks import row_blocks
-from crossbyte.encoders.hashing import fingerprint_of
-from crossbyte.encoders.hub import check_hub_answers, check_hub_name, is_local, local_files_only, reason
-from crossbyte.encoders.outputs import checked_rows, encode_texts
-from crossbyte.encoders.protocol import EncoderState
-from crossbyte.encoders.sentence_parts import PROBES, decisive_parts, has_prompt, token_ids
+from crossbyte.compute.blocks import row_blocks
+from crossbyte.encoders.base import EncoderState, check_rows, encode_texts, encoder_fingerprint
+from crossbyte.encoders.hub import (
+    check_hub_answers,
+    check_hub_name,
+    digest_weights,
+    is_local,
+    local_files_only,
+    reason,
+)
 from crossbyte.errors import CrossbyteError, InvalidInput, NoEncoder
-from crossbyte.extras import require
+from crossbyte.extras import import_extra
 
-__all__ = ["SentenceTexts"]
+PROBES = (
+    "red dog big cat",
+    "the man has tea",
+    "two men run far",
+    "one boy may sit",
+    "The MAN, in 3 blue shirts, waits: naïve?",
+    "The DOG, on 2 grey stones, rests: naïve?",
+    "The CAT, by 4 pink houses, walks: naïve?",
+    "The BOY, at 5 dark rivers, sings: naïve?",
+)
+"""Texts of two lengths, with what tokenizers treat differently: capitals, accents, digits, punctuation."""
+
+_ARCHITECTURE = ("model_type", "hidden_act", "num_attention_heads", "layer_norm_eps")
+
+
+def describe_network(network: Any) -> dict[str, Any]:
+    """All that decides a model's features, as JSON.
+
+    It is asked of the loaded model, not of its files: a folder and the hub's copy then agree although they
+    hold different files, and so do releases of the library that write their settings differently.
+    """
+    return {
+        "weights": digest_weights(network),
+        "max_seq_length": getattr(network, "max_seq_length", None),
+        "tokenizer": _digest_tokenizer(network),
+        "modules": [_describe_module(module) for module in network.children()],
+        "prompt": _find_prompt(network),
+        "truncate_dim": getattr(network, "truncate_dim", None),
+    }
+
+
+def token_ids(network: Any, text: str) -> list[int]:
+    """Numbers of a text's tokens; none for a model that has no tokens."""
+    tokenize = getattr(network, "preprocess", None) or network.tokenize  # its name before release 5.4
+    ids = tokenize([text]).get("input_ids")
+    return [] if ids is None else [int(number) for number in np.ravel(ids.cpu().numpy())]
+
+
+def has_prompt(network: Any) -> bool:
+    """Whether the model puts words of its own before every text."""
+    return bool(_find_prompt(network))
+
+
+def _find_prompt(network: Any) -> str | None:
+    name = getattr(network, "default_prompt_name", None)
+    return None if name is None else str(network.prompts.get(name))
+
+
+def _digest_tokenizer(network: Any) -> str:
+    """Digest a tokenizer's vocabulary, and what it makes of the probes."""
+    tokenizer: Any = getattr(network, "tokenizer", None)
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    seen = [sorted(vocabulary.items()), [token_ids(network, text) for text in PROBES]]
+    return hashlib.blake2b(json.dumps(seen).encode(), digest_size=16).hexdigest()
+
+
+def _describe_module(module: Any) -> list[Any]:
+    """A step's class, its pooling and activation, and what of a network's shape its weights do not show."""
+    config = getattr(getattr(module, "auto_model", None), "config", None)
+    return [
+        type(module).__name__,
+        _pooling_modes(module),
+        getattr(module, "include_prompt", None),
+        type(getattr(module, "activation_function", None)).__name__,
+        {name: getattr(config, name, None) for name in _ARCHITECTURE},
+    ]
+
+
+def _pooling_modes(module: Any) -> list[str]:
+    """Names of its ways of pooling; earlier releases have a method for them, later ones an attribute."""
+    if hasattr(module, "get_pooling_mode_str"):
+        return sorted(module.get_pooling_mode_str().split("+"))
+    modes = getattr(module, "pooling_mode", None) or ()
+    return [modes] if isinstance(modes, str) else sorted(modes)
+
 
 PREFIX = "sentence-transformers:"
 
@@ -29,7 +109,7 @@ _BATCH = 4
 """Texts at a time: three quarters of what larger batches save, and a single query pays little for it."""
 
 
-class SentenceTexts:
+class SentenceEncoder:
     """Texts through a sentence-transformers model.
 
     Padding, and the number of texts in a batch, change the last bits of a row. So a batch holds texts of one
@@ -47,13 +127,13 @@ class SentenceTexts:
 
     def __init__(self, network: Any, model: str) -> None:
         self._network = network
-        decisive = decisive_parts(network)
+        decisive = describe_network(network)
         hub_name = None if is_local(model) else model
         name = Path(model).expanduser().resolve().name if hub_name is None else model
         self._batch = 1
-        dimension = np.asarray(checked_rows(self._run(["a"]), 1, name)).shape[1]
+        dimension = np.asarray(check_rows(self._run(["a"]), 1, name)).shape[1]
         self._batch = _BATCH if self._batches_agree() else 1
-        fingerprint = fingerprint_of(self.kind, decisive, {})
+        fingerprint = encoder_fingerprint(self.kind, decisive, {})
         settings = {**decisive, "model": hub_name}
         self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
 
@@ -87,7 +167,7 @@ class SentenceTexts:
         except CrossbyteError:
             raise
         except Exception as error:  # as above
-            raise NoEncoder(_not_here(model, error)) from error
+            raise NoEncoder(_missing_model(model, error)) from error
 
     @property
     def state(self) -> EncoderState:
@@ -108,9 +188,7 @@ class SentenceTexts:
         return encode_texts(items, self._checked, self._state.dimension)
 
     def _checked(self, texts: list[str]) -> Float32:
-        return np.asarray(
-            checked_rows(self._rows(texts), len(texts), self._state.name, self._state.dimension)
-        )
+        return np.asarray(check_rows(self._rows(texts), len(texts), self._state.name, self._state.dimension))
 
     def _rows(self, texts: Sequence[str]) -> Float32:
         if self._batch == 1:
@@ -157,13 +235,13 @@ def _load_or_fetch(model: str) -> Any:
 
 
 def _load(model: str, *, local: bool) -> Any:
-    library = require("sentence_transformers", f"the encoder {PREFIX}{model} needs")
+    library = import_extra("sentence_transformers", f"the encoder {PREFIX}{model} needs")
     path = str(Path(model).expanduser()) if is_local(model) else model
     with local_files_only() if local else nullcontext():
         return library.SentenceTransformer(path, trust_remote_code=False, local_files_only=local)
 
 
-def _not_here(model: str, error: Exception) -> str:
+def _missing_model(model: str, error: Exception) -> str:
     if is_local(model):
         return f"the text encoder {model!r} is no whole sentence-transformers model: {reason(error)}"
     return (

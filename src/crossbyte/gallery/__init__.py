@@ -1,1 +1,1 @@
-"""An index of raw pictures and texts: encoders, index and thumbnails together."""
+"""Search raw images and words: encoders, documents and an index behind one class."""

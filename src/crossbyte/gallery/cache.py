@@ -1,4 +1,4 @@
-"""Features that were made once, by encoder and content; so an interrupted run goes on where it was."""
+"""Cache features by encoder and content, so that an interrupted run goes on where it was."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 from scipy import sparse
 
 from crossbyte.arrays import Raw
-from crossbyte.encoders.protocol import EncoderState
+from crossbyte.encoders.base import EncoderState
 from crossbyte.errors import DamagedIndexFile, ModelFileError
-from crossbyte.gallery.database import Database
-from crossbyte.model.file import model_bytes, parse_model_bytes
-from crossbyte.model.recorded_encoders import encoder_contents, encoders_from
-
-__all__ = ["FeatureCache", "digest_of_file", "digest_of_text"]
+from crossbyte.gallery.companion import Database
+from crossbyte.model.file_format import model_bytes, parse_model_bytes
+from crossbyte.model.persistence import encoder_contents, restore_encoders
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS features (encoder TEXT, digest TEXT, body BLOB, PRIMARY KEY (encoder, digest));
@@ -53,7 +51,7 @@ class FeatureCache:
 
     def put(self, encoder: EncoderState, digests: Sequence[str], features: Raw) -> None:
         """Keep (n, d) features, a row per digest."""
-        bodies = map(_row_bytes, (features[[row]] for row in range(len(digests))))
+        bodies = map(_encode_row, (features[[row]] for row in range(len(digests))))
         rows = [(encoder.fingerprint, digest, body) for digest, body in zip(digests, bodies, strict=True)]
         self._database.write("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", rows)
 
@@ -74,7 +72,7 @@ class FeatureCache:
         statement = f"SELECT digest, body FROM features WHERE encoder = ? AND digest IN ({marks})"
         bodies = dict(self._database.rows(statement, [encoder.fingerprint, *digests]))
         try:
-            return _stacked([bodies[digest] for digest in digests], encoder.dimension)
+            return _decode_rows([bodies[digest] for digest in digests], encoder.dimension)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise self._damaged(error) from error
 
@@ -87,7 +85,7 @@ class FeatureCache:
             return None
         try:
             contents = parse_model_bytes(found[0][0], str(self._path))
-            (state,) = encoders_from(contents.arrays, contents.document, str(self._path)).values()
+            (state,) = restore_encoders(contents.arrays, contents.document, str(self._path)).values()
         except (ModelFileError, ValueError, TypeError) as error:
             raise self._damaged(error) from error
         return state
@@ -102,14 +100,14 @@ class FeatureCache:
         return DamagedIndexFile(said)
 
 
-def digest_of_text(text: str) -> str:
+def digest_text(text: str) -> str:
     """Digest of a text."""
-    return _hasher(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return _make_hasher(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def digest_of_file(path: Path, max_bytes: int) -> str | None:
+def digest_file(path: Path, max_bytes: int) -> str | None:
     """Digest of a file's bytes, as a picture's; None for what cannot be read, or is larger."""
-    hasher, left = _hasher(), max_bytes
+    hasher, left = _make_hasher(), max_bytes
     try:
         if not path.is_file():
             return None
@@ -124,18 +122,18 @@ def digest_of_file(path: Path, max_bytes: int) -> str | None:
     return hasher.hexdigest()
 
 
-def _hasher(data: bytes = b"") -> Any:
+def _make_hasher(data: bytes = b"") -> Any:
     return hashlib.blake2b(data, digest_size=16)
 
 
-def _row_bytes(row: Raw) -> bytes:
+def _encode_row(row: Raw) -> bytes:
     if sparse.issparse(row):
         columns, values = row.indices.astype("<i4"), row.data.astype("<f4")
         return _SPARSE + columns.tobytes() + values.tobytes()
     return _DENSE + np.asarray(row, dtype="<f4").tobytes()
 
 
-def _stacked(bodies: list[bytes], dimension: int) -> Raw:
+def _decode_rows(bodies: list[bytes], dimension: int) -> Raw:
     if bodies[0][:1] == _DENSE:
         rows = [np.frombuffer(body, dtype="<f4", offset=1) for body in bodies]
         return np.stack(rows).astype(np.float32).reshape(len(bodies), dimension)

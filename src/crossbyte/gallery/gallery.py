@@ -1,31 +1,259 @@
-"""Gallery: an index that is asked, and filled, with words and pictures."""
+"""Search and change an index with words and pictures: Gallery, its encoders, and how an index is opened."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+
+import numpy as np
 
 from crossbyte.arrays import Raw
-from crossbyte.errors import DuplicateId, InvalidInput
-from crossbyte.gallery.beside import Beside
-from crossbyte.gallery.doubt import Verdict, telling, verdict
-from crossbyte.gallery.new_documents import NewDocument, blocks_of
-from crossbyte.gallery.opening import Path, Searchable, open_index
-from crossbyte.gallery.restored import Encoders
-from crossbyte.gallery.thumbnails import Thumbnail, Thumbnails, exchange
-from crossbyte.search.hits import Hits
-from crossbyte.search.ids import Id, check_ids
+from crossbyte.errors import DuplicateId, InvalidInput, NoEncoder, WrongEncoder
+from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails, replace_thumbnails
+from crossbyte.gallery.verdict import Verdict, find_match_auroc, judge_hits
+from crossbyte.index.docids import Id, check_ids
+from crossbyte.index.hits import Hits
+from crossbyte.index.index import Index
+from crossbyte.model.estimator import CMCQ
 
 if TYPE_CHECKING:
-    from crossbyte.data.pictures.picture import Picture
-    from crossbyte.data.pictures.reader import PictureReader
-    from crossbyte.encoders.protocol import Encoder, EncoderState
-    from crossbyte.search.explanations.explanation import Explanation
+    from crossbyte.data.images.formats import Picture
+    from crossbyte.data.images.reader import PictureReader
+    from crossbyte.encoders.base import Encoder, EncoderState
+    from crossbyte.index.explain.explanation import Explanation
+    from crossbyte.sharding.index import ShardedIndex
 
-__all__ = ["Gallery", "NewDocument"]
+
+class NewDocument(NamedTuple):
+    """A document on its way into an index.
+
+    Attributes
+    ----------
+    id : str or int
+    picture : Picture, optional
+    text : str, optional
+        Kept in the payload as ``captions``, unless the payload has such a field.
+    image_features, text_features : (d,) features, optional
+        Instead of the picture or the text.
+    payload : dict, optional
+    group : str or int, optional
+    """
+
+    id: Id
+    picture: Picture | None = None
+    text: str | None = None
+    image_features: Any = None
+    text_features: Any = None
+    payload: Mapping[str, Any] | None = None
+    group: Id | None = None
+
+
+def make_blocks(
+    documents: Sequence[NewDocument],
+    encode_pictures: Callable[[Sequence[Picture]], Raw],
+    encode_texts: Callable[[Sequence[str]], Raw],
+) -> list[dict[str, Any]]:
+    """Give the arguments of ``Index.add`` for documents; those of the same sides come together."""
+    return [_make_block(some, encode_pictures, encode_texts) for some in _group_by_sides(documents)]
+
+
+def _make_block(
+    documents: Sequence[NewDocument],
+    encode_pictures: Callable[[Sequence[Picture]], Raw],
+    encode_texts: Callable[[Sequence[str]], Raw],
+) -> dict[str, Any]:
+    block: dict[str, Any] = {"ids": [document.id for document in documents]}
+    block["payloads"] = [_make_payload(document) for document in documents]
+    block["groups"] = [document.group for document in documents]
+    sides = _list_sides(documents[0])
+    if "image" in sides:
+        pictures = [each.picture for each in documents if each.image_features is None and each.picture]
+        made = encode_pictures(pictures) if pictures else None
+        block["images"] = _interleave_rows([each.image_features for each in documents], made)
+    if "text" in sides:
+        texts = [each.text for each in documents if each.text_features is None and each.text is not None]
+        made = encode_texts(texts) if texts else None
+        block["texts"] = _interleave_rows([each.text_features for each in documents], made)
+    return block
+
+
+def _list_sides(document: NewDocument) -> tuple[str, ...]:
+    has_image = document.picture is not None or document.image_features is not None
+    has_text = document.text is not None or document.text_features is not None
+    return tuple(side for side, has in (("image", has_image), ("text", has_text)) if has)
+
+
+def _group_by_sides(documents: Sequence[NewDocument]) -> list[list[NewDocument]]:
+    """Documents of the same sides together, in the order of their first."""
+    found: dict[tuple[str, ...], list[NewDocument]] = {}
+    for document in documents:
+        sides = _list_sides(document)
+        if not sides:
+            raise InvalidInput(f"document {document.id!r}: expected a picture, a text, or features, got none")
+        found.setdefault(sides, []).append(document)
+    return list(found.values())
+
+
+def _make_payload(document: NewDocument) -> dict[str, Any] | None:
+    payload = None if document.payload is None else dict(document.payload)
+    if document.text is None or not document.text.strip():
+        return payload
+    return {"captions": [document.text]} | (payload or {})
+
+
+def _interleave_rows(given: Sequence[Any], made: Raw | None) -> Raw:
+    """Interleave rows that were encoded with rows that came as features."""
+    if made is not None and all(row is None for row in given):
+        return made
+    rows, fresh = [], iter(range(0 if made is None else made.shape[0]))
+    for row in given:
+        chosen: Any = made[[next(fresh)]] if row is None and made is not None else row
+        dense = chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
+        rows.append(dense.reshape(1, -1))
+    if len({row.shape[1] for row in rows}) != 1:
+        raise InvalidInput("expected features of one width, got several; give as many numbers for each")
+    return np.concatenate(rows)
+
+
+# Ours, which keep nothing between calls, and sessions of ONNX Runtime, which may be shared.
+_SHAREABLE = ("builtin", "onnx")
+
+
+class LazyEncoders:
+    """Encodes texts and pictures as the model's features were made.
+
+    Parameters
+    ----------
+    model : CMCQ
+        Names its encoders, unless it was fitted on plain features.
+    given : mapping of side to str
+        What the user says where to find one.
+    local : mapping of side to str
+        Where one was found before on this machine; the user's word counts more.
+    """
+
+    def __init__(self, model: CMCQ, given: Mapping[str, str], local: Mapping[str, str]) -> None:
+        self.states = model.encoder_states_
+        self._widths = {"image": model.n_features_in_, "text": model.n_text_features_}
+        self._given, self._local = given, local
+        self._made: dict[str, Encoder] = {}
+        self._making, self._busy = threading.Lock(), threading.Lock()
+
+    def get(self, side: str) -> Encoder:
+        """Give the encoder of a side.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+        """
+        with self._making:
+            if side not in self._made:
+                self._made[side] = self._make(side)
+            return self._made[side]
+
+    def encode(self, side: str, items: Sequence[Any]) -> Raw:
+        """Encode texts, or pictures as arrays of pixels; any thread may call it."""
+        encoder = self.get(side)
+        if encoder.state.kind.startswith(_SHAREABLE):
+            return encoder.encode(items)
+        with self._busy:
+            return encoder.encode(items)
+
+    def _make(self, side: str) -> Encoder:
+        from crossbyte.encoders.registry import restore_encoder
+
+        if side in self.states:
+            state = self.states[side]
+            if side not in self._given and side in self._local and state.kind == "onnx":
+                with suppress(FileNotFoundError):  # moved since: then say which option brings it
+                    return restore_encoder(state, side, self._local[side])
+            return restore_encoder(state, side, self._given.get(side))
+        if side not in self._given:
+            what = "pictures" if side == "image" else "texts"
+            raise NoEncoder(
+                f"this index was made from features, and says of no encoder that makes them from {what}; "
+                f"ask with features, or name it with --{side}-encoder"
+            )
+        return self._foreign(side, self._given[side])
+
+    def _foreign(self, side: str, spec: str) -> Encoder:
+        """The user's encoder for a model of plain features; only its width can be judged."""
+        from crossbyte.encoders.registry import make_encoder
+
+        if spec == "builtin":
+            raise NoEncoder(
+                f"{side} encoder: the built-in one learns from the pairs of its model, and this model has "
+                "none; name the encoder that made the features"
+            )
+        made = make_encoder(spec, side, ())
+        if made.state.dimension != self._widths[side]:
+            raise WrongEncoder(
+                f"{side} encoder: expected features of the model's width {self._widths[side]}, got "
+                f"{made.state.name!r} with {made.state.dimension}; name the encoder that made the features"
+            )
+        return made
+
+
+PathLike = str | os.PathLike[str]
+Searchable: TypeAlias = "Index | ShardedIndex"
+"""An open index: read, followed, and written where it was opened for that."""
+_SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
+
+
+def is_sharded(path: PathLike) -> bool:
+    """Whether it is a folder of shards, by its name (``photos.cbs``) or by the list of them inside."""
+    name = os.path.realpath(os.fspath(path))
+    return os.path.isdir(name) and (
+        name.endswith(".cbs") or os.path.isfile(os.path.join(name, "shards.json"))
+    )
+
+
+def open_index(
+    path: PathLike,
+    mode: str = "r",
+    *,
+    model: CMCQ | None = None,
+    cluster: str | None = None,
+    n_jobs: int | None = None,
+) -> Searchable:
+    """Open an index, of one file or of many shards.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder of shards.
+    mode : {"r", "rw"}
+    model : CMCQ, optional
+        The model that the index must have been made with.
+    cluster : str, optional
+        Of shards only: "local" starts Ray here, else the address of one that runs. None: all in this process.
+    n_jobs : int or None
+        Threads; None for all cores.
+
+    Raises
+    ------
+    InvalidInput
+        A cluster was named for an index of one file.
+    ClusterError, MissingExtra
+        There is no such cluster, or Ray is not installed.
+    The errors of :meth:`crossbyte.Index.open`.
+    """
+    if is_sharded(path):
+        from crossbyte.sharding.index import ShardedIndex
+
+        return ShardedIndex.open(
+            path, mode, model=model, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS
+        )
+    if cluster is not None and os.path.exists(path):
+        raise InvalidInput(
+            f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
+            "cut it with crossbyte shard (crossbyte.split_index in Python), or leave the cluster out"
+        )
+    return Index.open(path, mode, model=model, n_jobs=n_jobs)
 
 
 class Gallery:
@@ -42,8 +270,8 @@ class Gallery:
     """
 
     def __init__(self, index: Searchable, given: Mapping[str, str]) -> None:
-        self.index, self.beside = index, Beside.of(index.path)
-        self._encoders = Encoders(index.model, given, self.beside.local_encoders())
+        self.index, self.beside = index, CompanionFiles.of(index.path)
+        self._encoders = LazyEncoders(index.model, given, self.beside.local_encoders())
         self._thumbnails: Thumbnails | None = None
         self._training: list[Id] | None = None
         self._reader: PictureReader | None = None
@@ -52,7 +280,7 @@ class Gallery:
     @classmethod
     def open(
         cls,
-        path: Path,
+        path: PathLike,
         mode: str = "r",
         *,
         image_encoder: str | None = None,
@@ -72,11 +300,11 @@ class Gallery:
         n_jobs : int or None
             Threads; None for all cores.
         cluster : str, optional
-            For a folder of shards: "local" or an address, as in :func:`crossbyte.gallery.opening.open_index`.
+            For a folder of shards: "local" or an address, as in :func:`crossbyte.gallery.gallery.open_index`.
 
         Raises
         ------
-        The errors of :func:`crossbyte.gallery.opening.open_index`.
+        The errors of :func:`crossbyte.gallery.gallery.open_index`.
         """
         given = {"image": image_encoder, "text": text_encoder}
         index = open_index(path, mode, cluster=cluster, n_jobs=n_jobs)
@@ -139,14 +367,14 @@ class Gallery:
         """
         return self._encoders.encode("image", [picture.pixels for picture in pictures])
 
-    def read_picture(self, source: bytes | Path) -> Picture:
+    def read_picture(self, source: bytes | PathLike) -> Picture:
         """Decode a picture, in another process and within limits.
 
         Raises
         ------
         PictureError, FileNotFoundError
         """
-        from crossbyte.data.pictures.reader import PictureReader
+        from crossbyte.data.images.reader import PictureReader
 
         with self._opening:
             if self._reader is None:
@@ -174,7 +402,7 @@ class Gallery:
     # Asking
 
     def search(
-        self, *, text: str | None = None, image: bytes | Path | Picture | None = None, **options: Any
+        self, *, text: str | None = None, image: bytes | PathLike | Picture | None = None, **options: Any
     ) -> Hits:
         """Answer one query.
 
@@ -212,14 +440,14 @@ class Gallery:
             return "likely"
         query, other = ("image", "text") if keyword == "images" else ("text", "image")
         report = getattr(self.index.model, "report_", None)
-        return verdict(hits, telling(report, query, target or other), len(self.index), text)
+        return judge_hits(hits, find_match_auroc(report, query, target or other), len(self.index), text)
 
     def explain(
         self,
         id: Id,
         *,
         text: str | None = None,
-        image: bytes | Path | Picture | None = None,
+        image: bytes | PathLike | Picture | None = None,
         **options: Any,
     ) -> Explanation:
         """Say why a document is as near to a query as it is; the words are those of the built-in encoder.
@@ -245,7 +473,7 @@ class Gallery:
         words: Mapping[str, int] | None = getattr(self.encoder("text"), "vocabulary")()  # noqa: B009
         return words
 
-    def _query(self, text: str | None, image: bytes | Path | Picture | None) -> dict[str, Any]:
+    def _query(self, text: str | None, image: bytes | PathLike | Picture | None) -> dict[str, Any]:
         if text is not None and image is not None:
             raise InvalidInput("expected one kind of query, got a text and a picture; ask with one of them")
         if text is not None:
@@ -316,7 +544,7 @@ class Gallery:
                 raise DuplicateId(
                     f"ids: {there[0]!r} is in the index already; use add(…, upsert=True) to replace it"
                 )
-            blocks = blocks_of(given, self.encode_pictures, self.encode_texts)
+            blocks = make_blocks(given, self.encode_pictures, self.encode_texts)
             write = self.index.upsert if upsert else self.index.add
             added = sum(write(**block) for block in blocks)
             self._keep_thumbnails(given)
@@ -334,7 +562,7 @@ class Gallery:
         with self._writing:
             deleted = self.index.delete(names, missing_ok=missing_ok)
             if self.beside.thumbnails.is_file():
-                exchange(self.beside.thumbnails, names, [])
+                replace_thumbnails(self.beside.thumbnails, names, [])
         return deleted
 
     def _keep_thumbnails(self, documents: Sequence[NewDocument]) -> None:
@@ -342,4 +570,4 @@ class Gallery:
         made = [Thumbnail(id, each.digest, each.thumbnail) for id, each in pictures if each is not None]
         if made or self.beside.thumbnails.is_file():
             self.beside.make()
-            exchange(self.beside.thumbnails, [document.id for document in documents], made)
+            replace_thumbnails(self.beside.thumbnails, [document.id for document in documents], made)

@@ -21,10 +21,11 @@ denominator) unless it says otherwise. A query for which nothing is relevant sco
 from crossbyte.metrics.average_precision import (
     expected_average_precision,
     expected_average_precision_all,
+    expected_precision,
+    expected_precision_recall_curve,
     mean_average_precision,
 )
 from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
-from crossbyte.metrics.precision import expected_precision, expected_precision_recall_curve
 from crossbyte.metrics.ranks import (
     PartnerPlaces,
     expected_partner_recall,

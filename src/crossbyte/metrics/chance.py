@@ -9,8 +9,6 @@ from crossbyte.arrays import Float64
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.ranks import check_depth
 
-__all__ = ["chance_mean_average_precision", "chance_recall"]
-
 
 def chance_mean_average_precision(proportions: ArrayLike, depth: int, n_items: int | None = None) -> float:
     """Give the exact expectation of :func:`mean_average_precision` when items are ranked at random.

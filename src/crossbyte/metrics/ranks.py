@@ -17,17 +17,6 @@ from crossbyte.arrays import Float64
 from crossbyte.errors import InvalidInput, NotFinite
 from crossbyte.metrics.ties import Integers, check_distances, count_by_row
 
-__all__ = [
-    "PartnerPlaces",
-    "check_depth",
-    "check_matrix",
-    "expected_partner_recall",
-    "nearest_ties_by_column",
-    "partner_places",
-    "partner_ranks_ties_by_column",
-    "recall_at",
-]
-
 Floats = NDArray[np.floating[Any]]
 
 

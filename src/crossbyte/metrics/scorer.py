@@ -13,10 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crossbyte.arrays import Float64
-from crossbyte.blocks import row_blocks
+from crossbyte.compute.blocks import row_blocks
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics.average_precision import expected_average_precision, expected_average_precision_all
-from crossbyte.metrics.precision import RECALL_LEVELS, RankSweep, expected_precision
+from crossbyte.metrics.average_precision import (
+    RECALL_LEVELS,
+    RankSweep,
+    expected_average_precision,
+    expected_average_precision_all,
+    expected_precision,
+)
 from crossbyte.metrics.ranks import PartnerPlaces, expected_partner_recall, partner_places
 from crossbyte.metrics.ties import (
     Integers,
@@ -26,8 +31,6 @@ from crossbyte.metrics.ties import (
     rank_all_tied,
     rank_with_ties,
 )
-
-__all__ = ["Scorer", "expected_chance_scores"]
 
 MAP_DEPTHS = (50, 100)
 PRECISION_DEPTHS = (1, 10, 50, 100, 500, 1000)

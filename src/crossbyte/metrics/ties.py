@@ -17,18 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput, NotFinite
 
-__all__ = [
-    "Integers",
-    "OrderKeys",
-    "TiedRanking",
-    "check_distances",
-    "check_relevant",
-    "count_by_row",
-    "order_keys",
-    "rank_all_tied",
-    "rank_with_ties",
-]
-
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 

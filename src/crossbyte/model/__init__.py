@@ -1,1 +1,1 @@
-"""The model: objective, estimator, selection, calibration, and the file that keeps them."""
+"""The CMCQ estimator: parameters, fit, objective, selection, file."""

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossbyte.data.features import Rows
-from crossbyte.executors.protocol import Executor
-from crossbyte.mapping.sparse import SparseState, SparseWeights
-from crossbyte.quantization.codebooks import cross_spread
-from crossbyte.quantization.collaborative import Pull, Side
-
-__all__ = ["TERMS", "Objective", "ObjectiveRecord", "Points", "Problem", "State", "measure"]
+from crossbyte.compute.executor import Executor
+from crossbyte.data.preparation import PreparedRows
+from crossbyte.model.quantization.codebooks import cross_spread
+from crossbyte.model.quantization.collaborative import QuantizationWeights, Side
+from crossbyte.model.space.sparse import SparseState, SparseWeights
 
 
 class Points(NamedTuple):
@@ -35,12 +33,12 @@ class Points(NamedTuple):
 class Problem(NamedTuple):
     """What does not change during training."""
 
-    images: Rows
+    images: PreparedRows
     """(N, d_I) prepared, X"""
-    texts: Rows
+    texts: PreparedRows
     """(N, d_T) prepared, Y"""
     weights: SparseWeights
-    quantization_weights: Pull
+    quantization_weights: QuantizationWeights
     workers: Executor
 
 
@@ -77,7 +75,7 @@ class Objective(NamedTuple):
         return float(sum(self))
 
 
-ZERO = Objective()
+NO_TERMS = Objective()
 
 
 class ObjectiveRecord(NamedTuple):
@@ -219,6 +217,8 @@ TERMS: dict[str, Callable[[Problem, State], float]] = {
 }
 
 
-def measure(problem: Problem, state: State, names: tuple[str, ...], known: Objective = ZERO) -> Objective:
+def measure_terms(
+    problem: Problem, state: State, names: tuple[str, ...], known: Objective = NO_TERMS
+) -> Objective:
     """Measure the named terms again; the others are known."""
     return known._replace(**{name: TERMS[name](problem, state) for name in names})

@@ -1,4 +1,4 @@
-"""What of a model goes into its file, and back.
+"""Turn a fitted model, and what made its features, into arrays and a JSON document, and back.
 
 Arrays by name, everything else as JSON. Nothing about the machine, the time or the threads.
 """
@@ -12,17 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.data.preparation import Preparation
-from crossbyte.errors import DamagedModelFile
-from crossbyte.mapping.linear import LinearSpace
-from crossbyte.mapping.space import SparseSpace
-from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.model.learned import Learned
+from crossbyte.encoders.base import SIDES, EncoderState
+from crossbyte.errors import DamagedModelFile, InvalidInput
+from crossbyte.model.fit import FittedModel
 from crossbyte.model.objective import Objective, ObjectiveRecord
-from crossbyte.model.parameters import Settings
-from crossbyte.quantization.collaborative import Pull
-from crossbyte.quantization.quantizer import Quantizer
-
-__all__ = ["Arrays", "contents_of", "learned_from"]
+from crossbyte.model.params import Settings
+from crossbyte.model.quantization.collaborative import QuantizationWeights
+from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.space.cca import LinearSpace
+from crossbyte.model.space.sparse import SparseSpace, SparseWeights
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -30,7 +28,7 @@ _SPARSE = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_r
 _LINEAR = ("image_matrix", "text_matrix")
 
 
-def contents_of(learned: Learned) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and JSON document of what was learned."""
     arrays: dict[str, NDArray[Any] | None] = {
         "image_codes": learned.image_codes,
@@ -54,25 +52,25 @@ def contents_of(learned: Learned) -> tuple[dict[str, NDArray[Any]], dict[str, An
     return {name: array for name, array in arrays.items() if array is not None}, document
 
 
-def learned_from(arrays: Arrays, document: Mapping[str, Any], name: str) -> Learned:
+def restore_model(arrays: Arrays, document: Mapping[str, Any], name: str) -> FittedModel:
     """Rebuild what was learned; a file that is whole but inconsistent is refused as damaged."""
     try:
-        learned = _learned_from(arrays, document)
+        learned = _restore_parts(arrays, document)
         _check_shapes(learned)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise DamagedModelFile(f"{name}: the parts of the model do not fit together ({error})") from error
     return learned
 
 
-def _learned_from(arrays: Arrays, document: Mapping[str, Any]) -> Learned:
-    settings = _settings_from(document["settings"])
-    return Learned(
+def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
+    settings = _restore_settings(document["settings"])
+    return FittedModel(
         settings=settings,
-        image_preparation=_preparation(arrays, document, "image", settings.image_power),
-        text_preparation=_preparation(arrays, document, "text", settings.text_power),
-        space=_space(arrays, settings),
-        image_quantizer=_quantizer(arrays, document, "image", settings),
-        text_quantizer=_quantizer(arrays, document, "text", settings),
+        image_preparation=_restore_preparation(arrays, document, "image", settings.image_power),
+        text_preparation=_restore_preparation(arrays, document, "text", settings.text_power),
+        space=_restore_space(arrays, settings),
+        image_quantizer=_restore_quantizer(arrays, document, "image", settings),
+        text_quantizer=_restore_quantizer(arrays, document, "text", settings),
         image_codes=arrays["image_codes"],
         text_codes=arrays["text_codes"],
         history=[
@@ -89,18 +87,18 @@ def _settings_document(settings: Settings) -> dict[str, Any]:
     return known | {"weights": settings.weights._asdict(), "pull": settings.quantization_weights._asdict()}
 
 
-def _settings_from(document: Mapping[str, Any]) -> Settings:
+def _restore_settings(document: Mapping[str, Any]) -> Settings:
     plain = {name: value for name, value in document.items() if name not in ("weights", "pull")}
-    weights, pull = SparseWeights(**document["weights"]), Pull(**document["pull"])
+    weights, pull = SparseWeights(**document["weights"]), QuantizationWeights(**document["pull"])
     return Settings(**plain, weights=weights, quantization_weights=pull)
 
 
-def _preparation(arrays: Arrays, document: Mapping[str, Any], side: str, power: float) -> Preparation:
+def _restore_preparation(arrays: Arrays, document: Mapping[str, Any], side: str, power: float) -> Preparation:
     mean, components = arrays[f"{side}.mean"], arrays.get(f"{side}.components")
     return Preparation(document[f"{side}.scale"], mean, components, power)
 
 
-def _space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
+def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
     if settings.mapping != "sparse":
         return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR))
     B, U, R = (arrays[f"space.{name}"] for name in _SPARSE[:3])
@@ -108,7 +106,9 @@ def _space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
     return SparseSpace(B, U, R, image_ridge, text_ridge, settings.weights, settings.query_map)
 
 
-def _quantizer(arrays: Arrays, document: Mapping[str, Any], side: str, settings: Settings) -> Quantizer:
+def _restore_quantizer(
+    arrays: Arrays, document: Mapping[str, Any], side: str, settings: Settings
+) -> Quantizer:
     return Quantizer(
         arrays[f"{side}.words"],
         document[f"{side}.epsilon"],
@@ -117,7 +117,7 @@ def _quantizer(arrays: Arrays, document: Mapping[str, Any], side: str, settings:
     )
 
 
-def _check_shapes(learned: Learned) -> None:
+def _check_shapes(learned: FittedModel) -> None:
     """Refuse parts whose sizes disagree or whose numbers are not finite, before a search finds out."""
     n_dims, space = learned.space.n_dims, learned.space
     if isinstance(space, SparseSpace):
@@ -142,7 +142,7 @@ def _check_shapes(learned: Learned) -> None:
 
 
 def _check_side(
-    learned: Learned, preparation: Preparation, width: int, quantizer: Quantizer, codes: NDArray[Any]
+    learned: FittedModel, preparation: Preparation, width: int, quantizer: Quantizer, codes: NDArray[Any]
 ) -> None:
     n_codebooks, components = learned.settings.n_codebooks, preparation.components
     _require(
@@ -169,3 +169,66 @@ def _check_side(
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
+
+
+States = Mapping[str, EncoderState]
+
+_WRITTEN = ("kind", "name", "dimension", "fingerprint", "settings")
+
+
+def check_encoder(side: str, state: EncoderState, width: int) -> EncoderState:
+    """Refuse an encoder whose features are not those of the model."""
+    if state.dimension != width:
+        raise InvalidInput(
+            f"{side} encoder: expected features of the model's width {width}, got {state.name!r} with "
+            f"{state.dimension}; attach the encoder that made the features"
+        )
+    return state
+
+
+def encoder_contents(states: States) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays and the optional part of the document; nothing for a model of features."""
+    if not states:
+        return {}, {}
+    arrays = {
+        f"{_prefix(side)}{name}": array for side in states for name, array in states[side].arrays.items()
+    }
+    written = {side: {key: getattr(state, key) for key in _WRITTEN} for side, state in states.items()}
+    return arrays, {"encoders": written}
+
+
+def restore_encoders(arrays: Arrays, document: Mapping[str, Any], name: str) -> dict[str, EncoderState]:
+    """Read the encoders back; what makes no sense is refused as damaged."""
+    try:
+        written = document.get("encoders", {})
+        return {
+            side: _restore_state(entry, _own_arrays(arrays, side)) for side, entry in _sorted_sides(written)
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedModelFile(f"{name}: the encoders of the model make no sense ({error!r})") from error
+
+
+def _sorted_sides(written: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    unknown = written.keys() - set(SIDES)
+    if unknown:
+        raise ValueError(f"sides {sorted(unknown)}")
+    return [(side, written[side]) for side in SIDES if side in written]
+
+
+def _prefix(side: str) -> str:
+    return f"encoder.{side}."
+
+
+def _own_arrays(arrays: Arrays, side: str) -> dict[str, NDArray[Any]]:
+    prefix = _prefix(side)
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _restore_state(written: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> EncoderState:
+    state = EncoderState(**{key: written[key] for key in _WRITTEN}, arrays=arrays)
+    texts = (state.kind, state.name, state.fingerprint)
+    if not (all(isinstance(text, str) for text in texts) and isinstance(state.settings, dict)):
+        raise ValueError("kind, name and fingerprint are texts, settings an object")
+    if type(state.dimension) is not int or state.dimension < 1:
+        raise ValueError(f"a width of {state.dimension!r}")
+    return state

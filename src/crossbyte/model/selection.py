@@ -1,4 +1,4 @@
-"""Choosing parameters on held-out pairs: as the paper does, or without labels.
+"""Choose parameters on held-out pairs: as the paper does, without labels, or all that is left open.
 
 Held-out items are always coded from one side alone: a folded-in pair, queried by its own half, would
 leak. Splits are by group.
@@ -13,25 +13,99 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from crossbyte.arrays import Float32
+from crossbyte.compute.executor import Executor
+from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics import mean_average_precision, nearest_ties_by_column
+from crossbyte.metrics.average_precision import mean_average_precision
+from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
+from crossbyte.model.fit import FittedModel, fit_pairs, fit_prepared, prepare_pairs
+from crossbyte.model.params import SPARSE_IMAGE_COMPONENTS, Settings
+from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.space.cca import LinearSpace, canonical_correlation
+from crossbyte.model.space.contrastive import refine_contrastively
+from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 from crossbyte.validation import check_groups, check_pairs
 
 if TYPE_CHECKING:
-    from crossbyte.model.cmcq import CMCQ
+    from crossbyte.model.estimator import CMCQ
 
-__all__ = [
-    "EXTENDED_GRID",
-    "PAPER_GRID",
-    "PAIR_GRID",
-    "Selection",
-    "Trial",
-    "check_enough_groups",
-    "sample_of_groups",
-    "select_by_labels",
-    "select_by_pairs",
-    "split_groups",
-]
+Ranks = NDArray[np.int64]
+
+_QUERIES_AT_ONCE = 256
+
+
+class PartnerRanks(NamedTuple):
+    """0-based rank of each query's best-placed partner, in both directions."""
+
+    image_to_text: Any
+    text_to_image: Any
+
+    def recall(self, k: int = 10) -> float:
+        """Mean of the two directions' recall@k."""
+        return float(np.mean([(ranks < k).mean() for ranks in self]))
+
+    def mean_log_rank(self) -> float:
+        """Mean of log(1 + rank) over all queries: less noisy than recall where recall is low."""
+        return float(np.mean([np.log1p(ranks).mean() for ranks in self]))
+
+    def hits(self, k: int = 10) -> NDArray[np.float64]:
+        """Per pair the share of its two queries that found their partner: (n,)."""
+        return np.mean([ranks < k for ranks in self], axis=0)
+
+
+def auroc(scores: Any, truth: Any) -> float:
+    """Chance that a true one scores above another; equal scores count half, and one kind alone gives 0.5."""
+    scores, truth = np.asarray(scores), np.asarray(truth, dtype=bool)
+    n_true, n_false = int(truth.sum()), int((~truth).sum())
+    if not n_true or not n_false:
+        return 0.5
+    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return float((ranks[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
+
+
+def held_out_ranks(
+    learned: FittedModel, images: Any, texts: Any, groups: NDArray[np.intp], workers: Executor
+) -> PartnerRanks:
+    """Ranks among unseen pairs, as an index of one-sided items would give them."""
+    points = learned.transform_images(images, workers), learned.transform_texts(texts, workers)
+    quantizers = learned.image_quantizer, learned.text_quantizer
+    return PartnerRanks(
+        code_ranks(points[0], quantizers[1], points[1], groups, workers),
+        code_ranks(points[1], quantizers[0], points[0], groups, workers),
+    )
+
+
+def code_ranks(
+    queries: Float32, quantizer: Quantizer, items: Float32, groups: NDArray[np.intp], workers: Executor
+) -> Ranks:
+    """Ranks by table distance to the codes of the items."""
+    codes = quantizer.scan_codes(quantizer.encode(items, workers), workers)
+
+    def ranks(rows: slice) -> Ranks:
+        distances = quantizer.table(queries[rows]).distances(codes)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
+
+    return _rank_in_parts(ranks, len(queries), workers)
+
+
+def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], workers: Executor) -> Ranks:
+    """Ranks by distance to the items themselves, uncompressed."""
+    squares = np.einsum("nd,nd->n", items, items)
+
+    def ranks(rows: slice) -> Ranks:
+        distances = squares - 2 * (queries[rows] @ items.T)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
+
+    return _rank_in_parts(ranks, len(queries), workers)
+
+
+def _rank_in_parts(ranks: Any, n_queries: int, workers: Executor) -> Ranks:
+    starts = range(0, n_queries, _QUERIES_AT_ONCE)
+    parts = workers.map(ranks, [slice(start, min(start + _QUERIES_AT_ONCE, n_queries)) for start in starts])
+    return np.concatenate(list(parts))
+
 
 Grid = Mapping[str, Sequence[float | str]]
 
@@ -90,7 +164,7 @@ def split_groups(
     )
     order = rng.permutation(n_groups)
     if max_pairs is not None and len(groups) > max_pairs:
-        order = sample_of_groups(order, np.bincount(groups), max_pairs)
+        order = sample_groups(order, np.bincount(groups), max_pairs)
     n_held = max(1, round(HELD_OUT * len(order)))
     return Split(
         np.flatnonzero(np.isin(groups, order[n_held:])), np.flatnonzero(np.isin(groups, order[:n_held]))
@@ -103,7 +177,7 @@ def check_enough_groups(n_groups: int, purpose: str, advice: str) -> None:
         raise InvalidInput(f"{purpose}: expected at least {MIN_GROUPS} groups, got {n_groups}; {advice}")
 
 
-def sample_of_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
+def sample_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
     """Groups from the front of the order with at most ``max_pairs`` rows together, or the smallest few."""
     small = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
     if len(small) < MIN_GROUPS:
@@ -189,11 +263,11 @@ def _coordinate_search(
                 tried[key] = Trial(params, *score(clone(model).set_params(**params)))
             candidates.append(tried[key])
         if candidates:
-            chosen = dict(pick(candidates, name, prefer_large).params)
+            chosen = dict(pick_trial(candidates, name, prefer_large).params)
     return Selection(chosen, list(tried.values()))
 
 
-def pick(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
+def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
     """The best trial; for γ, if ``prefer_large``, the largest value within one standard error of it."""
     best = max(trials, key=lambda trial: trial.score)
     if name != "correlation" or not prefer_large:
@@ -219,3 +293,286 @@ def _map_at_50(model: CMCQ, images: Any, texts: Any, relevant: NDArray[np.bool_]
     return mean_average_precision(
         np.take_along_axis(relevant, nearest_ties_by_column(distances, depth), axis=1), depth
     )
+
+
+Groups = NDArray[np.intp]
+
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
+_N_SPACES = 3
+_N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
+
+
+class OpenParameters(NamedTuple):
+    """What the user has left open beside the mapping itself."""
+
+    dims: bool
+    ridge: bool
+
+
+class _Data(NamedTuple):
+    """Everything the candidates are tried on."""
+
+    images: Any
+    texts: Any
+    groups: Groups
+    split: Split
+    preparations: tuple[Preparation, Preparation]
+    X: PreparedRows
+    Y: PreparedRows
+    held_X: PreparedRows
+    held_Y: PreparedRows
+
+
+class _Candidate(NamedTuple):
+    settings: Settings
+    space: LinearSpace | None
+    """made before; None where the mapping is learned with the codes"""
+
+
+class _ScoredCandidate(NamedTuple):
+    candidate: _Candidate
+    trial: Trial
+    hits: NDArray[np.float64]
+
+
+def choose_parameters(
+    settings: Settings,
+    images: Any,
+    texts: Any,
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Executor,
+    free: OpenParameters,
+) -> tuple[Settings, list[Trial]]:
+    """Choose on held-out pairs, dimension and ridge only where they are free.
+
+    Returns the settings to fit all rows with, and every trial made.
+    """
+    split = split_groups(groups, rng)
+    base = settings._replace(
+        mapping="cca",
+        quantization_weights=settings.quantization_weights._replace(correlation=1.0, cross_penalty=0.1),
+        cross_term="stored",
+    )
+    data = _split_data(base, images, texts, groups, split, workers)
+    seed = int(rng.integers(2**32))
+    trials: list[Trial] = []
+    spaces = _better_spaces(_compare_spaces(base, data, free, seed, trials, workers))
+    report(Progress("select", "spaces", 1, _N_STEPS + 1))
+    candidates = [*spaces, _paper_candidate(base)]
+    return _compare_codes(candidates, data, seed, trials, report, workers), trials
+
+
+def choose_space(
+    settings: Settings,
+    images: Any,
+    texts: Any,
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Executor,
+    free: OpenParameters,
+) -> tuple[Settings, list[Trial]]:
+    """Choose the space alone: the simplest that is within one standard error of the best.
+
+    A few dozen held-out pairs can tell spaces apart, but not codes. Returns as :func:`choose`.
+    """
+    base = settings._replace(mapping="cca")
+    data = _split_data(base, images, texts, groups, split_groups(groups, rng), workers)
+    trials: list[Trial] = []
+    scored = _compare_spaces(base, data, free, int(rng.integers(2**32)), trials, workers)
+    report(Progress("select", "spaces", 1, 1))
+    best = max((trial for trial, _ in scored), key=lambda trial: trial.score)
+    least = best.score - best.standard_error
+    return next(candidate.settings for trial, candidate in scored if trial.score >= least), trials
+
+
+def _paper_candidate(base: Settings) -> _Candidate:
+    """The paper's mapping, with its preparation and without shrinkage."""
+    components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
+    weights = base.quantization_weights._replace(shrinkage=0.0)
+    return _Candidate(
+        base._replace(mapping="sparse", image_components=components, quantization_weights=weights), None
+    )
+
+
+def _split_data(
+    base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Executor
+) -> _Data:
+    preparations, (X, Y) = prepare_pairs(base, images[split.train], texts[split.train], workers)
+    held = images[split.held_out], texts[split.held_out]
+    held_rows = (
+        preparation.apply(side, workers) for preparation, side in zip(preparations, held, strict=True)
+    )
+    return _Data(images, texts, groups, split, preparations, X, Y, *held_rows)
+
+
+def _compare_spaces(
+    base: Settings, data: _Data, free: OpenParameters, seed: int, trials: list[Trial], workers: Executor
+) -> list[tuple[Trial, _Candidate]]:
+    """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
+    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
+    ridges = _RIDGES if free.ridge else (base.ridge,)
+    ridge, best = _choose_ridge(base, data, dims[-1], ridges, trials, workers)
+    scored = []
+    for n_dims in sorted({min(d, best.n_dims) for d in dims}):
+        settings = base._replace(ridge=ridge, n_components=n_dims)
+        for mapping, space in _spaces_of(best.truncate(n_dims), data, seed):
+            candidate = _Candidate(settings._replace(mapping=mapping), space)
+            trials.append(_space_trial(candidate.settings, _space_ranks(space, data, workers)))
+            scored.append((trials[-1], candidate))
+    return scored
+
+
+def _better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
+    """Only the better ones are worth whole fits; they stay in their order, simplest first."""
+    least = sorted((trial.score for trial, _ in scored), reverse=True)[:_N_SPACES][-1]
+    return [candidate for trial, candidate in scored if trial.score >= least][:_N_SPACES]
+
+
+def _choose_ridge(
+    base: Settings, data: _Data, n_dims: int, ridges: Sequence[float], trials: list[Trial], workers: Executor
+) -> tuple[float, LinearSpace]:
+    """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
+    tried = []
+    for ridge in ridges:
+        space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers, base.text_ridge)
+        ranks = _space_ranks(space, data, workers)
+        trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))
+        tried.append((ranks.mean_log_rank(), trials[-1], ridge, space))
+    best = max((trial for _, trial, _, _ in tried), key=lambda trial: trial.score)
+    close = [entry for entry in tried if entry[1].score >= best.score - best.standard_error]
+    _, _, ridge, space = min(close, key=lambda entry: entry[0])
+    return ridge, space
+
+
+def _spaces_of(canonical: LinearSpace, data: _Data, seed: int) -> list[tuple[str, LinearSpace]]:
+    rng, groups = np.random.default_rng(seed), data.groups[data.split.train]
+    return [("cca", canonical), ("contrastive", refine_contrastively(canonical, data.X, data.Y, rng, groups))]
+
+
+def _space_ranks(space: LinearSpace, data: _Data, workers: Executor) -> PartnerRanks:
+    x = space.transform_images(data.held_X, workers)
+    y = space.transform_texts(data.held_Y, workers)
+    groups = data.groups[data.split.held_out]
+    return PartnerRanks(point_ranks(x, y, groups, workers), point_ranks(y, x, groups, workers))
+
+
+def _space_trial(settings: Settings, ranks: PartnerRanks) -> Trial:
+    described = _describe(settings)
+    params = {name: described[name] for name in ("mapping", "n_components", "ridge")}
+    return _make_trial(params | {"compressed": False}, ranks.hits())
+
+
+def _compare_codes(
+    candidates: list[_Candidate],
+    data: _Data,
+    seed: int,
+    trials: list[Trial],
+    report: ProgressCallback,
+    workers: Executor,
+) -> Settings:
+    measured: list[_ScoredCandidate] = []
+
+    def try_out(candidate: _Candidate) -> None:
+        learned = _fit_candidate(candidate, data, seed, workers)
+        for cross_term in ("constant", "stored"):
+            measured.append(_score_candidate(candidate, learned, cross_term, data, workers))
+            trials.append(measured[-1].trial)
+        report(Progress("select", str(_describe(candidate.settings)), 1 + len(measured) // 2, _N_STEPS + 1))
+
+    for candidate in candidates:
+        try_out(candidate)
+    chosen = _choose_simplest(measured).candidate
+    weights = chosen.settings.quantization_weights
+    try_out(
+        chosen._replace(
+            settings=chosen.settings._replace(quantization_weights=weights._replace(cross_penalty=1.0))
+        )
+    )
+    same_space = [m for m in measured if m.candidate.space is chosen.space]
+    best = max(same_space, key=lambda m: m.trial.score).candidate
+    for correlation in _CORRELATIONS[1:]:
+        weights = best.settings.quantization_weights._replace(correlation=correlation)
+        try_out(best._replace(settings=best.settings._replace(quantization_weights=weights)))
+    return _choose_correlation(measured, best)
+
+
+def _fit_candidate(candidate: _Candidate, data: _Data, seed: int, workers: Executor) -> FittedModel:
+    rows, rng = data.split.train, np.random.default_rng(seed)
+    settings, groups = candidate.settings, data.groups[rows]
+    if candidate.space is None:
+        return fit_pairs(settings, data.images[rows], data.texts[rows], groups, rng, ignore_progress, workers)
+    prepared = data.X, data.Y
+    return fit_prepared(
+        settings, data.preparations, prepared, groups, rng, workers=workers, space=candidate.space
+    )
+
+
+def _score_candidate(
+    candidate: _Candidate, learned: FittedModel, cross_term: str, data: _Data, workers: Executor
+) -> _ScoredCandidate:
+    """Score one fit under one treatment of the cross term; both cost one fit together."""
+    settings = candidate.settings._replace(cross_term=cross_term)
+    held = data.split.held_out
+    ranks = held_out_ranks(
+        learned.with_cross_term(cross_term, workers),
+        data.images[held],
+        data.texts[held],
+        data.groups[held],
+        workers,
+    )
+    hits = ranks.hits()
+    params = _describe(settings) | {"compressed": True}
+    return _ScoredCandidate(candidate._replace(settings=settings), _make_trial(params, hits), hits)
+
+
+def _make_trial(params: dict[str, Any], hits: NDArray[np.float64]) -> Trial:
+    return Trial(params, float(hits.mean()), float(hits.std() / np.sqrt(len(hits))))
+
+
+def _describe(settings: Settings) -> dict[str, Any]:
+    return {
+        "mapping": settings.mapping,
+        "n_components": settings.n_components,
+        "ridge": settings.ridge,
+        "correlation": settings.quantization_weights.correlation,
+        "cross_penalty": settings.quantization_weights.cross_penalty,
+        "cross_term": settings.cross_term,
+    }
+
+
+def _choose_simplest(measured: list[_ScoredCandidate]) -> _ScoredCandidate:
+    """The simplest space that is not worse than the best by one standard error of their difference.
+
+    Candidates come simplest first: fewer dimensions, canonical before contrastive, the paper's last.
+    """
+    best = max(measured, key=lambda m: m.trial.score)
+    for one in measured:
+        gap = best.hits - one.hits
+        if (
+            one.candidate.settings.cross_term == best.candidate.settings.cross_term
+            and gap.mean() <= gap.std() / np.sqrt(len(gap))
+        ):
+            return one
+    return best
+
+
+def _choose_correlation(measured: list[_ScoredCandidate], like: _Candidate) -> Settings:
+    """γ: the largest value within one standard error of the best, all else equal."""
+    wanted = like.settings._replace(
+        quantization_weights=like.settings.quantization_weights._replace(correlation=0.0)
+    )
+    rivals = [
+        m
+        for m in measured
+        if m.candidate.settings._replace(
+            quantization_weights=m.candidate.settings.quantization_weights._replace(correlation=0.0)
+        )
+        == wanted
+    ]
+    best = max(rivals, key=lambda m: m.trial.score).trial
+    close = [m for m in rivals if m.trial.score >= best.score - best.standard_error]
+    return max(close, key=lambda m: m.candidate.settings.quantization_weights.correlation).candidate.settings

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.blocks import sample_rows
-from crossbyte.executors.protocol import Executor
-from crossbyte.mapping import sparse as mapping
-from crossbyte.mapping.sparse import SparseState, Targets
-from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure
-from crossbyte.quantization import collaborative
-from crossbyte.quantization.collaborative import Side
-
-__all__ = ["Block", "alternate", "initial_sides", "mapping_blocks", "quantization_blocks"]
+from crossbyte.compute.blocks import sample_rows
+from crossbyte.compute.executor import Executor
+from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure_terms
+from crossbyte.model.quantization import collaborative
+from crossbyte.model.quantization.collaborative import Side
+from crossbyte.model.space import sparse as mapping
+from crossbyte.model.space.sparse import SparseState, Targets
 
 Report = Callable[[ObjectiveRecord], object]
 
@@ -36,7 +34,7 @@ def alternate(
     problem: Problem, state: State, blocks: Sequence[Block], max_iter: int, tol: float, report: Report
 ) -> tuple[State, list[ObjectiveRecord]]:
     """Update the blocks in turn until a round lowers the objective by less than ``tol`` of it."""
-    terms = measure(problem, state, Objective._fields)
+    terms = measure_terms(problem, state, Objective._fields)
     history = [ObjectiveRecord(0, "start", terms)]
     for number in range(1, max_iter + 1):
         before = terms.total
@@ -51,7 +49,7 @@ def alternate(
 
 def _step(problem: Problem, state: State, terms: Objective, block: Block) -> tuple[State, Objective]:
     candidate = block.update(problem, state)
-    new = measure(problem, candidate, block.changes, terms)
+    new = measure_terms(problem, candidate, block.changes, terms)
     # Rounding can undo what a converged block gains; then the old value stays.
     keep = block.always_kept or new.total <= terms.total
     return (candidate, new) if keep else (state, terms)
@@ -75,14 +73,14 @@ def quantization_blocks(shared: bool) -> list[Block]:
     if not shared:
         return blocks
     both = tuple(dict.fromkeys(blocks[0].changes + blocks[3].changes))
-    return [Block("C=D", _update_shared_words, both), *blocks[1:3], *blocks[4:]]
+    return [Block("C=D", _update_shared_codewords, both), *blocks[1:3], *blocks[4:]]
 
 
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
     """Codebooks, ε and codes of one side; the same functions for both."""
     codes_change = (f"{name}_quantization", "correlation", f"{name}_penalty")
     return [
-        Block(letters[0], partial(_update_words, side=side), (*codes_change, "shrinkage")),
+        Block(letters[0], partial(_update_codewords, side=side), (*codes_change, "shrinkage")),
         Block(letters[1], partial(_update_epsilon, side=side), (f"{name}_penalty",)),
         Block(letters[2], partial(_update_codes, side=side), codes_change),
     ]
@@ -101,17 +99,21 @@ def initial_sides(
         return state._replace(sides=(images, texts))
     n = len(points[0])
     chosen = sample_rows(2 * n, rng)
-    some = _of_both(points, chosen)
-    joint = collaborative.composite(some, n_codebooks, problem.quantization_weights, rng, workers.local)
+    some = _stack_points(points, chosen)
+    joint = collaborative.composite_quantization(
+        some, n_codebooks, problem.quantization_weights, rng, workers.local
+    )
     if chosen is None:
-        images, texts = (_part(joint, at, workers) for at in (slice(n), slice(n, 2 * n)))
+        images, texts = (_take_side(joint, at, workers) for at in (slice(n), slice(n, 2 * n)))
     else:
         penalty = problem.quantization_weights.penalty(joint.epsilon)
-        images, texts = (collaborative.coded(joint.codewords, side, penalty, workers) for side in points)
+        images, texts = (
+            collaborative.code_points(joint.codewords, side, penalty, workers) for side in points
+        )
     return state._replace(sides=(images, texts))
 
 
-def _of_both(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
+def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
     """Points of both sides together, or some of them."""
     if chosen is None:
         return np.vstack([np.asarray(side) for side in points])
@@ -119,12 +121,12 @@ def _of_both(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -
     return np.vstack([points[0][chosen[chosen < n]], points[1][chosen[chosen >= n] - n]])
 
 
-def _part(joint: Side, at: slice, workers: Executor) -> Side:
+def _take_side(joint: Side, at: slice, workers: Executor) -> Side:
     held = joint._replace(codes=workers.hold(joint.codes[at]), decoded=workers.hold(joint.decoded[at]))
     return collaborative.update_epsilon(held, workers)
 
 
-def _sparse(state: State) -> SparseState:
+def _sparse_state(state: State) -> SparseState:
     assert isinstance(state.mapping, SparseState)
     return state.mapping
 
@@ -136,35 +138,37 @@ def _targets(state: State) -> Targets | None:
 
 def _update_text_points(problem: Problem, state: State) -> State:
     new = mapping.update_text_points(
-        _sparse(state), problem.texts, _targets(state), problem.weights, problem.workers
+        _sparse_state(state), problem.texts, _targets(state), problem.weights, problem.workers
     )
     return state._replace(mapping=new)
 
 
 def _update_sparse_codes(problem: Problem, state: State) -> State:
     new = mapping.update_sparse_codes(
-        _sparse(state), problem.images, _targets(state), problem.weights, problem.workers
+        _sparse_state(state), problem.images, _targets(state), problem.weights, problem.workers
     )
     return state._replace(mapping=new)
 
 
 def _update_text_basis(problem: Problem, state: State) -> State:
-    return state._replace(mapping=mapping.update_text_basis(_sparse(state), problem.texts, problem.workers))
+    return state._replace(
+        mapping=mapping.update_text_basis(_sparse_state(state), problem.texts, problem.workers)
+    )
 
 
 def _update_image_dictionary(problem: Problem, state: State) -> State:
-    new = mapping.update_image_dictionary(_sparse(state), problem.images, problem.workers)
+    new = mapping.update_image_dictionary(_sparse_state(state), problem.images, problem.workers)
     return state._replace(mapping=new)
 
 
 def _update_image_map(problem: Problem, state: State) -> State:
-    new = mapping.update_image_map(_sparse(state), _targets(state), problem.weights, problem.workers)
+    new = mapping.update_image_map(_sparse_state(state), _targets(state), problem.weights, problem.workers)
     return state._replace(mapping=new)
 
 
-def _update_shared_words(problem: Problem, state: State) -> State:
+def _update_shared_codewords(problem: Problem, state: State) -> State:
     assert state.sides is not None
-    new = collaborative.update_shared_words(
+    new = collaborative.update_shared_codewords(
         state.sides, state.mapping.points, problem.quantization_weights, problem.workers
     )
     return state._replace(sides=new)
@@ -175,15 +179,15 @@ def _update_epsilon(problem: Problem, state: State, side: int) -> State:
     return state.with_side(side, collaborative.update_epsilon(state.sides[side], problem.workers))
 
 
-def _update_words(problem: Problem, state: State, side: int) -> State:
-    return _beside_the_other(collaborative.update_words, problem, state, side)
+def _update_codewords(problem: Problem, state: State, side: int) -> State:
+    return _update_given_other(collaborative.update_codewords, problem, state, side)
 
 
 def _update_codes(problem: Problem, state: State, side: int) -> State:
-    return _beside_the_other(collaborative.update_codes, problem, state, side)
+    return _update_given_other(collaborative.update_codes, problem, state, side)
 
 
-def _beside_the_other(update: Callable[..., Side], problem: Problem, state: State, side: int) -> State:
+def _update_given_other(update: Callable[..., Side], problem: Problem, state: State, side: int) -> State:
     assert state.sides is not None
     own, other = state.sides[side], state.sides[1 - side]
     points = state.mapping.points[side]

@@ -1,1 +1,1 @@
-"""Reports: what they are made of; as text, as Markdown and as a page with charts; the report of a model."""
+"""Write reports: one content model, text and HTML renderers, one SVG writer."""

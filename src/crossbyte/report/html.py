@@ -10,8 +10,6 @@ from html import escape
 from crossbyte.report.content import Cell, Chart, Figure, Row, Section, Table
 from crossbyte.report.svg import INKS, chart_markup, chart_rules, element
 
-__all__ = ["render_page"]
-
 _LIGHT = " ".join(f"--{name}: {light};" for name, (light, _) in INKS.items())
 _DARK = " ".join(f"--{name}: {dark};" for name, (_, dark) in INKS.items())
 

@@ -8,22 +8,6 @@ from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple, Self
 
-__all__ = [
-    "CLEAR",
-    "DEPTHS",
-    "DIRECTIONS",
-    "HINT",
-    "NAMES",
-    "CurvePoint",
-    "Estimate",
-    "Measurements",
-    "Reliability",
-    "Scores",
-    "System",
-    "mean_of_directions",
-    "recalls",
-]
-
 DEPTHS = (1, 10, 100)
 MAPPINGS = ("sparse", "cca", "contrastive")
 DIRECTIONS = ("image_to_text", "text_to_image")

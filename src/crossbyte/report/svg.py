@@ -13,10 +13,19 @@ from html import escape
 from math import cos, isfinite, pi, sin
 from typing import NamedTuple
 
-from crossbyte.report.axes import Axis, linear_axis, log_axis
-from crossbyte.report.content import BarChart, Bars, Chart, Dot, DotChart, Line, LineChart, Style
-
-__all__ = ["INKS", "chart_file", "chart_markup", "chart_rules", "element"]
+from crossbyte.report.content import (
+    Axis,
+    BarChart,
+    Bars,
+    Chart,
+    Dot,
+    DotChart,
+    Line,
+    LineChart,
+    Style,
+    linear_axis,
+    log_axis,
+)
 
 INKS = {
     "ink": ("#1b1f24", "#e6edf3"),

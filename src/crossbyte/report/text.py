@@ -9,8 +9,6 @@ from textwrap import fill
 
 from crossbyte.report.content import Cell, Chart, Figure, Row, Section, Table
 
-__all__ = ["render_markdown", "render_text"]
-
 WIDTH = 100  # characters of a line of plain text
 
 

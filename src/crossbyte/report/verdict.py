@@ -15,8 +15,6 @@ from crossbyte.report.measurements import (
     recalls,
 )
 
-__all__ = ["format_difference", "format_interval", "verdict"]
-
 _FEW = 100  # held-out pairs: below, an interval of recall is up to 20 points wide
 _UNCLEAR = 0.1  # an interval around zero that is wider leaves the matter open
 _APART = 0.1  # between directions: worth a sentence

@@ -1,1 +1,1 @@
-"""The HTTP service and its page."""
+"""Serve an index over HTTP."""

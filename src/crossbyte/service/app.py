@@ -10,23 +10,20 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Route
 
-from crossbyte.service.describing import router as info_router
-from crossbyte.service.documenting import install
-from crossbyte.service.documents import router as documents_router
-from crossbyte.service.errors import add_handlers
-from crossbyte.service.framing import Frame
-from crossbyte.service.guarding import Guard
-from crossbyte.service.health import health_router
-from crossbyte.service.levels import LEVELS
-from crossbyte.service.limiting import Limiter
-from crossbyte.service.pages import router as pages_router
-from crossbyte.service.receiving import Receiver
-from crossbyte.service.searching import router as search_router
+from crossbyte.service.error_codes import add_handlers
+from crossbyte.service.middleware.auth import AuthMiddleware
+from crossbyte.service.middleware.body_limit import BodyLimitMiddleware
+from crossbyte.service.middleware.concurrency import ConcurrencyMiddleware
+from crossbyte.service.middleware.headers import HeadersMiddleware
+from crossbyte.service.openapi import install_openapi
+from crossbyte.service.permissions import PERMISSIONS
+from crossbyte.service.routes.documents import router as documents_router
+from crossbyte.service.routes.documents import writing_router
+from crossbyte.service.routes.info import health_router, pages_router
+from crossbyte.service.routes.info import router as info_router
+from crossbyte.service.routes.search import router as search_router
 from crossbyte.service.settings import Settings
 from crossbyte.service.state import Service
-from crossbyte.service.writing import writing_router
-
-__all__ = ["create_app", "include_routes"]
 
 _ROUTERS = (search_router, documents_router, writing_router, info_router, health_router, pages_router)
 
@@ -53,9 +50,9 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None =
     app = FastAPI(docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
     app.state.service = service
     include_routes(app)
-    install(app)
+    install_openapi(app)
     add_handlers(app)
-    _surround(app, service)
+    _add_middleware(app, service)
     return app
 
 
@@ -63,18 +60,18 @@ def include_routes(app: FastAPI) -> None:
     """Give an application all routes; each must have its level."""
     for router in _ROUTERS:
         app.include_router(router)
-    _check_levels([*app.routes, *(route for router in _ROUTERS for route in router.routes)])
+    _check_permissions([*app.routes, *(route for router in _ROUTERS for route in router.routes)])
 
 
-def _surround(app: FastAPI, service: Service) -> None:
+def _add_middleware(app: FastAPI, service: Service) -> None:
     """Put the middleware around the routes, from the innermost to the outermost."""
-    app.add_middleware(Limiter, settings=service.settings)
-    app.add_middleware(Receiver, settings=service.settings)
-    app.add_middleware(Guard, settings=service.settings)
-    app.add_middleware(Frame, metrics=service.metrics)
+    app.add_middleware(ConcurrencyMiddleware, settings=service.settings)
+    app.add_middleware(BodyLimitMiddleware, settings=service.settings)
+    app.add_middleware(AuthMiddleware, settings=service.settings)
+    app.add_middleware(HeadersMiddleware, metrics=service.metrics)
 
 
-def _check_levels(routes: list[BaseRoute]) -> None:
+def _check_permissions(routes: list[BaseRoute]) -> None:
     """Refuse to start with a route that the table of levels does not know."""
     known = {
         (method, route.path)
@@ -82,7 +79,7 @@ def _check_levels(routes: list[BaseRoute]) -> None:
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert known == set(LEVELS), f"routes and levels differ: {sorted(known ^ set(LEVELS))}"
+    assert known == set(PERMISSIONS), f"routes and levels differ: {sorted(known ^ set(PERMISSIONS))}"
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What Prometheus can ask for: requests, times by route and by step, documents, generation, lost shards."""
+"""Count for Prometheus: requests, times by route and by step, documents, generation, lost shards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-__all__ = ["STEPS", "Metrics"]
 
 STEPS = ("encode", "scan", "payload", "total")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

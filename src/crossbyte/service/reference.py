@@ -1,4 +1,4 @@
-"""The reference of the HTTP interface, written from OpenAPI: ``python -m crossbyte.service.reference``."""
+"""Write the reference of the HTTP interface from OpenAPI: ``python -m crossbyte.service.reference``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from crossbyte.service.app import include_routes
-from crossbyte.service.codes import CODES
-from crossbyte.service.documenting import install
-
-__all__ = ["reference"]
+from crossbyte.service.error_codes import ERROR_CODES
+from crossbyte.service.openapi import install_openapi
 
 _HEAD = """# The HTTP interface
 
@@ -27,14 +25,14 @@ Every error has the form
 """
 
 
-def reference() -> str:
+def write_reference() -> str:
     """Write the whole page in Markdown."""
     app = FastAPI(docs_url=None, redoc_url=None)
     include_routes(app)
-    install(app)
+    install_openapi(app)
     document = app.openapi()
     parts = [_HEAD, "## Routes\n", *_routes(document), "## What goes in and out\n", *_models(document)]
-    return "\n".join([*parts, "## Error codes\n", *_codes()]).rstrip() + "\n"
+    return "\n".join([*parts, "## Error codes\n", *_error_table()]).rstrip() + "\n"
 
 
 def _routes(document: dict[str, Any]) -> Iterator[str]:
@@ -51,18 +49,18 @@ def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
     if parameters:
         yield "| parameter | type | |\n|---|---|---|"
         for each in parameters:
-            said = _said(
+            said = _describe_value(
                 each["schema"] | ({"description": each["description"]} if "description" in each else {})
             )
             name = f"**`{each['name']}`**" if each.get("required") else f"`{each['name']}`"
-            yield f"| {name} | {_type(each['schema'])} | {said} |"
+            yield f"| {name} | {_name_type(each['schema'])} | {said} |"
         yield ""
 
 
 def _body(body: dict[str, Any] | None) -> Iterator[str]:
     for media, content in (body or {}).get("content", {}).items():
         if "$ref" in content["schema"]:
-            yield f"Body: {_type(content['schema'])}.\n"
+            yield f"Body: {_name_type(content['schema'])}.\n"
         else:
             yield f"Body: `{media}` with these fields.\n"
             yield from _fields(content["schema"])
@@ -71,7 +69,7 @@ def _body(body: dict[str, Any] | None) -> Iterator[str]:
 def _answer(responses: dict[str, Any]) -> Iterator[str]:
     fine = responses["200"]
     for media, content in fine.get("content", {}).items():
-        kind = _type(content["schema"]) if content.get("schema") else fine["description"].rstrip(".")
+        kind = _name_type(content["schema"]) if content.get("schema") else fine["description"].rstrip(".")
         yield f"Answer: {kind} (`{media}`).\n"
 
 
@@ -87,37 +85,37 @@ def _fields(schema: dict[str, Any]) -> Iterator[str]:
     yield "| field | type | |\n|---|---|---|"
     for name, each in schema.get("properties", {}).items():
         shown = f"**`{name}`**" if name in required else f"`{name}`"
-        yield f"| {shown} | {_type(each)} | {_said(each)} |"
+        yield f"| {shown} | {_name_type(each)} | {_describe_value(each)} |"
     yield ""
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _name_type(schema: dict[str, Any]) -> str:
     """Name a type in a few words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(each) for each in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_name_type(each) for each in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return ", ".join(f'`"{value}"`' for value in schema.get("enum", [schema.get("const")]))
     kind = str(schema.get("type", "any"))
     if kind == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        return f"list of {_name_type(schema.get('items', {}))}"
     return {"object": "object", "any": "any JSON"}.get(kind, kind)
 
 
-def _said(schema: dict[str, Any]) -> str:
+def _describe_value(schema: dict[str, Any]) -> str:
     """Say what is known of a value: what it is for, its bounds, its default."""
     # Of a value that may be null, what is said of it otherwise.
     whole = next((each for each in schema.get("anyOf", []) if each.get("type") != "null"), {}) | schema
-    parts, bounds = [whole.get("description", "")], ", ".join(_bounds(whole))
+    parts, bounds = [whole.get("description", "")], ", ".join(_describe_bounds(whole))
     parts += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     if schema.get("default") is not None:
         parts.append(f"Default: {str(schema['default']).lower()}.")
     return " ".join(part for part in parts if part).replace("|", "\\|").replace("\n", " ")
 
 
-def _bounds(schema: dict[str, Any]) -> list[str]:
+def _describe_bounds(schema: dict[str, Any]) -> list[str]:
     """Spell the bounds of a value."""
     words = {
         "minimum": "at least {}",
@@ -131,11 +129,11 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
     return [text.format(schema[name]) for name, text in words.items() if name in schema]
 
 
-def _codes() -> Iterator[str]:
+def _error_table() -> Iterator[str]:
     yield "| code | status | |\n|---|---|---|"
-    for name, code in CODES.items():
+    for name, code in ERROR_CODES.items():
         yield f"| `{name}` | {code.status} | {code.meaning} |"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    sys.stdout.write(write_reference())

@@ -1,4 +1,4 @@
-"""What an operator decides: where to listen, who may call, and how much is too much."""
+"""Hold what an operator decides: where to listen, who may call, and the limits of one request."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from crossbyte.errors import InvalidInput
-
-__all__ = ["LIMITS", "Limits", "Settings", "is_loopback"]
 
 _SHORTEST_TOKEN = 16  # characters; a shorter one can be guessed
 
@@ -105,7 +103,9 @@ class Settings:
     follow_seconds: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < _SHORTEST_TOKEN or not _is_plain(self.token)):
+        if self.token is not None and (
+            len(self.token) < _SHORTEST_TOKEN or not _is_printable_ascii(self.token)
+        ):
             raise InvalidInput(
                 f"token: expected at least {_SHORTEST_TOKEN} ASCII characters without spaces, got "
                 f"{len(self.token)} characters; make one with: python -c 'import secrets; "
@@ -141,5 +141,5 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_plain(token: str) -> bool:
+def _is_printable_ascii(token: str) -> bool:
     return token.isascii() and token.isprintable() and " " not in token

@@ -1,25 +1,65 @@
-"""What all routes of one server share."""
+"""Hold what all routes share: the open gallery, its newest generation, thread pools and metrics."""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from starlette.requests import Request
 
-from crossbyte.errors import ClusterError, CrossbyteError, UnknownField, UnknownId
-from crossbyte.gallery.gallery import Gallery
-from crossbyte.gallery.opening import is_sharded
-from crossbyte.gallery.searchable import View
-from crossbyte.search.hits import Hits
-from crossbyte.service.following import Follower, T
-from crossbyte.service.lanes import Lanes
+from crossbyte.errors import ClusterError, CrossbyteError, IndexBusy, StaleReader, UnknownField, UnknownId
+from crossbyte.gallery.gallery import Gallery, is_sharded
+from crossbyte.index.hits import Hits
+from crossbyte.index.index import BaseIndex
 from crossbyte.service.metrics import Metrics
 from crossbyte.service.settings import Settings
+from crossbyte.service.thread_pools import ThreadPools
 
-__all__ = ["Service", "service_of"]
+T = TypeVar("T")
+_TRIES = 5  # compactions that may pass a reader within one answer
+
+
+class IndexFollower:
+    """Gives views of an index that others may be writing to.
+
+    Parameters
+    ----------
+    gallery : Gallery
+    every : float or None
+        Seconds between two looks at the file, or at all shards; None for the writer of a file, who knows it.
+    """
+
+    def __init__(self, gallery: Gallery, every: float | None) -> None:
+        self._gallery, self._every = gallery, every
+        self._looking, self._due = threading.Lock(), time.monotonic()
+
+    def read(self, function: Callable[[BaseIndex], T]) -> T:
+        """Call a function with a view that stays at one generation; again, where a compaction passed it."""
+        self._look()
+        for _ in range(_TRIES):
+            try:
+                return function(self._gallery.index.pinned())
+            except StaleReader:
+                self._gallery.refresh()
+        return function(self._gallery.index.pinned())
+
+    def _look(self) -> None:
+        """See what is new, if it is time; who comes meanwhile takes what is there and does not wait."""
+        if self._every is None or time.monotonic() < self._due or not self._looking.acquire(blocking=False):
+            return
+        try:
+            with suppress(IndexBusy):  # what is known already is still an answer
+                self._gallery.refresh()
+            self._due = time.monotonic() + self._every
+        finally:
+            self._looking.release()
+
 
 _log = logging.getLogger("crossbyte.service")
 
@@ -31,7 +71,7 @@ class Service:
     ----------
     gallery : Gallery
     settings : Settings
-    lanes : Lanes
+    lanes : ThreadPools
     metrics : Metrics
     closing : bool
         Whether the server is stopping.
@@ -39,11 +79,11 @@ class Service:
 
     def __init__(self, gallery: Gallery, settings: Settings) -> None:
         self.gallery, self.settings, self.closing = gallery, settings, False
-        self.lanes, self.metrics = Lanes(settings.concurrency), Metrics()
-        self._file = _identity(gallery.index.path)
+        self.lanes, self.metrics = ThreadPools(settings.concurrency), Metrics()
+        self._file = _file_identities(gallery.index.path)
         # The writer of one file knows every change; that of shards does not know which are lost, or back.
         knows = settings.writes and gallery.index.n_shards is None
-        self._follower = Follower(gallery, None if knows else settings.follow_seconds)
+        self._follower = IndexFollower(gallery, None if knows else settings.follow_seconds)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
@@ -67,7 +107,7 @@ class Service:
             except CrossbyteError as error:
                 _log.warning("queries in words will be refused: %s", error)
 
-    def read(self, function: Callable[[View], T]) -> T:
+    def read(self, function: Callable[[BaseIndex], T]) -> T:
         """Answer from one generation; nobody is told that a thing is unknown while a lost shard may have it.
 
         Raises
@@ -76,7 +116,7 @@ class Service:
             What was asked for is not in the shards that answer.
         """
 
-        def whole(view: View) -> T:
+        def whole(view: BaseIndex) -> T:
             try:
                 return function(view)
             except (UnknownId, UnknownField) as error:
@@ -86,7 +126,7 @@ class Service:
 
         return self._follower.read(whole)
 
-    def is_partial(self, view: View, hits: Hits | None = None) -> bool:
+    def is_partial(self, view: BaseIndex, hits: Hits | None = None) -> bool:
         """Whether a shard is missing from what a view has just answered; that is counted."""
         found = bool(view.lost) or (hits is not None and hits.partial)
         if found:
@@ -110,7 +150,7 @@ class Service:
 
     def is_replaced(self) -> bool:
         """Whether another file, or none, goes by a name of the index now; the open one is still served."""
-        return _identity(self.gallery.index.path) != self._file
+        return _file_identities(self.gallery.index.path) != self._file
 
     def stop(self) -> None:
         """Finish what is running, and take nothing new; may be called again."""
@@ -123,7 +163,7 @@ class Service:
         self.gallery.close()
 
 
-def _identity(path: str) -> list[tuple[int, int] | None]:
+def _file_identities(path: str) -> list[tuple[int, int] | None]:
     """Tell files apart that go by the same names: of an index, or of all its shards."""
     shards = sorted(Path(path).glob("*.cb")) if is_sharded(path) else []
     return [_file_identity(each) for each in (Path(path), *shards)]
@@ -137,7 +177,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     """Return the service that a request was sent to."""
     service: Service = request.app.state.service
     return service

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossbyte.data.files.limits import Limits
-from crossbyte.data.folders import RawDocuments, Skipped, is_raw, read_raw
+from crossbyte.data.captions.layout import is_raw, read_raw
+from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
+from crossbyte.data.safe_open import Limits
 from crossbyte.data.scenes import write_scenes
 from crossbyte.errors import DataFileError
 from support.hostile_captions import AB, CASES, Case, make

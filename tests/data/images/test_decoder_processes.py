@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossbyte.data.pictures import decoder as decoder_module
-from crossbyte.data.pictures import reader as reader_module
-from crossbyte.data.pictures.picture import Picture, PictureLimits
-from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.data.images import decoder as decoder_module
+from crossbyte.data.images import reader as reader_module
+from crossbyte.data.images.formats import Picture, PictureLimits
+from crossbyte.data.images.reader import PictureReader
 from crossbyte.errors import InvalidInput, PictureError
 from support.hostile_pictures import bomb_of_49_million_pixels
 from support.picture_samples import encoded, plain, refusal
@@ -210,7 +210,7 @@ def test_there_must_be_a_child(n_children: int) -> None:
 PROGRAM = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a job in the background
-from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.data.images.reader import PictureReader
 reader = PictureReader()
 reader.read(sys.argv[1])
 assert "PIL" not in sys.modules, "only children decode"

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crossbyte.data.files.frames import ChildEnded, ChildRefused
-from crossbyte.data.pictures import decoder as decoder_module
-from crossbyte.data.pictures.answers import read_answer, read_request, send_answer
-from crossbyte.data.pictures.picture import Picture, PictureLimits
-from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.data.images import decoder as decoder_module
+from crossbyte.data.images.formats import Picture, PictureLimits
+from crossbyte.data.images.protocol import read_answer, read_request, send_answer
+from crossbyte.data.images.reader import PictureReader
+from crossbyte.data.sandbox import ChildEnded, ChildRefused
 from crossbyte.errors import PictureError
 from support import hostile_pictures
 from support.mutations import mutated

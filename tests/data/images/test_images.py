@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageOps
 
-from crossbyte.data.pictures import reader as reader_module
-from crossbyte.data.pictures.picture import EXTENSIONS, FORMATS, PictureLimits
-from crossbyte.data.pictures.reader import PictureReader
+from crossbyte.data.images import reader as reader_module
+from crossbyte.data.images.formats import EXTENSIONS, FORMATS, PictureLimits
+from crossbyte.data.images.reader import PictureReader
 from crossbyte.errors import InvalidInput, PictureError
 from support.picture_samples import encoded, gradient, halves, plain, refusal
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from crossbyte import CMCQ, Index
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, UnknownId
-from crossbyte.search.explanations.explanation import Explanation
+from crossbyte.index.explain.explanation import Explanation
 from support.index_samples import sample
 from support.index_twin import Twin, features, small_model
 from support.random_models import random_index, random_model, random_queries

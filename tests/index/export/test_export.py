@@ -18,11 +18,12 @@ import pytest
 from crossbyte import Index
 from crossbyte._fs import stage_files
 from crossbyte.errors import InvalidInput, MissingExtra
-from crossbyte.search.exports import faiss_index, listing
-from crossbyte.search.exports.faiss_index import export_faiss, faiss_distances, faiss_queries
-from crossbyte.search.exports.trec import write_trec
-from crossbyte.search.exports.vectors import export_vectors
-from crossbyte.search.hits import Hits
+from crossbyte.index.export import faiss_index
+from crossbyte.index.export import vectors as listing
+from crossbyte.index.export.faiss_index import export_faiss, faiss_distances, faiss_queries
+from crossbyte.index.export.trec import write_trec
+from crossbyte.index.export.vectors import export_vectors
+from crossbyte.index.hits import Hits
 from support.index_samples import payload, sample
 from support.index_twin import features, small_model
 from support.random_models import random_index, random_model, random_queries

@@ -17,11 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbyte.errors import InvalidInput, UnknownField
-from crossbyte.search.filters.columns import Column, build_columns, join_columns
-from crossbyte.search.filters.conditions import check_fields, evaluate, fields_of
-from crossbyte.search.filters.fields import flatten
-from crossbyte.search.filters.language import parse_filter
-from crossbyte.search.filters.tree import (
+from crossbyte.index.filters.columns import Column, build_columns, join_columns
+from crossbyte.index.filters.conditions import check_fields, evaluate_condition, fields_of
+from crossbyte.index.filters.grammar import (
     And,
     Between,
     Comparison,
@@ -34,6 +32,8 @@ from crossbyte.search.filters.tree import (
     Not,
     Or,
     exact_number,
+    flatten_payload,
+    parse_filter,
 )
 
 Payload = Mapping[str, Any] | None
@@ -48,7 +48,7 @@ def type_of(value: object) -> str:
 
 
 def values_ref(payload: Payload, field: str) -> list[Any]:
-    found = [value for name, value in flatten(payload or {}) if name == field and value is not None]
+    found = [value for name, value in flatten_payload(payload or {}) if name == field and value is not None]
     return [exact_number(value) if type_of(value) == "number" else value for value in found]
 
 
@@ -168,7 +168,7 @@ conditions = st.recursive(
 
 
 def check(documents: Sequence[Payload], condition: Condition) -> None:
-    found = evaluate(condition, build_columns(documents, len(documents)), len(documents))
+    found = evaluate_condition(condition, build_columns(documents, len(documents)), len(documents))
     assert found.dtype == bool
     assert found.tolist() == [evaluate_ref(condition, document) for document in documents]
 
@@ -206,12 +206,12 @@ def test_like_is_that_of_sqlite(text: str, pair: tuple[str, str]) -> None:
     (expected,) = connection.execute(sql, (text, pattern, escape)[: 2 + bool(escape)]).fetchone()
     connection.close()
     columns = build_columns([{"a": text}], 1)
-    assert evaluate(Like("a", False, pattern, escape), columns, 1).tolist() == [bool(expected)]
+    assert evaluate_condition(Like("a", False, pattern, escape), columns, 1).tolist() == [bool(expected)]
 
 
 def test_like_takes_no_exponential_time() -> None:
     columns = build_columns([{"a": "a" * 5000}], 1)
-    assert not evaluate(parse_filter(f"a LIKE '{'%a' * 100}%b'"), columns, 1).any()
+    assert not evaluate_condition(parse_filter(f"a LIKE '{'%a' * 100}%b'"), columns, 1).any()
 
 
 def test_long_lists_find_what_short_ones_find() -> None:
@@ -260,7 +260,7 @@ DOCUMENTS: list[Payload] = [
     ],
 )
 def test_the_rules_of_the_documentation(text: str, expected: list[int]) -> None:
-    found = evaluate(parse_filter(text), build_columns(DOCUMENTS, 5), 5)
+    found = evaluate_condition(parse_filter(text), build_columns(DOCUMENTS, 5), 5)
     assert np.flatnonzero(found).tolist() == expected
 
 
@@ -419,7 +419,7 @@ MIXED = build_columns([{"a": [1, 0.5, "x", "yé", None, True]}, {"a": [2**53 + 1
 def is_sound(column: Column) -> bool:
     """Whatever was accepted can be used without harm and says the same again."""
     for text in ("a = 'x'", "a >= 1", "a LIKE '%é'", "a IS NULL", "a IN (TRUE, 3)"):
-        assert evaluate(parse_filter(text), {"a": column}, 4).shape == (4,)
+        assert evaluate_condition(parse_filter(text), {"a": column}, 4).shape == (4,)
     column.take(np.array([0, 2]))
     return column.types <= {"null", "bool", "number", "text"}
 
@@ -472,7 +472,7 @@ def test_a_vocabulary_out_of_order_is_refused(n: int) -> None:
 
 @given(st.lists(st.text(alphabet="a\x00é", max_size=20), min_size=1), st.integers(0, 2**32))
 def test_the_order_of_many_texts_is_judged_as_python_does(found: list[str], seed: int) -> None:
-    from crossbyte.search.filters import vocabulary as module
+    from crossbyte.index.filters import vocabulary as module
 
     shuffled = np.random.default_rng(seed).permutation(sorted({text.encode() for text in found})).tolist()
     for texts in (sorted(set(shuffled)), shuffled, sorted(shuffled + shuffled[:1])):

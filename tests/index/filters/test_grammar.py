@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossbyte.errors import FilterError, InvalidInput
-from crossbyte.search.filters.fields import KEYWORDS, field_parts, flatten, spell_field
-from crossbyte.search.filters.language import MAX_CHARACTERS, MAX_DEPTH, MAX_TERMS, parse_filter
-from crossbyte.search.filters.tree import (
+from crossbyte.index.filters.grammar import (
+    KEYWORDS,
+    MAX_CHARACTERS,
+    MAX_DEPTH,
+    MAX_TERMS,
     And,
     Between,
     Comparison,
@@ -21,6 +23,10 @@ from crossbyte.search.filters.tree import (
     Not,
     Or,
     exact_number,
+    field_parts,
+    flatten_payload,
+    parse_filter,
+    spell_field,
 )
 
 
@@ -206,26 +212,26 @@ def test_a_nested_value_has_the_spelled_field(parts: list[str]) -> None:
     payload: object = 7
     for part in reversed(parts):
         payload = {part: payload}
-    assert list(flatten(payload)) == [(spell_field(parts), 7)]  # type: ignore[arg-type]
+    assert list(flatten_payload(payload)) == [(spell_field(parts), 7)]  # type: ignore[arg-type]
 
 
 def test_lists_give_their_elements() -> None:
     payload = {"a": [1, [2, None]], "b": [{"c": "x"}, {"c": "y", "d": []}], "e": {}, "f": True}
     expected = [("a", 1), ("a", 2), ("a", None), ("b.c", "x"), ("b.c", "y"), ("f", True)]
-    assert sorted(flatten(payload), key=repr) == sorted(expected, key=repr)
+    assert sorted(flatten_payload(payload), key=repr) == sorted(expected, key=repr)
 
 
 def test_a_deep_payload_is_no_trouble() -> None:
     payload: object = 1
     for _ in range(5000):
         payload = [payload]
-    assert list(flatten({"a": payload})) == [("a", 1)]
+    assert list(flatten_payload({"a": payload})) == [("a", 1)]
 
 
 @pytest.mark.parametrize("payload", [{"a": object()}, {3: 1}, {"a": {None: 1}}, {"a": b"x"}])
 def test_what_is_not_json_is_refused(payload: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="payload"):
-        list(flatten(payload))
+        list(flatten_payload(payload))
 
 
 def test_integers_beyond_64_bits_are_floats() -> None:

@@ -11,16 +11,20 @@ import pytest
 
 from crossbyte import CMCQ, Index
 from crossbyte.cli import app
+from crossbyte.compute.executor import Workers
 from crossbyte.errors import DamagedIndexFile, InvalidInput, ReadOnlyIndex
-from crossbyte.executors.threads import Workers
-from crossbyte.search import changes
-from crossbyte.search.cells import metric
-from crossbyte.search.cells.building import _SideBuild
-from crossbyte.search.cells.centres import Centres, train_centres
-from crossbyte.search.cells.chooser import Chooser
-from crossbyte.search.cells.curve import Trial, measure_curve, wanted_cells
-from crossbyte.search.cells.learning import Lessons, expected_chooser, learned_chooser, means_chooser
-from crossbyte.search.storage.store import NewRecord
+from crossbyte.index import mutations
+from crossbyte.index.ivf import centres as metric
+from crossbyte.index.ivf.build import ProbeTrial, _SideBuild, count_needed_cells, measure_curve
+from crossbyte.index.ivf.centres import Centres, train_centres
+from crossbyte.index.ivf.router import (
+    CellRouter,
+    RouterTrainingSet,
+    fit_linear_router,
+    fit_means_router,
+    fit_softmax_router,
+)
+from crossbyte.index.storage.records import NewRecord
 from support.index_samples import fill, parts, sample
 from support.index_twin import Twin, compare_searches, features, small_model
 
@@ -57,12 +61,12 @@ def asked(kind: str, n: int = 3) -> dict[str, Any]:
 
 
 def cells_by_number(index: Index, side: str) -> dict[int, int]:
-    shelves = index.snapshot().shelves.values()
+    partitions = index.snapshot().partitions.values()
     found: dict[int, int] = {}
-    for shelf in shelves:
-        if side in shelf.codes:
-            numbers = shelf.numbers[np.arange(len(shelf))].tolist()
-            found |= dict(zip(numbers, shelf.layouts[side].cells.tolist(), strict=True))
+    for partition in partitions:
+        if side in partition.codes:
+            numbers = partition.numbers[np.arange(len(partition))].tolist()
+            found |= dict(zip(numbers, partition.inverted_lists[side].cells.tolist(), strict=True))
     return found
 
 
@@ -73,7 +77,7 @@ def visited(index: Index, kind: str, target: str, probe: int, query: dict[str, A
     points = (
         model.transform_images(query["images"]) if kind == "image" else model.transform_texts(query["texts"])
     )
-    scores = state.directions[kind, target].chooser.scores(points)
+    scores = state.directions[kind, target].router.scores(points)
     return [set(row) for row in np.argsort(scores, axis=1, kind="stable")[:, :probe].tolist()]
 
 
@@ -262,7 +266,7 @@ def test_documents_of_a_version_without_cells_are_given_theirs(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, texts = features(12, seed=4)
-    monkeypatch.setattr(changes, "_in_cells", lambda snapshot, segments, n_jobs: segments)
+    monkeypatch.setattr(mutations, "_assign_cells", lambda snapshot, segments, n_jobs: segments)
     index.add([f"old{i}" for i in range(6)], images=images[:6], texts=texts[:6])
     monkeypatch.undo()
     index.add([f"new{i}" for i in range(6)], images=images[:6], texts=texts[:6])
@@ -275,7 +279,7 @@ def test_documents_of_a_version_without_cells_are_given_theirs(
 
 def test_cells_of_a_later_version_are_left_alone(index: Index) -> None:
     index._commit(
-        changes.Commit([NewRecord("cells", {"version": 2, "digest": "what a later version writes"})])
+        mutations.Commit([NewRecord("cells", {"version": 2, "digest": "what a later version writes"})])
     )
     assert index.cells is None
     images, _ = features(2, seed=4)
@@ -286,8 +290,12 @@ def test_cells_of_a_later_version_are_left_alone(index: Index) -> None:
 def test_damaged_cells_are_refused(index: Index, change: str) -> None:
     state = index.snapshot().cells
     assert state is not None
-    shelves = index.snapshot().shelves
-    numbered = {(c, s): x.cells.copy() for c, shelf in shelves.items() for s, x in shelf.layouts.items()}
+    partitions = index.snapshot().partitions
+    numbered = {
+        (c, s): x.cells.copy()
+        for c, partition in partitions.items()
+        for s, x in partition.inverted_lists.items()
+    }
     record = type(state).of(0.9, state.sides, state.directions, numbered).to_record()
     wrong: dict[str, Any] = {
         "numbers": {"cells.pair.image": numbered["pair", "image"][:-1]},
@@ -304,7 +312,7 @@ def test_damaged_cells_are_refused(index: Index, change: str) -> None:
 
 
 def changes_of(record: NewRecord, index: Index) -> Any:
-    from crossbyte.search.storage.store import Change
+    from crossbyte.index.storage.records import Change
 
     return Change([record], (), index.snapshot().catalogue.next_number)
 
@@ -393,13 +401,13 @@ def test_a_curve_only_rises(index: Index) -> None:
 def test_cells_are_chosen_in_the_order_of_score_and_number() -> None:
     rng = np.random.default_rng(0)
     points = rng.integers(0, 3, (700, 4)).astype(np.float32)  # many ties
-    chooser = Chooser(points, rng.integers(0, 2, 700).astype(np.float32))
+    router = CellRouter(points, rng.integers(0, 2, 700).astype(np.float32))
     queries = rng.integers(0, 3, (130, 4)).astype(np.float32)
-    scores = chooser.scores(queries)
-    assert np.array_equal(scores, np.square(queries[:, None] - points).sum(axis=2) + chooser.offsets)
+    scores = router.scores(queries)
+    assert np.array_equal(scores, np.square(queries[:, None] - points).sum(axis=2) + router.offsets)
     order = np.argsort(scores, axis=1, kind="stable")
     for count in (1, 13, 700):
-        assert np.array_equal(chooser.choose(queries, count), order[:, :count])
+        assert np.array_equal(router.choose(queries, count), order[:, :count])
 
 
 def test_many_centres_are_found_by_groups() -> None:
@@ -429,14 +437,14 @@ def test_what_pairs_teach_beats_the_centres_where_the_sides_lie_apart() -> None:
     queries = items @ turned + 0.1 * rng.standard_normal(items.shape).astype(np.float32)
     nearest = np.repeat(cells[:, None], 3, axis=1)
     sizes = np.bincount(cells, minlength=60)
-    lessons = Lessons(queries[:4000], cells[:4000], nearest[:4000])
-    trial = Trial(queries[4000:], nearest[4000:], cells[4000:])
-    plain = wanted_cells(Chooser.at(centres.points), trial, sizes, 0.95)
-    means = wanted_cells(means_chooser(centres.points, lessons), trial, sizes, 0.95)
-    starts = [centres.chooser(is_own=False), expected_chooser(centres.points, lessons)]
-    learned = wanted_cells(learned_chooser(starts, lessons), trial, sizes, 0.95)
+    training_set = RouterTrainingSet(queries[:4000], cells[:4000], nearest[:4000])
+    trial = ProbeTrial(queries[4000:], nearest[4000:], cells[4000:])
+    plain = count_needed_cells(CellRouter.at(centres.points), trial, sizes, 0.95)
+    means = count_needed_cells(fit_means_router(centres.points, training_set), trial, sizes, 0.95)
+    starts = [centres.router(is_own=False), fit_linear_router(centres.points, training_set)]
+    learned = count_needed_cells(fit_softmax_router(starts, training_set), trial, sizes, 0.95)
     assert means[1] < plain[1] / 2 and learned[1] < plain[1] / 2
-    curve, count = measure_curve(Chooser.at(centres.points), trial, sizes, 0.95)
+    curve, count = measure_curve(CellRouter.at(centres.points), trial, sizes, 0.95)
     assert curve.partners is not None and count == plain[0] and curve.at(count)[1] >= 0.95
 
 

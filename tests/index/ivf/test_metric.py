@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from crossbyte import CMCQ, Index
-from crossbyte.executors.threads import Workers
-from crossbyte.search.cells.centres import train_centres
-from crossbyte.search.cells.curve import Trial, wanted_cells
-from crossbyte.search.cells.metric import Metric
+from crossbyte.compute.executor import Workers
+from crossbyte.index.ivf.build import ProbeTrial, count_needed_cells
+from crossbyte.index.ivf.centres import Metric, train_centres
 
 N, D = 6000, 8
 Rows = NDArray[np.float32]
@@ -51,7 +50,7 @@ def test_documents_choose_the_centres_of_their_own_cells_first() -> None:
     with Workers(1) as workers:
         centres = train_centres(lambda rows: documents[rows], 500, 20, workers, metric)
         cells, distances = centres.cells_of(documents, workers)
-    assert (centres.chooser(is_own=True).choose(documents, 1)[:, 0] == cells).mean() > 0.99
+    assert (centres.router(is_own=True).choose(documents, 1)[:, 0] == cells).mean() > 0.99
     own = np.square(metric.place(documents) - centres.points[cells]).sum(axis=1)
     np.testing.assert_allclose(distances, own, atol=1e-2)
 
@@ -78,9 +77,9 @@ def test_cells_by_the_metric_are_visited_less() -> None:
         with Workers(1) as workers:
             centres = train_centres(lambda rows: documents[rows], N, 80, workers, metric)
             cells = centres.cells_of(documents, workers)[0].astype(np.int64)
-        trial = Trial(queries, cells[:, None], cells)
+        trial = ProbeTrial(queries, cells[:, None], cells)
         sizes = np.bincount(cells, minlength=80)
-        needed.append(wanted_cells(centres.chooser(is_own=False), trial, sizes, 0.9)[1])
+        needed.append(count_needed_cells(centres.router(is_own=False), trial, sizes, 0.9)[1])
     assert needed[1] < needed[0] / 3
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
-from crossbyte.blocks import SAMPLE_ROWS
+from crossbyte.compute.blocks import SAMPLE_ROWS
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated
-from crossbyte.search.planning import pilot
-from crossbyte.search.planning.pilot import AddTimes, FitTimes, WholeFit, _Spent, _Timed
-from crossbyte.search.planning.plan import plan
+from crossbyte.index.plan import pilot
+from crossbyte.index.plan.pilot import AddTimes, FitTimes, WholeFit, _ElapsedTime, _TimedFit
+from crossbyte.index.plan.plan import plan
 
 N = 600
 NEARLY = {"rel": 0.02, "abs": 4096}  # a page more or less
@@ -256,7 +256,7 @@ def test_words_and_dictionary():
 def times(mapping="cca", n_jobs=1, **seconds):
     """A fit whose stages take these (fixed, per row) seconds."""
     small, large = (
-        _Timed(n, _Spent(1.0, 1.0, 0.5), {name: a + b * n for name, (a, b) in seconds.items()})
+        _TimedFit(n, _ElapsedTime(1.0, 1.0, 0.5), {name: a + b * n for name, (a, b) in seconds.items()})
         for n in (1000, 8000)
     )
     return FitTimes(small, large, mapping, n_jobs)
@@ -293,7 +293,7 @@ def test_more_pairs_than_are_given_are_a_line(monkeypatch):
     assert isinstance(found, FitTimes) and sizes == [300, 150]
 
 
-NO_ADD = AddTimes(0.0, 1000, _Spent(1.0, 1.0, 0.5), 1)
+NO_ADD = AddTimes(0.0, 1000, _ElapsedTime(1.0, 1.0, 0.5), 1)
 
 
 def test_a_line_goes_on_and_samples_end():
@@ -321,11 +321,11 @@ def test_rounds_beyond_the_pilot_are_like_its_last():
 
 
 def test_threads_share_blocks_but_not_the_main_threads_part():
-    assert pilot._on_the_wall(4096, 0.4, 2) == 1.0
-    assert pilot._on_the_wall(2 * 4096, 0.4, 2) == pytest.approx(0.7)
-    assert pilot._on_the_wall(3 * 4096, 0.0, 2) == pytest.approx(2 / 3)
+    assert pilot._wall_seconds_per_cpu_second(4096, 0.4, 2) == 1.0
+    assert pilot._wall_seconds_per_cpu_second(2 * 4096, 0.4, 2) == pytest.approx(0.7)
+    assert pilot._wall_seconds_per_cpu_second(3 * 4096, 0.0, 2) == pytest.approx(2 / 3)
     # On the pilot's own size, what comes out is what was measured, whatever the shares.
-    spent = _Spent(3.0, 5.0, 1.0)
+    spent = _ElapsedTime(3.0, 5.0, 1.0)
     assert AddTimes(0.5, 8192, spent, 2).seconds_at(8192) == pytest.approx(3.5)
 
 

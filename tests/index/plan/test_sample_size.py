@@ -8,24 +8,26 @@ import pytest
 from crossbyte import CMCQ
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.search.planning import costs, pilot, sampling, trying
-from crossbyte.search.planning.costs import ALWAYS_ALL, Enough
-from crossbyte.search.planning.plan import plan
-from crossbyte.search.planning.sampling import (
+from crossbyte.index.plan import pilot, size_model
+from crossbyte.index.plan import pilot as sampling
+from crossbyte.index.plan import pilot as trying
+from crossbyte.index.plan.pilot import (
     WORTH,
-    Tried,
+    PilotRecall,
     draw_pairs,
-    enough_pairs,
+    draw_pilot_pairs,
     expected_recall,
-    trial_rows,
+    recommend_pairs,
 )
+from crossbyte.index.plan.plan import plan
+from crossbyte.index.plan.size_model import ALWAYS_ALL, SampleSize
 
 PLENTY = 10**9
 
 
 def tried(slope, n_pairs=(2048, 8192), top=0.6):
     """Two pilots that find exactly r − a / √n of every pair."""
-    return [Tried(n, np.full(50, top - slope / np.sqrt(n))) for n in n_pairs]
+    return [PilotRecall(n, np.full(50, top - slope / np.sqrt(n))) for n in n_pairs]
 
 
 def quick(_):
@@ -41,7 +43,7 @@ def gain_of_doubling(slope, n):
 
 @pytest.mark.parametrize("slope", [8.0, 20.0, 60.0])
 def test_the_size_is_the_first_at_which_a_doubling_gains_too_little(slope):
-    found = enough_pairs(*tried(slope), PLENTY, quick)
+    found = recommend_pairs(*tried(slope), PLENTY, quick)
     assert found.why == "gain" and found.gain == pytest.approx(gain_of_doubling(slope, found.pairs))
     assert found.gain <= WORTH < gain_of_doubling(slope, 0.9 * found.pairs)
     assert found.tried == [
@@ -57,12 +59,12 @@ def test_the_law_goes_through_both_pilots():
 
 
 def test_the_size_has_two_figures():
-    found = enough_pairs(*tried(8.0), PLENTY, quick)
+    found = recommend_pairs(*tried(8.0), PLENTY, quick)
     assert str(found.pairs).rstrip("0") == str(found.pairs)[:2]
 
 
 def test_more_to_learn_takes_more_pairs():
-    sizes = [enough_pairs(*tried(slope), PLENTY, quick).pairs for slope in (1.0, 8.0, 12.0, 40.0)]
+    sizes = [recommend_pairs(*tried(slope), PLENTY, quick).pairs for slope in (1.0, 8.0, 12.0, 40.0)]
     assert sizes == sorted(sizes) and len(set(sizes)) == 4
 
 
@@ -70,28 +72,30 @@ def test_doubt_takes_more_pairs():
     few, many = tried(20.0)
     rng = np.random.default_rng(0)
     noise = rng.permutation(np.repeat([-0.2, 0.2], 25))
-    doubtful = enough_pairs(few, Tried(many.n_pairs, many.hits + noise), PLENTY, quick)
-    assert doubtful.pairs > enough_pairs(few, many, PLENTY, quick).pairs
+    doubtful = recommend_pairs(few, PilotRecall(many.n_pairs, many.hits + noise), PLENTY, quick)
+    assert doubtful.pairs > recommend_pairs(few, many, PLENTY, quick).pairs
 
 
 def test_never_fewer_than_are_always_taken_and_never_more_than_there_are():
-    least = enough_pairs(*tried(-1.0), PLENTY, quick)
+    least = recommend_pairs(*tried(-1.0), PLENTY, quick)
     assert (least.pairs, least.why, least.gain) == (ALWAYS_ALL, "least", 0.0)
     assert "never fewer than 100,000" in str(least)
-    everything = enough_pairs(*tried(60.0), 120_000, quick)
+    everything = recommend_pairs(*tried(60.0), 120_000, quick)
     assert (everything.pairs, everything.why) == (120_000, "all")
 
 
 def test_no_more_than_are_fitted_within_an_hour():
-    found = enough_pairs(*tried(60.0), PLENTY, lambda n: n / 100)
+    found = recommend_pairs(*tried(60.0), PLENTY, lambda n: n / 100)
     assert found.why == "time" and found.gain > WORTH and "over an hour" in str(found)
     assert 350_000 <= found.pairs <= 360_000
-    assert enough_pairs(*tried(60.0), PLENTY, lambda n: n / 10).pairs == ALWAYS_ALL  # the least counts more
+    assert (
+        recommend_pairs(*tried(60.0), PLENTY, lambda n: n / 10).pairs == ALWAYS_ALL
+    )  # the least counts more
 
 
 def test_where_nothing_was_tried_all_are_taken():
-    assert Enough.all_of(500).why == "all" and "all are taken" in str(Enough.all_of(500))
-    assert Enough.all_of(10**7).why == "unknown" and "too few" in str(Enough.all_of(10**7))
+    assert SampleSize.all_of(500).why == "all" and "all are taken" in str(SampleSize.all_of(500))
+    assert SampleSize.all_of(10**7).why == "unknown" and "too few" in str(SampleSize.all_of(10**7))
 
 
 # Drawing
@@ -125,7 +129,7 @@ def test_few_groups_are_refused():
 def test_pilots_are_asked_with_other_groups_than_they_were_fitted_on():
     groups = np.arange(24_000) // 3
     columns = np.repeat(groups[:, None], 2, axis=1).astype(np.float32)
-    trials = trial_rows(columns, columns, groups)
+    trials = draw_pilot_pairs(columns, columns, groups)
     fitted, held = set(trials.images[:, 0].tolist()), set(trials.held_images[:, 0].tolist())
     assert len(trials.images) + len(trials.held_images) == 19_998 and len(trials.held_images) == 2001
     assert not fitted & held and len(set(trials.held_groups.tolist())) == len(held)
@@ -137,7 +141,7 @@ def test_pilots_are_asked_with_other_groups_than_they_were_fitted_on():
 @pytest.fixture
 def small(monkeypatch):
     """As if 1,000 pairs were many, and pilots small."""
-    for module in (costs, sampling, trying):
+    for module in (size_model, sampling, trying):
         monkeypatch.setattr(module, "ALWAYS_ALL", 1000)
     monkeypatch.setattr(trying, "_PAIRS_TO_TRY", 600)
     monkeypatch.setattr(pilot, "_SMALL", 300)
@@ -181,9 +185,9 @@ def test_wrong_groups_are_refused_before_the_pilot():
 def test_pairs_to_fit_says_what_the_plan_says(small):
     images, texts, _ = make_pairs(1200, 12, 20, n_classes=20, random_state=0)
     model = CMCQ(8, mapping="cca", max_iter=1, random_state=0)
-    few = trying.pairs_to_fit(images[:900], texts[:900], model=model)
+    few = trying.find_sample_size(images[:900], texts[:900], model=model)
     assert (few.pairs, few.tried) == (900, [])
-    many = trying.pairs_to_fit(images, texts, model=model)
+    many = trying.find_sample_size(images, texts, model=model)
     assert many.tried and many.tried == plan(images, texts, items=10, model=model).enough.tried
 
 
@@ -192,8 +196,8 @@ def test_pairs_are_taken_from_where_a_fit_takes_them(small, tmp_path):
     model = CMCQ(8, mapping="cca", max_iter=1, random_state=0)
     np.save(tmp_path / "images.npy", images)
     blocks = [texts[start : start + 500] for start in range(0, 1200, 500)]
-    expected = trying.pairs_to_fit(images, texts, model=model).tried
-    assert trying.pairs_to_fit(tmp_path / "images.npy", iter(blocks), model=model).tried == expected
+    expected = trying.find_sample_size(images, texts, model=model).tried
+    assert trying.find_sample_size(tmp_path / "images.npy", iter(blocks), model=model).tried == expected
     assert plan(tmp_path / "images.npy", blocks, items=10, model=model).enough.tried == expected
-    few = trying.pairs_to_fit(images[:30].tolist(), texts[:30], model=model)
+    few = trying.find_sample_size(images[:30].tolist(), texts[:30], model=model)
     assert (few.pairs, few.tried) == (30, [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crossbyte.search.storage.store import Store
+from crossbyte.index.storage.store import Store
 from support.store_samples import MODEL
 
 

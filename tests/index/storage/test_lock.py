@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from crossbyte.errors import IndexLocked, ReadOnlyIndex, StorageFailed, StorageFull
-from crossbyte.search.storage import lock as lock_module
-from crossbyte.search.storage.lock import WriterLock
+from crossbyte.index.storage import lock as lock_module
+from crossbyte.index.storage.lock import WriterLock
 
 HOLDER = """
 import sys, time
-from crossbyte.search.storage.lock import WriterLock
+from crossbyte.index.storage.lock import WriterLock
 lock = WriterLock.acquire(sys.argv[1])
 print("held", flush=True)
 time.sleep(60)
@@ -80,7 +80,7 @@ def test_another_process_is_named_and_when_it_is_killed_its_lock_is_taken_over(i
 FORK = """
 import os, sys, time
 from crossbyte.errors import IndexLocked
-from crossbyte.search.storage.lock import WriterLock
+from crossbyte.index.storage.lock import WriterLock
 path = sys.argv[1]
 lock = WriterLock.acquire(path)
 if os.fork() == 0:

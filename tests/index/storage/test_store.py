@@ -24,8 +24,9 @@ from crossbyte.errors import (
     StaleReader,
     WriteRefused,
 )
-from crossbyte.search.storage import records
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.index.storage import records
+from crossbyte.index.storage.records import Change, NewRecord
+from crossbyte.index.storage.store import Store
 from support.store_samples import MODEL, add, contents, rows, run, segment
 
 # Round trips
@@ -389,7 +390,7 @@ def test_what_somebody_else_committed_is_not_built_upon(writer: Store) -> None:
 FORK = """
 import os, sys
 from crossbyte.errors import WriteRefused
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.index.storage.store import Change, NewRecord, Store
 
 path = sys.argv[1]
 store = Store.create(path, [NewRecord("model", {}, {})])

@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from crossbyte.errors import (
-    DamagedIndexFile,
-    ForeignIndexFile,
-    IndexFileError,
-    NewerIndexFile,
-)
-from crossbyte.search.storage import records
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.errors import DamagedIndexFile, ForeignIndexFile, IndexFileError, NewerIndexFile
+from crossbyte.index.storage import records
+from crossbyte.index.storage.records import Change, NewRecord
+from crossbyte.index.storage.store import Store
 from support.store_samples import MODEL, add, contents, segment
 
 # Files that are not ours, or no longer

@@ -28,9 +28,10 @@ from crossbyte.errors import (
     StorageFull,
     WriteRefused,
 )
-from crossbyte.search.storage import connection as connection_module
-from crossbyte.search.storage import copying, failures
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.index.storage import creation, records
+from crossbyte.index.storage import database as connection_module
+from crossbyte.index.storage.records import Change, NewRecord
+from crossbyte.index.storage.store import Store
 from support.store_samples import MODEL, add, contents, rows, run, segment
 
 # Failures leave everything as it was
@@ -109,7 +110,7 @@ def test_a_full_disk_changes_nothing_and_writing_goes_on_after_opening_again(wri
 LIMITED = """
 import os, resource, sys
 from crossbyte.errors import StorageFailed, StorageFull, WriteRefused
-from crossbyte.search.storage.store import Change, NewRecord, Store
+from crossbyte.index.storage.store import Change, NewRecord, Store
 
 path = sys.argv[1]
 store = Store.create(path, [NewRecord("model", {}, {})])
@@ -153,7 +154,7 @@ def test_a_system_that_stops_writing_half_way_loses_nothing(path: str) -> None:
 READ_ONLY = """
 import os, sys
 from crossbyte.errors import ReadOnlyIndex
-from crossbyte.search.storage.store import NewRecord, Store
+from crossbyte.index.storage.store import NewRecord, Store
 
 folder = sys.argv[1]
 if os.getuid() == 0:
@@ -363,19 +364,19 @@ def test_two_copies_to_one_name_do_not_mix(writer: Store, tmp_path: Path) -> Non
 
 
 def connection_lock(path: Path) -> Any:
-    return copying.WriterLock.acquire(os.path.realpath(path))
+    return creation.WriterLock.acquire(os.path.realpath(path))
 
 
 def test_a_name_taken_meanwhile_is_not_overwritten(
     writer: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = copying.flush_file
+    original = creation.flush_file
 
     def take(path: str) -> None:
         original(path)
         (tmp_path / "copy").write_text("mine")
 
-    monkeypatch.setattr(copying, "flush_file", take)
+    monkeypatch.setattr(creation, "flush_file", take)
     with pytest.raises(IndexExists, match="meanwhile"):
         writer.backup(tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "mine"
@@ -428,7 +429,10 @@ def test_errors_of_sqlite_are_translated(
     tmp_path: Path, code: int, reading: type[Exception], writing: type[Exception]
 ) -> None:
     for kind, is_writing in ((reading, False), (writing, True)):
-        with pytest.raises(kind) as caught, failures.translated(str(tmp_path / "x"), writing=is_writing):
+        with (
+            pytest.raises(kind) as caught,
+            records.translate_sqlite_errors(str(tmp_path / "x"), writing=is_writing),
+        ):
             raise sqlite_error(code)
         assert isinstance(caught.value.__cause__, sqlite3.Error)
 
@@ -436,18 +440,18 @@ def test_errors_of_sqlite_are_translated(
 def test_a_failed_write_on_a_full_disk_is_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "_is_full", lambda path: True)
-    with pytest.raises(StorageFull), failures.translated(str(tmp_path / "x"), writing=True):
+    monkeypatch.setattr(records, "_is_full", lambda path: True)
+    with pytest.raises(StorageFull), records.translate_sqlite_errors(str(tmp_path / "x"), writing=True):
         raise sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
 
 
 def test_values_that_python_cannot_convert_are_damage_when_read(tmp_path: Path) -> None:
     for error in (OverflowError("too large"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")):
-        with pytest.raises(DamagedIndexFile), failures.translated("x", writing=False):
+        with pytest.raises(DamagedIndexFile), records.translate_sqlite_errors("x", writing=False):
             raise error
-        with pytest.raises(type(error)), failures.translated("x", writing=True):
+        with pytest.raises(type(error)), records.translate_sqlite_errors("x", writing=True):
             raise error
-    with pytest.raises(sqlite3.ProgrammingError), failures.translated("x", writing=False):
+    with pytest.raises(sqlite3.ProgrammingError), records.translate_sqlite_errors("x", writing=False):
         raise sqlite3.ProgrammingError("a fault of ours")
 
 

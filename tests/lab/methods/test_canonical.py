@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte import CMCQ
+from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import Pairs, make_pairs
 from crossbyte.errors import InvalidInput, MissingExtra
-from crossbyte.executors.threads import Workers
-from crossbyte.methods import faiss_quantizers
-from crossbyte.methods.registry import GROUPS, about, make
-from crossbyte.model import parameters
-from crossbyte.quantization.codebooks import dealt_dimensions, decode
+from crossbyte.lab.methods import cca_quantized
+from crossbyte.lab.methods.registry import GROUPS, about_method, make_method
+from crossbyte.model import params
+from crossbyte.model.quantization.codebooks import deal_dimensions, decode
 
 N_TRAIN = 300
 PAIRS: Pairs = make_pairs(360, 24, 40, n_classes=4, n_topics=12, noise=0.1, words_per_text=30, random_state=0)
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {"n_atoms": 48, "max_iter": 2}
 
 @cache
 def fitted(key: str, n_bits: int = 16) -> Any:
-    return make(key, n_bits, parameters=QUICK.get(key)).fit(IMAGES, TEXTS)
+    return make_method(key, n_bits, parameters=QUICK.get(key)).fit(IMAGES, TEXTS)
 
 
 def points_of(n: int = 400, d: int = 10) -> NDArray[np.float32]:
@@ -68,25 +68,25 @@ def test_what_the_estimator_may_do_to_features_all_may() -> None:
     powers = {"image_power": 0.5, "text_power": 0.7}
     model = CMCQ(16, mapping="cca", max_iter=1, random_state=0, **powers).fit(images, TEXTS)
     for key in ("cca", "cca-opq"):
-        method = make(key, 16, parameters=powers).fit(images, TEXTS)
+        method = make_method(key, 16, parameters=powers).fit(images, TEXTS)
         assert np.array_equal(
             method.queries("image", np.abs(NEW_IMAGES)), model.transform_images(np.abs(NEW_IMAGES))
         )
         assert np.array_equal(method.queries("text", NEW_TEXTS), model.transform_texts(NEW_TEXTS))
-    plain, rooted = (make("cca-itq", 16, parameters=each).fit(images, TEXTS) for each in ({}, powers))
+    plain, rooted = (make_method("cca-itq", 16, parameters=each).fit(images, TEXTS) for each in ({}, powers))
     assert not np.array_equal(plain.training_items("image"), rooted.training_items("image"))
     for key in ("cca-rq", "cca-itq"):
         with pytest.raises(InvalidInput, match="image_power"):
-            make(key, 16, parameters={"image_power": 0.0})
+            make_method(key, 16, parameters={"image_power": 0.0})
 
 
 def test_dimensions_and_ridge_can_be_given_and_are_judged() -> None:
-    wider = make("cca", 8, parameters={"n_components": 12, "ridge": 0.1}).fit(IMAGES, TEXTS)
+    wider = make_method("cca", 8, parameters={"n_components": 12, "ridge": 0.1}).fit(IMAGES, TEXTS)
     assert wider.queries("text", NEW_TEXTS).shape == (60, 12)
     with pytest.raises(InvalidInput, match="ridge"):
-        make("cca-pq", 16, parameters={"ridge": -1.0})
+        make_method("cca-pq", 16, parameters={"ridge": -1.0})
     with pytest.raises(InvalidInput, match="n_components"):
-        make("cca", 16, parameters={"n_components": 0})
+        make_method("cca", 16, parameters={"n_components": 0})
 
 
 def test_uncompressed_distances_are_those_of_the_points() -> None:
@@ -134,7 +134,7 @@ def test_additive_quantizers_are_those_of_faiss() -> None:
     residual.cp.seed, residual.cp.min_points_per_centroid = 5, 1
     local = faiss.LocalSearchQuantizer(10, 2, 8)
     local.random_seed, local.train_iters = 5, 3
-    ours = faiss_quantizers.residual(points, 16, 5), faiss_quantizers.local_search(points, 16, 5, 3)
+    ours = cca_quantized.train_rq(points, 16, 5), cca_quantized.train_lsq(points, 16, 5, 3)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     for theirs, own in zip((residual, local), ours, strict=True):
@@ -149,7 +149,7 @@ def test_additive_quantizers_are_those_of_faiss() -> None:
 def test_product_codes_name_the_nearest_word_of_each_part(n_dims: int, n_bits: int, n_parts: int) -> None:
     """Also where the parts do not divide the dimensions, and where there are more bytes than dimensions."""
     points = points_of(d=n_dims)
-    trained = faiss_quantizers.product(points, n_bits, 0)
+    trained = cca_quantized.train_pq(points, n_bits, 0)
     used = trained.codewords.any(axis=1)  # (M, d): which dimensions a part has
     assert len(used) == n_parts and (used.sum(axis=0) == 1).all()
     assert np.ptp(used.sum(axis=1)) <= 1
@@ -161,7 +161,7 @@ def test_product_codes_name_the_nearest_word_of_each_part(n_dims: int, n_bits: i
 
 
 def test_dealt_parts_vary_alike() -> None:
-    dealt = dealt_dimensions(np.array([9.0, 1.0, 8.0, 7.0, 2.0]), 2)
+    dealt = deal_dimensions(np.array([9.0, 1.0, 8.0, 7.0, 2.0]), 2)
     assert dealt.tolist() == [[0, 4, 1], [2, 3, -1]]
 
 
@@ -169,7 +169,7 @@ def test_dealt_parts_vary_alike() -> None:
 def test_a_rotation_is_taken_back(n_dims: int) -> None:
     """Otherwise words and points would have nothing in common; into a wider space where parts need it."""
     points = points_of(d=n_dims)
-    trained = faiss_quantizers.optimised_product(points, 32, 0)
+    trained = cca_quantized.train_opq(points, 32, 0)
     lost = points - decoded(trained.codewords, trained.encode(points))
     assert trained.codewords.shape == (4, 256, n_dims)
     assert (lost**2).sum() < 0.1 * (points**2).sum()
@@ -178,7 +178,7 @@ def test_a_rotation_is_taken_back(n_dims: int) -> None:
 @pytest.mark.parametrize("key", QUANTIZERS)
 def test_few_points_and_parts_of_a_byte_give_no_warning(key: str, capfd: pytest.CaptureFixture[str]) -> None:
     for n_bits in (1, 3, 16):
-        method = make(key, n_bits, parameters=QUICK.get(key)).fit(IMAGES[:20], TEXTS[:20])
+        method = make_method(key, n_bits, parameters=QUICK.get(key)).fit(IMAGES[:20], TEXTS[:20])
         codes = method.training_items("image")["codes"]
         assert codes.shape == (20, -(-n_bits // 8)) and codes.max() < 2 ** min(n_bits, 8)
     assert capfd.readouterr() == ("", "")
@@ -186,27 +186,27 @@ def test_few_points_and_parts_of_a_byte_give_no_warning(key: str, capfd: pytest.
 
 def test_many_points_are_sampled() -> None:
     points = points_of()
-    whole, sampled, again = (faiss_quantizers.local_search(points, 8, 0, 2, most) for most in (400, 300, 300))
+    whole, sampled, again = (cca_quantized.train_lsq(points, 8, 0, 2, most) for most in (400, 300, 300))
     assert np.array_equal(sampled.codewords, again.codewords) and not np.array_equal(
         sampled.codewords, whole.codewords
     )
     assert sampled.encode(points).shape == (400, 1)
-    assert faiss_quantizers._sample(points, 8, 0, 10).shape == (256, 10)
+    assert cca_quantized._sample_points(points, 8, 0, 10).shape == (256, 10)
 
 
 def test_lengths_between_bytes_are_refused() -> None:
     for key in QUANTIZERS:
         with pytest.raises(InvalidInput, match="multiple of 8, or less than 8; got 12"):
-            make(key, 12)
+            make_method(key, 12)
 
 
 def test_without_faiss_only_its_systems_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     for key in QUANTIZERS:
-        assert about(key).name
+        assert about_method(key).name
         with pytest.raises(MissingExtra, match=r"pip install 'crossbyte\[faiss\]'"):
-            make(key, 16)
-    assert make("cca", 16).fit(IMAGES, TEXTS).details == {"n_components": 16}
+            make_method(key, 16)
+    assert make_method("cca", 16).fit(IMAGES, TEXTS).details == {"n_components": 16}
 
 
 # CMCQ and composite quantization
@@ -214,7 +214,7 @@ def test_without_faiss_only_its_systems_cannot_be_made(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("key", ["cmcq", "cmcq-cca"])
 def test_cmcq_is_the_estimator(key: str) -> None:
-    method = make(key, 16, seed=4, parameters=SMALL if key == "cmcq" else {"max_iter": 2})
+    method = make_method(key, 16, seed=4, parameters=SMALL if key == "cmcq" else {"max_iter": 2})
     chosen = {name: value for name, value in method.parameters.items() if name != "similarity"}
     model = CMCQ(16, mapping=type(method).mapping, random_state=4, **chosen).fit(IMAGES, TEXTS)
     method.fit(IMAGES, TEXTS)
@@ -233,7 +233,7 @@ def test_cmcq_is_the_estimator(key: str) -> None:
 
 
 def test_the_quantization_error_is_that_of_the_training_points() -> None:
-    method = make("cmcq-cca", 16, parameters={"max_iter": 2}).fit(IMAGES, TEXTS)
+    method = make_method("cmcq-cca", 16, parameters={"max_iter": 2}).fit(IMAGES, TEXTS)
     for side, rows in (("image", IMAGES), ("text", TEXTS)):
         points = method.queries(side, rows)
         codes = method.training_items(side)[:, :2]
@@ -244,8 +244,8 @@ def test_the_quantization_error_is_that_of_the_training_points() -> None:
 
 @pytest.mark.parametrize("change", [{"correlation": 0.0}, {"alignment": 0.0}, {"shared_codebooks": True}])
 def test_the_ablations_of_the_paper_are_parameters(change: dict[str, Any]) -> None:
-    method = make("cmcq", 8, parameters=SMALL | change).fit(IMAGES, TEXTS)
-    plain = make("cmcq", 8, parameters=SMALL).fit(IMAGES, TEXTS)
+    method = make_method("cmcq", 8, parameters=SMALL | change).fit(IMAGES, TEXTS)
+    plain = make_method("cmcq", 8, parameters=SMALL).fit(IMAGES, TEXTS)
     assert method.parameters.items() >= change.items()
     assert method.details["objective"] != plain.details["objective"]
     words = [quantizer.codewords for quantizer in method._fitted().quantizers.values()]
@@ -257,21 +257,21 @@ def test_the_ablations_of_the_paper_are_parameters(change: dict[str, Any]) -> No
 def test_wrong_parameters_are_refused_before_any_work() -> None:
     for key, change in (("cmcq", {"sparsity": 0.0}), ("cq", {"query_map": "x"}), ("cmcq-auto", {"tol": -1})):
         with pytest.raises(InvalidInput, match=next(iter(change))):
-            make(key, 16, parameters=change)
+            make_method(key, 16, parameters=change)
 
 
 def test_texts_too_wide_for_canonical_correlation_are_reduced_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "MAX_GRAM_DIMS", 30)
-    monkeypatch.setattr(parameters, "_FEWER_TEXT_COMPONENTS", 20)
-    quantized = make("cmcq-cca", 8, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
-    plain = make("cca", 8).fit(IMAGES, TEXTS)
+    monkeypatch.setattr(params, "MAX_GRAM_DIMS", 30)
+    monkeypatch.setattr(params, "_FEWER_TEXT_COMPONENTS", 20)
+    quantized = make_method("cmcq-cca", 8, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
+    plain = make_method("cca", 8).fit(IMAGES, TEXTS)
     assert quantized._fitted().text_preparation.n_dims == 20
     assert np.array_equal(plain.queries("text", NEW_TEXTS), quantized.queries("text", NEW_TEXTS))
 
 
 def test_what_was_chosen_is_told() -> None:
     chosen = {"n_components": 8, "ridge": 0.5, "n_atoms": 16, "max_iter": 1}
-    method = make("cmcq-auto", 8, parameters=chosen).fit(IMAGES, TEXTS)
+    method = make_method("cmcq-auto", 8, parameters=chosen).fit(IMAGES, TEXTS)
     told = method.details["chosen"]
     assert told["mapping"] in ("sparse", "cca", "contrastive") and told["n_trials"] > 5
     assert told["n_components"] == 8 and told["ridge"] == 0.5
@@ -279,7 +279,8 @@ def test_what_was_chosen_is_told() -> None:
 
 def test_composite_quantization_alone_leaves_the_points_where_they_are() -> None:
     near, far = (
-        make("cq", 16, parameters=SMALL | {"cross_penalty": each}).fit(IMAGES, TEXTS) for each in (0.0, 1.0)
+        make_method("cq", 16, parameters=SMALL | {"cross_penalty": each}).fit(IMAGES, TEXTS)
+        for each in (0.0, 1.0)
     )
     for side, rows in (("image", NEW_IMAGES), ("text", NEW_TEXTS)):
         assert np.array_equal(near.queries(side, rows), far.queries(side, rows))
@@ -291,7 +292,7 @@ def test_composite_quantization_alone_leaves_the_points_where_they_are() -> None
 
 def test_with_both_halves_known_composite_codes_know_the_mapping_alone() -> None:
     """Points of pairs are pulled together by λ; their codes are found apart."""
-    method = make("cq", 16, parameters=SMALL).fit(IMAGES, TEXTS)
+    method = make_method("cq", 16, parameters=SMALL).fit(IMAGES, TEXTS)
     learned = method._fitted()
     with Workers(1) as workers:
         points = learned.fold_in(NEW_IMAGES, NEW_TEXTS, workers)

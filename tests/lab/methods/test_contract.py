@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from crossbyte._not_fitted import NotFitted
 from crossbyte.data.synthetic import Pairs, make_pairs
-from crossbyte.errors import InvalidInput, NotFitted
-from crossbyte.methods import protocol
-from crossbyte.methods.protocol import Method, Side
-from crossbyte.methods.registry import GROUPS, METHODS, about, all_keys, keys_of, make
-from crossbyte.metrics import Scorer
+from crossbyte.errors import InvalidInput
+from crossbyte.lab.methods import method as protocol
+from crossbyte.lab.methods.method import Method, Side
+from crossbyte.lab.methods.registry import GROUPS, METHODS, about_method, list_keys, make_method, resolve_keys
+from crossbyte.metrics.scorer import Scorer
 
 N_TRAIN, N_QUERIES, N_CLASSES, N_BITS = 300, 200, 4, 16
 N_FEW = 80
@@ -118,8 +119,8 @@ CHANGED: dict[str, dict[str, Any]] = {
 TASKS: list[tuple[Side, Side]] = [("image", "text"), ("text", "image")]
 """Side of the query, searched side."""
 
-TAUGHT = [(key, similarity) for key in all_keys() for similarity in about(key).similarities]
-each_key = pytest.mark.parametrize("key", all_keys())
+TAUGHT = [(key, similarity) for key in list_keys() for similarity in about_method(key).similarities]
+each_key = pytest.mark.parametrize("key", list_keys())
 each_taught = pytest.mark.parametrize(("key", "similarity"), TAUGHT)
 
 
@@ -159,7 +160,7 @@ def one_hot(data: Pairs) -> Any:
 @cache
 def fitted(key: str, similarity: str, sparse_text: bool) -> Method:
     data = pairs(sparse_text)
-    method = make(key, N_BITS, similarity=similarity, parameters=QUICK.get(key))
+    method = make_method(key, N_BITS, similarity=similarity, parameters=QUICK.get(key))
     return method.fit(data.images[:N_TRAIN], data.texts[:N_TRAIN], one_hot(data)[:N_TRAIN])
 
 
@@ -171,7 +172,7 @@ def fit_few(
     own = one_hot(data)
     own.flags.writeable = False
     given = {"their own": own, "others": own[::-1], "none": None}[labels]
-    method = make(key, n_bits, seed=3, similarity=similarity, parameters=QUICK.get(key), n_jobs=n_jobs)
+    method = make_method(key, n_bits, seed=3, similarity=similarity, parameters=QUICK.get(key), n_jobs=n_jobs)
     return method.fit(data.images, data.texts, given)
 
 
@@ -206,7 +207,7 @@ def same(left: list[Any], right: list[Any]) -> bool:
 
 @each_key
 def test_it_declares_itself_wholly(key: str) -> None:
-    own = about(key)
+    own = about_method(key)
     order = [
         protocol.INTRA_MODALITY,
         protocol.INTER_MODALITY,
@@ -224,7 +225,7 @@ def test_it_declares_itself_wholly(key: str) -> None:
 
 @pytest.mark.parametrize("key", TABLE_1)
 def test_it_declares_what_the_paper_says_of_it(key: str) -> None:
-    own = about(key)
+    own = about_method(key)
     assert (" ".join(own.relations), own.codes, own.coding) == TABLE_1[key] and own.in_paper
 
 
@@ -240,9 +241,9 @@ def test_one_code_for_both_sides_where_it_says_so(key: str, similarity: str) -> 
     method = fitted(key, similarity, True)
     images, texts = (method.training_items(side) for side in ("image", "text"))
     assert len(images) == len(texts) == N_TRAIN
-    if about(key).codes == "unified":
+    if about_method(key).codes == "unified":
         assert np.array_equal(images, texts)
-    if about(key).coding == "hash":
+    if about_method(key).coding == "hash":
         assert images.dtype == texts.dtype == np.uint8
         assert images.shape == texts.shape == (N_TRAIN, N_BITS // 8)
 
@@ -323,16 +324,16 @@ def test_every_parameter_changed_changes_some_distance(key: str, name: str) -> N
     data, parameters = few_pairs(), QUICK.get(key, {}) | {name: CHANGED[key][name]}
 
     def differs(similarity: str) -> bool:
-        changed = make(key, N_BITS, seed=3, similarity=similarity, parameters=parameters)
+        changed = make_method(key, N_BITS, seed=3, similarity=similarity, parameters=parameters)
         changed.fit(data.images, data.texts, one_hot(data))
         return not same(few_distances(changed), few_distances(fit_few(key, similarity)))
 
-    assert any(differs(similarity) for similarity in about(key).similarities)
+    assert any(differs(similarity) for similarity in about_method(key).similarities)
 
 
 @pytest.mark.parametrize("key", CHANGED)
 def test_no_parameter_is_forgotten(key: str) -> None:
-    assert set(CHANGED[key]) == set(make(key, N_BITS).parameters) - {"similarity"}
+    assert set(CHANGED[key]) == set(make_method(key, N_BITS).parameters) - {"similarity"}
 
 
 @each_taught
@@ -348,7 +349,7 @@ def test_arguments_are_not_written_to(key: str, similarity: str) -> None:
 
 @each_taught
 def test_more_bits_than_dimensions_and_the_shortest_code(key: str, similarity: str) -> None:
-    for n_bits in (N_BITS, about(key).bit_step):
+    for n_bits in (N_BITS, about_method(key).bit_step):
         for distances in few_distances(fit_few(key, similarity, n_bits=n_bits)):
             assert_distances(distances, (N_FEW, N_FEW))
 
@@ -356,10 +357,10 @@ def test_more_bits_than_dimensions_and_the_shortest_code(key: str, similarity: s
 @each_key
 def test_lengths_that_it_has_not_are_refused_before_any_work(key: str) -> None:
     with pytest.raises(InvalidInput, match="n_bits"):
-        make(key, 0)
-    if about(key).bit_step > 1:
+        make_method(key, 0)
+    if about_method(key).bit_step > 1:
         with pytest.raises(InvalidInput, match="multiple of 8"):
-            make(key, 1)
+            make_method(key, 1)
 
 
 @each_taught
@@ -374,7 +375,7 @@ def test_labels_count_only_where_it_is_taught_with_them(key: str, similarity: st
 
 @each_key
 def test_before_fit_it_knows_nothing(key: str) -> None:
-    method, data = make(key, N_BITS), few_pairs()
+    method, data = make_method(key, N_BITS), few_pairs()
     with pytest.raises(NotFitted, match="fit"):
         method.queries("image", data.images)
     with pytest.raises(NotFitted, match="fit"):
@@ -385,14 +386,16 @@ def test_before_fit_it_knows_nothing(key: str) -> None:
 
 
 def test_groups_are_the_rows_of_the_tables() -> None:
-    assert GROUPS["all"] == all_keys() == tuple(METHODS) and len(METHODS) == 27
-    assert keys_of(["table2", "seph", "cmcq"])[-2:] == ("cmcq", "seph")
-    assert {key for key in METHODS if about(key).in_paper} == set(GROUPS["table1"]) == set(TABLE_1)
-    assert len(GROUPS["table1"]) == 16 and set(keys_of(["table2", "table3"])) < set(GROUPS["table1"])
+    assert GROUPS["all"] == list_keys() == tuple(METHODS) and len(METHODS) == 27
+    assert resolve_keys(["table2", "seph", "cmcq"])[-2:] == ("cmcq", "seph")
+    assert {key for key in METHODS if about_method(key).in_paper} == set(GROUPS["table1"]) == set(TABLE_1)
+    assert len(GROUPS["table1"]) == 16 and set(resolve_keys(["table2", "table3"])) < set(GROUPS["table1"])
     assert all(key in METHODS for keys in GROUPS.values() for key in keys)
 
 
-@pytest.mark.parametrize("call", [about, lambda key: make(key, 16), lambda key: keys_of([key])])
+@pytest.mark.parametrize(
+    "call", [about_method, lambda key: make_method(key, 16), lambda key: resolve_keys([key])]
+)
 def test_an_unknown_key_is_answered_with_those_there_are(call: Any) -> None:
     with pytest.raises(InvalidInput, match="cmssh, scm.*table2"):
         call("cmsh")
@@ -400,16 +403,16 @@ def test_an_unknown_key_is_answered_with_those_there_are(call: Any) -> None:
 
 def test_unknown_parameters_and_similarities_are_refused() -> None:
     with pytest.raises(InvalidInput, match="has the parameters .*correlation.*got 'gamma'"):
-        make("cmcq", 16, parameters={"gamma": 0.0})
+        make_method("cmcq", 16, parameters={"gamma": 0.0})
     with pytest.raises(InvalidInput, match="n_bits"):
-        make("cmcq", 16, parameters={"n_bits": 32})
+        make_method("cmcq", 16, parameters={"n_bits": 32})
     with pytest.raises(InvalidInput, match="learns from pairs"):
-        make("cmfh", 16, similarity="labels")
+        make_method("cmfh", 16, similarity="labels")
 
 
 def test_names_are_known_without_importing_any_system() -> None:
     program = (
-        "import sys; from crossbyte.methods.registry import GROUPS, all_keys, keys_of; keys_of(['all']); "
+        "import sys; from crossbyte.lab.methods.registry import GROUPS, all_keys, keys_of; keys_of(['all']); "
         "print(sorted({'numpy', 'scipy', 'sklearn', 'faiss'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 
-from crossbyte.data.features import CentredSparseRows, DenseRows
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import CentredSparseRows, DenseRows
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.methods import crh
-from crossbyte.methods.boosting import equal_weights, seen_rows
-from crossbyte.methods.crh_turns import Half, Problem, Tangents, convex_slope, deviation
-from crossbyte.methods.itq import signs_of_values
-from crossbyte.methods.registry import make
-from crossbyte.methods.similarity import signed_pairs
+from crossbyte.lab.methods import crh
+from crossbyte.lab.methods.crh import DirectionProblem, ScaledSide, Tangents, convex_slope, deviation
+from crossbyte.lab.methods.hashing import sign_values
+from crossbyte.lab.methods.labels import draw_signed_pairs
+from crossbyte.lab.methods.registry import make_method
+from crossbyte.lab.methods.regression import take_paired_rows, uniform_weights
 
 A, L = 3.7, 1.0 / 3.7
 
@@ -31,30 +31,32 @@ def documents(n: int = 150, n_classes: int = 4) -> tuple[Any, Any, Any]:
     return images, texts, labels
 
 
-def halves(n_pairs: int = 200) -> tuple[Any, crh.Halves]:
+def halves(n_pairs: int = 200) -> tuple[Any, crh.ScaledSides]:
     images, texts, labels = documents()
     rows = [DenseRows((side - side.mean(axis=0)).astype(np.float32)) for side in (images, texts)]
-    seen = seen_rows(*rows, signed_pairs(150, n_pairs, np.random.default_rng(1), labels.astype(bool)))
+    seen = take_paired_rows(
+        *rows, draw_signed_pairs(150, n_pairs, np.random.default_rng(1), labels.astype(bool))
+    )
     with Workers(1) as workers:
-        image_half = Half.of(DenseRows(seen.images), seen.pairs.left, workers)
-        return seen, (image_half, Half.of(seen.texts, seen.pairs.right, workers))
+        image_half = ScaledSide.of(DenseRows(seen.images), seen.pairs.left, workers)
+        return seen, (image_half, ScaledSide.of(seen.texts, seen.pairs.right, workers))
 
 
-def problem(weight: float = 10.0, size: float = 1.0, n_pairs: int = 200) -> tuple[Problem, Any]:
+def problem(weight: float = 10.0, size: float = 1.0, n_pairs: int = 200) -> tuple[DirectionProblem, Any]:
     """Images to be turned, texts with values of some size; a direction beside it."""
     seen, both = halves(n_pairs)
     rng = np.random.default_rng(2)
     u, v = (size * rng.standard_normal(half.rows.shape[1]) for half in both)
-    weights = equal_weights(seen.pairs)
-    return Problem(both[0], both[1].at_pairs(v), seen.pairs.signs > 0, weights, weight, 0.01), u
+    weights = uniform_weights(seen.pairs)
+    return DirectionProblem(both[0], both[1].at_pairs(v), seen.pairs.signs > 0, weights, weight, 0.01), u
 
 
-def tangents_of(given: Problem, w: Any) -> Tangents:
+def tangents_of(given: DirectionProblem, w: Any) -> Tangents:
     z = given.half.values(w)
-    return Tangents(signs_of_values(z), z[given.half.at] - given.others)
+    return Tangents(sign_values(z), z[given.half.at] - given.others)
 
 
-def all_of(given: Problem) -> tuple[Any, Any]:
+def all_of(given: DirectionProblem) -> tuple[Any, Any]:
     """Every row and every pair once: with equal weights, nothing is left to chance."""
     return np.arange(given.half.rows.shape[0]), np.arange(len(given.weights))
 
@@ -68,7 +70,7 @@ def convex_part(d: float) -> float:
     return d * d / 2 - A * L * L / 2
 
 
-def bound(given: Problem, w: Any, at: Any) -> float:
+def bound(given: DirectionProblem, w: Any, at: Any) -> float:
     """The objective with tangents at ``at`` for its concave parts, row by row and pair by pair."""
     rows = given.half.scale * given.half.rows.dense().astype(np.float64)
     total = given.shrinkage / 2 * w @ w
@@ -185,7 +187,7 @@ def test_rows_are_scaled_to_unit_length_in_the_mean_dense_or_sparse() -> None:
     w, at = rng.standard_normal(8), rng.integers(50, size=30)
     for rows in (thin, DenseRows(dense)):
         with Workers(1) as workers:
-            half = Half.of(rows, at, workers)
+            half = ScaledSide.of(rows, at, workers)
         scaled = half.scale * dense
         assert np.mean(np.sum(scaled**2, axis=1)) == pytest.approx(1.0, rel=1e-5)
         assert half.curvature == pytest.approx(np.linalg.eigvalsh(scaled.T @ scaled / 50)[-1], rel=1e-4)
@@ -197,15 +199,15 @@ def test_rows_are_scaled_to_unit_length_in_the_mean_dense_or_sparse() -> None:
 
 def test_a_bit_starts_from_related_directions_and_all_turns_together_lower_the_objective() -> None:
     seen, both = halves()
-    weights = equal_weights(seen.pairs)
-    u, v = crh.start(seen, both, weights)
+    weights = uniform_weights(seen.pairs)
+    u, v = crh.initial_directions(seen, both, weights)
     assert [half.values(w).std() for half, w in zip(both, (u, v), strict=True)] == pytest.approx([1.0, 1.0])
-    model = make("crh", 1, parameters={"n_rounds": 4})
+    model = make_method("crh", 1, parameters={"n_rounds": 4})
     lowered = model._lower_objective([u, v], seen, both, weights, np.random.default_rng(0))
 
     def objective(bit: Any) -> float:
         sides = [
-            Problem(
+            DirectionProblem(
                 both[this], both[1 - this].at_pairs(bit[1 - this]), seen.pairs.signs > 0, weights, 10.0, 0.01
             )
             for this in (0, 1)
@@ -221,23 +223,25 @@ def test_after_a_bit_no_better_than_chance_all_pairs_weigh_the_same_again() -> N
     pairs = halves(4)[0].pairs
     weights = np.array([0.5, 0.25, 0.125, 0.125])
     for agreeing in ([-1.0, -1.0, 1.0, 1.0], [1.0, -1.0, -1.0, -1.0]):
-        np.testing.assert_array_equal(crh.next_weights(pairs, weights, np.array(agreeing)), np.full(4, 0.25))
+        np.testing.assert_array_equal(
+            crh.update_weights_or_reset(pairs, weights, np.array(agreeing)), np.full(4, 0.25)
+        )
     better = np.array([1.0, 1.0, -1.0, -1.0])
-    lifted = crh.next_weights(pairs, weights, better)
+    lifted = crh.update_weights_or_reset(pairs, weights, better)
     assert lifted @ better == pytest.approx(0.0) and lifted.sum() == pytest.approx(1.0)
     assert (lifted[2:] > weights[2:]).all() and (lifted[:2] < weights[:2]).all()
 
 
 def test_boosting_goes_on_from_equal_weights_after_a_bad_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, both = halves()
-    model, met = make("crh", 5), []
+    model, met = make_method("crh", 5), []
 
     def lowered(self: Any, bit: Any, seen: Any, halves: Any, weights: Any, rng: Any) -> Any:
         met.append(weights)
         return [bit[0], -bit[1]] if len(met) == 3 else bit  # the third bit says the opposite
 
     monkeypatch.setattr(crh.CRH, "_lower_objective", lowered)
-    model._boosted(seen, both, np.random.default_rng(0))
+    model._boost_bits(seen, both, np.random.default_rng(0))
     signs = np.sign(model.details["agreements"])
     np.testing.assert_array_equal(signs[:4], [1, 1, -1, 1])
     assert [each.std() > 1e-12 for each in met] == [False, True, True, False, True]
@@ -248,7 +252,7 @@ def test_unseen_documents_of_the_same_class_are_found(similarity: str) -> None:
     images, texts, labels = documents(450)
     new, same = slice(300, None), labels[300:] @ labels[300:].T > 0
     parameters = {"n_pairs": 3000, "n_rounds": 3}
-    model = make("crh", 12, similarity=similarity, parameters=parameters)
+    model = make_method("crh", 12, similarity=similarity, parameters=parameters)
     model.fit(images[:300], texts[:300], labels[:300])
     rows = {"image": images[new], "text": texts[new]}
     for asks, searched in (("image", "text"), ("text", "image")):
@@ -260,7 +264,7 @@ def test_unseen_documents_of_the_same_class_are_found(similarity: str) -> None:
 
 def test_a_bit_agrees_with_the_pairs_and_the_seed_decides() -> None:
     data = documents()
-    models = [make("crh", 6, seed=seed, parameters={"n_pairs": 400}).fit(*data) for seed in (0, 0, 1)]
+    models = [make_method("crh", 6, seed=seed, parameters={"n_pairs": 400}).fit(*data) for seed in (0, 0, 1)]
     agreements = [model.details["agreements"] for model in models]
     assert agreements[0] == agreements[1] != agreements[2]
     assert agreements[0][0] > 0.3 and len(agreements[0]) == 6
@@ -269,7 +273,7 @@ def test_a_bit_agrees_with_the_pairs_and_the_seed_decides() -> None:
 def test_it_says_how_many_images_and_texts_occur_in_the_pairs() -> None:
     data = documents()
     for n_pairs, expected in ((400, (150, 150)), (2, (2, 2))):
-        assert make("crh", 2, parameters={"n_pairs": n_pairs}).fit(*data).details["n_rows"] == expected
+        assert make_method("crh", 2, parameters={"n_pairs": n_pairs}).fit(*data).details["n_rows"] == expected
 
 
 @pytest.mark.parametrize(
@@ -285,4 +289,4 @@ def test_it_says_how_many_images_and_texts_occur_in_the_pairs() -> None:
 )
 def test_parameters_are_judged(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
-        make("crh", 16, parameters=wrong)
+        make_method("crh", 16, parameters=wrong)

@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import CentredSparseRows, DenseRows
-from crossbyte.executors.threads import Workers
-from crossbyte.methods.anchors import AnchorFeatures, gaussian_kernel, squared_distances
-from crossbyte.methods.graphs import laplacian, neighbour_graph, neighbours
-from crossbyte.methods.hamming import LinearBits
-from crossbyte.methods.regression import KernelBits, at_medians, regressed_bits, regression
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import CentredSparseRows, DenseRows
+from crossbyte.lab.methods.hashing import LinearBits
+from crossbyte.lab.methods.neighbours import laplacian, nearest_neighbours, neighbour_graph
+from crossbyte.lab.methods.regression import (
+    AnchorFeatures,
+    KernelBits,
+    cut_at_medians,
+    fit_regression_bits,
+    fit_ridge,
+    gaussian_kernel,
+    squared_distances,
+)
 
 
 def points(n: int, d: int = 3, whole: bool = False) -> Any:
@@ -56,7 +63,7 @@ def test_neighbours_are_those_of_the_twin(whole: bool, labelled: bool) -> None:
     rows = points(120, whole=whole)
     labels = some_labels(120) if labelled else None
     with Workers(1) as workers:
-        found = neighbours(DenseRows(rows), 7, workers, labels)
+        found = nearest_neighbours(DenseRows(rows), 7, workers, labels)
     np.testing.assert_array_equal(found.toarray(), twin(rows, 7, labels))
 
 
@@ -65,7 +72,7 @@ def test_several_blocks_and_threads_change_nothing() -> None:
     graphs = []
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:
-            graphs.append(neighbours(DenseRows(rows), 3, workers))
+            graphs.append(nearest_neighbours(DenseRows(rows), 3, workers))
     assert (graphs[0] != graphs[1]).nnz == 0 and graphs[0].shape == (1100, 1100)
     for row in (0, 511, 512, 1099):
         nearest = np.argsort(np.sum((rows - rows[row]) ** 2.0, axis=1), kind="stable")
@@ -78,7 +85,8 @@ def test_sparse_rows_have_the_neighbours_of_dense_ones() -> None:
     thin = CentredSparseRows(sparse.csr_matrix(counts.astype(np.float32)), mean, np.ones(90))
     with Workers(1) as workers:
         pair = [
-            neighbours(rows, 5, workers) for rows in (thin, DenseRows((counts - mean).astype(np.float32)))
+            nearest_neighbours(rows, 5, workers)
+            for rows in (thin, DenseRows((counts - mean).astype(np.float32)))
         ]
     np.testing.assert_array_equal(pair[0].toarray(), pair[1].toarray())
 
@@ -87,14 +95,16 @@ def test_one_row_far_out_does_not_make_the_others_equally_near() -> None:
     rows = points(60)
     rows[7] *= 1e4
     with Workers(1) as workers:
-        np.testing.assert_array_equal(neighbours(DenseRows(rows), 4, workers).toarray(), twin(rows, 4))
+        np.testing.assert_array_equal(
+            nearest_neighbours(DenseRows(rows), 4, workers).toarray(), twin(rows, 4)
+        )
 
 
 def test_there_may_be_fewer_than_asked_or_none_or_all_equal() -> None:
     with Workers(1) as workers:
-        assert (neighbours(DenseRows(points(4)), 10, workers).toarray() == 1.0 - np.eye(4)).all()
-        alone = neighbours(DenseRows(points(5)), 3, workers, np.eye(5, dtype=bool))
-        equal = neighbours(DenseRows(np.zeros((5, 2), dtype=np.float32)), 2, workers)
+        assert (nearest_neighbours(DenseRows(points(4)), 10, workers).toarray() == 1.0 - np.eye(4)).all()
+        alone = nearest_neighbours(DenseRows(points(5)), 3, workers, np.eye(5, dtype=bool))
+        equal = nearest_neighbours(DenseRows(np.zeros((5, 2), dtype=np.float32)), 2, workers)
     assert alone.nnz == 0 and alone.shape == (5, 5)
     np.testing.assert_array_equal(equal.toarray(), twin(np.zeros((5, 2)), 2))
 
@@ -134,7 +144,7 @@ def loss(X: Any, V: Any, W: Any, ridge: float) -> float:
 def test_no_other_weights_are_nearer(shape: tuple[int, int]) -> None:
     X, V = points(*shape), points(shape[0], 3).astype(np.float64)
     with Workers(1) as workers:
-        W = regression(DenseRows(X), V, 0.1, workers)
+        W = fit_ridge(DenseRows(X), V, 0.1, workers)
     least = loss(X, V, W, 0.1)
     rng = np.random.default_rng(2)
     for step in (1e-1, 1e-4):
@@ -148,9 +158,9 @@ def test_wide_rows_give_what_products_of_dimensions_give() -> None:
     C = X.T @ X
     expected = np.linalg.solve(C + 0.5 * np.trace(C) / 33 * np.eye(33), X.T @ V)
     with Workers(1) as workers:
-        found = regression(DenseRows(X.astype(np.float32)), V, 0.5, workers)
+        found = fit_ridge(DenseRows(X.astype(np.float32)), V, 0.5, workers)
         thin = CentredSparseRows(sparse.csr_matrix(X.astype(np.float32)), np.zeros(33), np.ones(20))
-        np.testing.assert_allclose(regression(thin, V, 0.5, workers), found, rtol=1e-6)
+        np.testing.assert_allclose(fit_ridge(thin, V, 0.5, workers), found, rtol=1e-6)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -159,8 +169,8 @@ def test_medians_halve_the_training_rows() -> None:
     X -= X.mean(axis=0)
     V = np.exp(2 * X[:, :4].astype(np.float64))  # far from even around its mean
     with Workers(1) as workers:
-        bits = regressed_bits(DenseRows(X), V, 0.01, workers)
-        cut = at_medians(bits, DenseRows(X), workers)
+        bits = fit_regression_bits(DenseRows(X), V, 0.01, workers)
+        cut = cut_at_medians(bits, DenseRows(X), workers)
     assert not bits.offsets.any()
     np.testing.assert_array_equal(cut.weights, bits.weights)
     values = cut.values(X)

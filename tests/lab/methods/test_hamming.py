@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crossbyte.errors import InvalidInput
-from crossbyte.methods import hamming
-from crossbyte.methods.hamming import hamming_distances, pack_signs
+from crossbyte.lab.methods import hashing
+from crossbyte.lab.methods.hashing import hamming_distances, pack_signs
 
 LENGTHS = [1, 7, 8, 9, 16, 17, 31, 33, 64, 65, 100, 128, 129, 600]
 
@@ -52,7 +52,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     queries, items = (rng.integers(0, 256, (n, 11), dtype=np.uint8) for n in (50, 40))
     whole = hamming_distances(queries, items)
-    monkeypatch.setattr(hamming, "_BLOCK_ENTRIES", 130)
+    monkeypatch.setattr(hashing, "_BLOCK_ENTRIES", 130)
     np.testing.assert_array_equal(hamming_distances(queries, items), whole)
 
 

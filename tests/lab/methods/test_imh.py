@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import CentredSparseRows, DenseRows
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import CentredSparseRows, DenseRows
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.methods import imh
-from crossbyte.methods.graphs import laplacian, neighbour_graph
-from crossbyte.methods.products import ROWS_AT_ONCE
-from crossbyte.methods.registry import make
-from crossbyte.methods.regression import regression
+from crossbyte.lab.methods import imh
+from crossbyte.lab.methods.neighbours import ROWS_AT_ONCE, laplacian, neighbour_graph
+from crossbyte.lab.methods.registry import make_method
+from crossbyte.lab.methods.regression import fit_ridge
 
 N, BITS = 60, 5
 LAM, RIDGE = 0.3, 0.2
@@ -54,7 +53,7 @@ class Problem:
         return float(total)
 
     def solution(self, skip_constant: bool = False) -> tuple[Any, Any]:
-        return imh.relaxed_codes(self.forms[0], self.forms[1], self.mu, BITS, skip_constant)
+        return imh.solve_relaxed_codes(self.forms[0], self.forms[1], self.mu, BITS, skip_constant)
 
 
 def orthonormal(rng: np.random.Generator, centred: bool, near: Any = 0.0, step: float = 1.0) -> Any:
@@ -74,7 +73,7 @@ def test_the_form_is_what_is_left_of_the_regression() -> None:
     F = np.random.default_rng(1).standard_normal((N, BITS))
     with Workers(1) as workers:
         A = imh.residual_form(X, RIDGE, workers)
-        V = regression(X, F, RIDGE, workers)
+        V = fit_ridge(X, F, RIDGE, workers)
     beta = RIDGE * np.sum(X.values.astype(np.float64) ** 2) / X.shape[1]
     left = np.sum((X.values @ V - F) ** 2) + beta * np.sum(V**2)
     assert np.trace(F.T @ A @ F) == pytest.approx(left)
@@ -120,7 +119,7 @@ def test_the_gradients_vanish_where_nothing_binds(mu: float) -> None:
     problem, rng = Problem(mu), np.random.default_rng(3)
     F, G = problem.solution()
     with Workers(1) as workers:
-        V, W = (regression(X, Z, RIDGE, workers) for X, Z in zip(problem.sides, (F, G), strict=True))
+        V, W = (fit_ridge(X, Z, RIDGE, workers) for X, Z in zip(problem.sides, (F, G), strict=True))
 
     def slope(G: Any, V: Any, W: Any, move: str) -> float:
         here = {"G": G, "V": V, "W": W}
@@ -161,21 +160,24 @@ def test_constant_codes_can_be_left_out() -> None:
     F = problem.solution(True)[0]
     np.testing.assert_allclose(F.sum(axis=0), 0.0, atol=1e-9)
     D = np.arange(9.0).reshape(3, 3) + np.arange(9.0).reshape(3, 3).T + 40 * np.eye(3)
-    values, vectors = np.linalg.eigh(imh.constant_last(D))
+    values, vectors = np.linalg.eigh(imh.move_constant_last(D))
     np.testing.assert_allclose(np.abs(vectors[:, -1]), 3**-0.5)
     H = np.eye(3) - 1 / 3
     np.testing.assert_allclose(values[:2], np.linalg.eigvalsh(H @ D @ H)[1:])
     few = [form[:4, :4] for form in problem.forms]
-    assert [imh.relaxed_codes(*few, 1.0, BITS, skip)[0].shape for skip in (False, True)] == [(4, 4), (4, 3)]
+    assert [imh.solve_relaxed_codes(*few, 1.0, BITS, skip)[0].shape for skip in (False, True)] == [
+        (4, 4),
+        (4, 3),
+    ]
 
 
 def test_with_centred_rows_the_constant_is_an_eigenvector_that_says_nothing() -> None:
     problem = Problem(1.0)
-    F = imh.relaxed_codes(*problem.forms, 1.0, N, False)[0]
+    F = imh.solve_relaxed_codes(*problem.forms, 1.0, N, False)[0]
     cosines = np.abs(F.sum(axis=0)) / N**0.5
     assert cosines.max() == pytest.approx(1.0, abs=1e-6) and cosines.argmax() > 0
     with Workers(1) as workers:
-        V = regression(problem.sides[0], F[:, cosines.argmax() : cosines.argmax() + 1], RIDGE, workers)
+        V = fit_ridge(problem.sides[0], F[:, cosines.argmax() : cosines.argmax() + 1], RIDGE, workers)
     np.testing.assert_allclose(V, 0.0, atol=1e-6)
 
 
@@ -185,17 +187,17 @@ def test_with_centred_rows_the_constant_is_an_eigenvector_that_says_nothing() ->
 def test_a_fit_is_made_of_these_pieces_with_the_parameters_that_it_has() -> None:
     problem = Problem(0.7)
     parameters = {"n_neighbours": 4, "smoothness": LAM, "ridge": RIDGE, "pair_weight": 0.7}
-    method = make("imh", BITS, parameters=parameters)
+    method = make_method("imh", BITS, parameters=parameters)
     with Workers(1) as workers:
         found = method._functions(*problem.sides, None, workers)
         for bits, rows, codes in zip(found, problem.sides, problem.solution(True), strict=True):
-            np.testing.assert_allclose(bits.weights, regression(rows, codes, RIDGE, workers))
+            np.testing.assert_allclose(bits.weights, fit_ridge(rows, codes, RIDGE, workers))
 
 
 @pytest.mark.parametrize("similarity", ["pairs", "labels"])
 def test_every_bit_halves_the_training_documents(similarity: str) -> None:
     data = documents(200)
-    method = make("imh", 12, similarity=similarity).fit(*data)
+    method = make_method("imh", 12, similarity=similarity).fit(*data)
     for side in ("image", "text"):
         bits = np.unpackbits(method.training_items(side), axis=1)[:, :12]
         assert (np.abs(bits.sum(axis=0) - 100.0) <= 2).all()
@@ -203,7 +205,7 @@ def test_every_bit_halves_the_training_documents(similarity: str) -> None:
 
 def test_medians_are_those_of_the_training_documents_not_of_a_batch() -> None:
     images, texts, _ = documents(200)
-    method = make("imh", 12).fit(images, texts)
+    method = make_method("imh", 12).fit(images, texts)
     codes = method.queries("image", images)
     far = np.argsort(images[:, 0])[:20]  # a batch of its own kind
     np.testing.assert_array_equal(method.queries("image", images[far]), codes[far])
@@ -212,12 +214,14 @@ def test_medians_are_those_of_the_training_documents_not_of_a_batch() -> None:
 
 def test_medians_are_over_all_documents_where_a_part_is_learned_from() -> None:
     images, texts, labels = documents(300)
-    method = make("imh", 8, similarity="labels", parameters={"max_documents": 40}).fit(images, texts, labels)
+    method = make_method("imh", 8, similarity="labels", parameters={"max_documents": 40}).fit(
+        images, texts, labels
+    )
     assert method.details == {"n_learned_from": 40}
     for side in ("image", "text"):
         bits = np.unpackbits(method.training_items(side), axis=1)
         assert (np.abs(bits.sum(axis=0) - 150.0) <= 2).all()
-    assert make("imh", 8).fit(images, texts).details == {"n_learned_from": 300}
+    assert make_method("imh", 8).fit(images, texts).details == {"n_learned_from": 300}
 
 
 def test_labels_say_who_may_be_a_neighbour() -> None:
@@ -226,16 +230,16 @@ def test_labels_say_who_may_be_a_neighbour() -> None:
     found = {}
     wrong = np.repeat(np.eye(4, dtype=np.uint8), 50, axis=0)
     for name, given in (("own", labels), ("renamed", np.roll(labels, 1, axis=1)), ("wrong", wrong)):
-        method = make("imh", 8, similarity="labels", parameters=parameters).fit(images, texts, given)
+        method = make_method("imh", 8, similarity="labels", parameters=parameters).fit(images, texts, given)
         found[name] = method.training_items("image")
     np.testing.assert_array_equal(found["own"], found["renamed"])  # only who shares one counts
-    found["none"] = make("imh", 8, parameters=parameters).fit(images, texts).training_items("image")
+    found["none"] = make_method("imh", 8, parameters=parameters).fit(images, texts).training_items("image")
     assert all((found["own"] != found[name]).any() for name in ("wrong", "none"))
 
 
 def test_more_bits_than_documents_end_in_bits_that_are_never_set() -> None:
     images, texts, _ = documents(6)
-    codes = make("imh", 16).fit(images, texts).training_items("text")
+    codes = make_method("imh", 16).fit(images, texts).training_items("text")
     bits = np.unpackbits(codes, axis=1)
     assert bits[:, :5].any(axis=0).all() and not bits[:, 5:].any()
 
@@ -251,7 +255,7 @@ def test_wide_sparse_texts_are_never_written_out_as_a_whole(monkeypatch: pytest.
     monkeypatch.setattr(CentredSparseRows, "dense", watched)
     rng = np.random.default_rng(6)
     wide = sparse.random_array((700, 3000), density=0.002, rng=rng, format="csr")
-    make("imh", 8).fit(rng.standard_normal((700, 5)), wide)
+    make_method("imh", 8).fit(rng.standard_normal((700, 5)), wide)
     assert 0 < most <= ROWS_AT_ONCE < 700
 
 
@@ -260,7 +264,7 @@ def test_sparse_and_dense_texts_give_the_same() -> None:
     topics = np.arange(150) % 5
     texts = rng.poisson(0.2 + 1.5 * (np.arange(30) % 5 == topics[:, None])).astype(np.float32)
     images = np.eye(5)[topics] @ rng.standard_normal((5, 8)) + 0.5 * rng.standard_normal((150, 8))
-    dense, thin = (make("imh", 16).fit(images, rows) for rows in (texts, sparse.csr_matrix(texts)))
+    dense, thin = (make_method("imh", 16).fit(images, rows) for rows in (texts, sparse.csr_matrix(texts)))
     for side in ("image", "text"):
         differing = dense.training_items(side) ^ thin.training_items(side)
         assert np.bitwise_count(differing).mean() < 0.05  # a row at the median of a bit may fall either way
@@ -279,4 +283,4 @@ def test_sparse_and_dense_texts_give_the_same() -> None:
 )
 def test_parameters_that_cannot_be_meant_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=name):
-        make("imh", 16, parameters={name: value})
+        make_method("imh", 16, parameters={name: value})

@@ -8,23 +8,24 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from crossbyte.data.features import DenseRows
+from crossbyte._not_fitted import NotFitted
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.errors import InvalidInput, NotFitted
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import canonical_correlation, second_moments
-from crossbyte.methods import cmssh, cvh, itq, qch, registry
-from crossbyte.methods.protocol import Method
-from crossbyte.methods.similarity import (
+from crossbyte.errors import InvalidInput
+from crossbyte.lab.methods import cmssh, cvh, hashing, qch, registry
+from crossbyte.lab.methods.labels import (
     LowRankSimilarity,
     PairSimilarity,
     SignedPairs,
+    draw_signed_pairs,
     label_affinity,
     label_similarity,
-    related_directions,
-    signed_pairs,
+    solve_related_directions,
 )
-from crossbyte.metrics import partner_ranks_ties_by_column, recall_at
+from crossbyte.lab.methods.method import Method
+from crossbyte.metrics.ranks import partner_ranks_ties_by_column, recall_at
+from crossbyte.model.space.cca import canonical_correlation, second_moments
 
 SIDES = ("image", "text")
 LEARNING = ["cmssh", "cvh", "qch", "cca-itq"]
@@ -60,7 +61,7 @@ def classes(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def fitted(key: str, n_bits: int, *data: Any, **options: Any) -> Method:
-    return registry.make(key, n_bits, **options).fit(*data)
+    return registry.make_method(key, n_bits, **options).fit(*data)
 
 
 def crossed(method: Method, images: Any, texts: Any) -> list[Any]:
@@ -206,16 +207,16 @@ def test_every_system_declares_the_relations_of_the_papers_table() -> None:
         "qch": ("inter-modality",),
     }
     for key, expected in relations.items():
-        about = registry.about(key)
+        about = registry.about_method(key)
         assert (about.relations, about.codes, about.coding) == (expected, "separate", "hash")
         assert about.in_paper
-    assert registry.about("qch").reconstructed
+    assert registry.about_method("qch").reconstructed
 
 
 def test_what_cannot_be_done_is_refused() -> None:
     images, texts, labels = classes(60)
     with pytest.raises(NotFitted):
-        registry.make("cvh", 8).queries("image", images)
+        registry.make_method("cvh", 8).queries("image", images)
     with pytest.raises(InvalidInput, match="labels"):
         fitted("qch", 8, images, texts, similarity="labels")
     with pytest.raises(InvalidInput, match="features"):
@@ -227,14 +228,14 @@ def test_what_cannot_be_done_is_refused() -> None:
     wrong = [("cvh", "ridge", 0.0), ("cvh", "beyond_rank", "noise"), ("cmssh", "step", "two")]
     for key, name, value in [*wrong, ("cmssh", "n_pairs", 1), ("qch", "max_iter", -1)]:
         with pytest.raises(InvalidInput, match=name):
-            registry.make(key, 8, parameters={name: value})
+            registry.make_method(key, 8, parameters={name: value})
 
 
 # Similarities
 
 
 def test_signed_pairs_of_documents_are_balanced_and_right() -> None:
-    pairs = signed_pairs(7, 60, np.random.default_rng(0))
+    pairs = draw_signed_pairs(7, 60, np.random.default_rng(0))
     alike = pairs.signs > 0
     assert alike.sum() == (~alike).sum() == 30
     np.testing.assert_array_equal(pairs.left[alike], pairs.right[alike])
@@ -244,7 +245,7 @@ def test_signed_pairs_of_documents_are_balanced_and_right() -> None:
 
 def test_signed_pairs_of_labels_are_right_and_each_as_likely_as_any_other() -> None:
     labels = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
-    pairs = signed_pairs(5, 40_000, np.random.default_rng(0), labels)
+    pairs = draw_signed_pairs(5, 40_000, np.random.default_rng(0), labels)
     shared = (labels[pairs.left] & labels[pairs.right]).any(axis=1)
     np.testing.assert_array_equal(shared, pairs.signs > 0)
     assert pairs.signs.sum() == 0
@@ -258,9 +259,9 @@ def test_signed_pairs_of_labels_are_right_and_each_as_likely_as_any_other() -> N
 def test_labels_without_both_kinds_of_pairs_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidInput, match="share no label"):
-        signed_pairs(4, 10, rng, np.ones((4, 1), dtype=bool))
+        draw_signed_pairs(4, 10, rng, np.ones((4, 1), dtype=bool))
     with pytest.raises(InvalidInput, match="with labels"):
-        signed_pairs(4, 10, rng, np.zeros((4, 2), dtype=bool))
+        draw_signed_pairs(4, 10, rng, np.zeros((4, 2), dtype=bool))
 
 
 def test_products_with_similarities_are_those_of_the_whole_matrix() -> None:
@@ -285,7 +286,7 @@ def test_related_directions_are_canonical_ones_where_every_document_is_like_itse
     sides = [DenseRows((side - side.mean(axis=0)).astype(np.float32)) for side in related(200)]
     with Workers(1) as workers:
         space = canonical_correlation(*sides, 8, 0.01, workers)
-        A, B = related_directions(*second_moments(*sides, workers), 8, 0.01)
+        A, B = solve_related_directions(*second_moments(*sides, workers), 8, 0.01)
         found = cvh.stacked_directions(
             second_moments(*sides, workers), (np.zeros((0, 20)), np.zeros((0, 14))), 0.0, 0.01, 8
         )
@@ -301,12 +302,12 @@ def test_related_directions_are_canonical_ones_where_every_document_is_like_itse
 # CMSSH
 
 
-def pairs_at_hand(n_pairs: int = 300) -> tuple[cmssh.Seen, Any]:
+def pairs_at_hand(n_pairs: int = 300) -> tuple[cmssh.PairedRows, Any]:
     images, texts = (side - side.mean(axis=0) for side in related(80))
     rng = np.random.default_rng(2)
-    pairs = signed_pairs(80, n_pairs, rng)
+    pairs = draw_signed_pairs(80, n_pairs, rng)
     weights = rng.random(n_pairs)
-    return cmssh.Seen(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
+    return cmssh.PairedRows(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
 
 
 def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
@@ -321,7 +322,7 @@ def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
 
 
 def agreement(u: Any, v: Any, pairs: SignedPairs, weights: Any) -> float:
-    bits = itq.signs_of_values(u)[pairs.left] * itq.signs_of_values(v)[pairs.right]
+    bits = hashing.sign_values(u)[pairs.left] * hashing.sign_values(v)[pairs.right]
     return float(np.sum(weights * pairs.signs * bits))
 
 
@@ -381,8 +382,8 @@ def test_no_step_of_qch_raises_its_objective(labelled: bool, weight: float) -> N
         similarity = label_affinity(rng.random((60, 5)) < 0.4).centred()
     for n_bits in (5, 12):
         U, V = rng.standard_normal((2, 60, 5))
-        P, Q = itq.signs_of_values(rng.standard_normal((2, 60, n_bits)))
-        R, T = (itq.random_rotation(5, n_bits, rng) for _ in range(2))
+        P, Q = hashing.sign_values(rng.standard_normal((2, 60, n_bits)))
+        R, T = (hashing.random_rotation(5, n_bits, rng) for _ in range(2))
         state = qch.State(U, V, P, Q, R, T)
         values = [qch.objective(state, similarity, weight)]
         for _ in range(6):
@@ -407,16 +408,16 @@ def test_no_round_of_iterative_quantization_raises_the_error(n_bits: int) -> Non
     values /= np.sqrt((values**2).sum() / (200 * n_bits))
     errors = []
     for rounds in range(12):
-        R = itq.learn_rotation(values, n_bits, np.random.default_rng(1), rounds)
+        R = hashing.learn_rotation(values, n_bits, np.random.default_rng(1), rounds)
         np.testing.assert_allclose(R @ R.T, np.eye(6), atol=1e-12)
-        errors.append(itq.quantization_error(values, R))
+        errors.append(hashing.quantization_error(values, R))
     assert (np.diff(errors) <= 1e-12).all()
     assert errors[-1] < 0.97 * errors[0]
 
 
 def test_more_dimensions_than_bits_are_refused_by_iterative_quantization() -> None:
     with pytest.raises(InvalidInput, match="at most 2"):
-        itq.learn_rotation(np.ones((4, 3)), 2, np.random.default_rng(0))
+        hashing.learn_rotation(np.ones((4, 3)), 2, np.random.default_rng(0))
 
 
 def test_similarities_of_some_documents_are_those_of_all() -> None:

@@ -8,17 +8,28 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import DenseRows
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.methods import mmnn, siamese
-from crossbyte.methods.graphs import neighbour_graph
-from crossbyte.methods.hamming import hamming_distances
-from crossbyte.methods.mmnn import MMNN, scaled_inputs
-from crossbyte.methods.protocol import Side
-from crossbyte.methods.siamese import Descent, Lesson, Network, Relation, forward, gradients, loss, train
-from crossbyte.methods.similarity import SignedPairs, signed_pairs
+from crossbyte.lab.methods import mmnn
+from crossbyte.lab.methods import mmnn as siamese
+from crossbyte.lab.methods.hashing import hamming_distances
+from crossbyte.lab.methods.labels import SignedPairs, draw_signed_pairs
+from crossbyte.lab.methods.method import Side
+from crossbyte.lab.methods.mmnn import (
+    MMNN,
+    DescentSettings,
+    Network,
+    Relation,
+    TrainingPairs,
+    learn_input_scaling,
+    loss_gradients,
+    pass_forward,
+    total_loss,
+    train_networks,
+)
+from crossbyte.lab.methods.neighbours import neighbour_graph
 
 N_TRAIN = 400
 TASKS: list[tuple[Side, Side]] = [("image", "text"), ("text", "image")]
@@ -35,21 +46,21 @@ def two_sides(n: int = 30) -> tuple[Any, Any]:
 
 def networks_of(sides: tuple[Any, Any], n_outputs: int = 5) -> tuple[Network, Network]:
     """Networks with offsets, too, so that nothing is zero by accident."""
-    found = [siamese.start(side.shape[1], 7, n_outputs, rng(3 + k)) for k, side in enumerate(sides)]
+    found = [siamese.initial_network(side.shape[1], 7, n_outputs, rng(3 + k)) for k, side in enumerate(sides)]
     first, second = (
         net._replace(a=rng(5).standard_normal(7), b=rng(6).standard_normal(n_outputs)) for net in found
     )
     return first, second
 
 
-def a_lesson(n_pairs: int = 40, margin: float = 2.5, decay: float = 0.1) -> Lesson:
+def a_lesson(n_pairs: int = 40, margin: float = 2.5, decay: float = 0.1) -> TrainingPairs:
     sides = two_sides()
     ends_and_weights = (((0, 1), 1.0), ((0, 0), 0.3), ((1, 1), 2.0))
     relations = tuple(
-        Relation(ends, signed_pairs(30, n_pairs, rng(7 + k)), weight)
+        Relation(ends, draw_signed_pairs(30, n_pairs, rng(7 + k)), weight)
         for k, (ends, weight) in enumerate(ends_and_weights)
     )
-    return Lesson(sides, relations, margin, decay)
+    return TrainingPairs(sides, relations, margin, decay)
 
 
 def documents(n: int = 600) -> tuple[Any, Any, Any]:
@@ -73,7 +84,7 @@ def test_the_loss_is_that_of_a_plain_twin() -> None:
             distance = float(np.linalg.norm(outputs[left][i] - outputs[right][j]))
             own = distance**2 if sign > 0 else max(0.0, 2.5 - distance) ** 2
             expected += weight * own / len(pairs.signs)
-    assert loss(networks, lesson) == pytest.approx(expected, rel=1e-12)
+    assert total_loss(networks, lesson) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -81,14 +92,14 @@ def test_the_loss_is_that_of_a_plain_twin() -> None:
 def test_gradients_are_those_of_differences(side: int, part: str) -> None:
     lesson = a_lesson()
     networks = networks_of(lesson.sides)
-    found = getattr(gradients(networks, lesson)[side], part)
+    found = getattr(loss_gradients(networks, lesson)[side], part)
 
     def shifted(place: tuple[int, ...], step: float) -> float:
         values = getattr(networks[side], part).copy()
         values[place] += step
         changed = list(networks)
         changed[side] = networks[side]._replace(**{part: values})
-        return loss((changed[0], changed[1]), lesson)
+        return total_loss((changed[0], changed[1]), lesson)
 
     step = 1e-6
     for place in np.ndindex(found.shape):
@@ -99,41 +110,41 @@ def test_gradients_are_those_of_differences(side: int, part: str) -> None:
 def test_pairs_are_drawn_together_or_pushed_apart_up_to_the_margin() -> None:
     u = np.array([[3.0, 4.0], [3.0, 4.0], [3.0, 4.0], [1.0, 1.0]])
     v = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
-    value, (left, right) = siamese.contrast(u, v, np.array([1.0, -1.0, 1.0, -1.0]), 7.0)
+    value, (left, right) = siamese.contrastive_loss(u, v, np.array([1.0, -1.0, 1.0, -1.0]), 7.0)
     assert value == pytest.approx((25 + 4 + 25 + 49) / 4)
     # Downhill, the alike go to each other and the unlike go away; two in the same place stay.
     np.testing.assert_allclose(left, [[1.5, 2.0], [-0.6, -0.8], [1.5, 2.0], [0.0, 0.0]])
     np.testing.assert_array_equal(right, -left)
-    assert siamese.contrast(u[:1], v[:1], np.array([-1.0]), 4.0).value == 0.0
+    assert siamese.contrastive_loss(u[:1], v[:1], np.array([-1.0]), 4.0).value == 0.0
 
 
 def test_the_loss_over_all_pairs_falls_and_the_best_epoch_is_kept() -> None:
     lesson = a_lesson()
     before = networks_of(lesson.sides)
-    networks, losses = train(before, lesson, Descent(0.02, 30, 10), rng())
+    networks, losses = train_networks(before, lesson, DescentSettings(0.02, 30, 10), rng())
     assert len(losses) == 31
-    assert losses[0] == loss(before, lesson)
+    assert losses[0] == total_loss(before, lesson)
     assert losses[-1] < 0.8 * losses[0]
     assert np.mean(np.diff(losses) < 0) > 0.8
-    assert loss(networks, lesson) == min(losses)
+    assert total_loss(networks, lesson) == min(losses)
     # Steps that are far too long lose nothing that was reached before them.
-    wild, losses = train(before, lesson, Descent(20.0, 5, 10), rng())
-    assert loss(wild, lesson) == min(losses) <= losses[0]
+    wild, losses = train_networks(before, lesson, DescentSettings(20.0, 5, 10), rng())
+    assert total_loss(wild, lesson) == min(losses) <= losses[0]
 
 
 def test_without_an_epoch_nothing_changes() -> None:
     lesson = a_lesson()
     before = networks_of(lesson.sides)
-    networks, losses = train(before, lesson, Descent(0.02, 0, 10), rng())
+    networks, losses = train_networks(before, lesson, DescentSettings(0.02, 0, 10), rng())
     assert networks is before
-    assert losses == [loss(before, lesson)]
+    assert losses == [total_loss(before, lesson)]
 
 
 def test_all_pairs_come_once_in_each_epoch() -> None:
     pairs = SignedPairs(np.arange(7), np.arange(10, 17), np.arange(7.0))
     relations = Relation((0, 1), pairs, 1.0), Relation((0, 0), pairs, 0.5)
-    lesson = Lesson(two_sides(), relations, 1.0, 0.0)
-    parts = list(siamese._parts(lesson, 3, rng()))
+    lesson = TrainingPairs(two_sides(), relations, 1.0, 0.0)
+    parts = list(siamese._batches(lesson, 3, rng()))
     for k in (0, 1):
         taken = [part.relations[k].pairs for part in parts]
         assert [len(of.signs) for of in taken] == [3, 3, 1]
@@ -147,8 +158,8 @@ def test_all_pairs_come_once_in_each_epoch() -> None:
 def test_a_full_step_of_the_smallest_length_lowers_the_loss() -> None:
     lesson = a_lesson()
     networks = networks_of(lesson.sides)
-    stepped = siamese._sums(1.0, networks, -1e-4, gradients(networks, lesson))
-    assert loss(stepped, lesson) < loss(networks, lesson)
+    stepped = siamese._add_both_networks(1.0, networks, -1e-4, loss_gradients(networks, lesson))
+    assert total_loss(stepped, lesson) < total_loss(networks, lesson)
 
 
 # Their inputs
@@ -158,7 +169,7 @@ def test_inputs_are_centred_have_unit_variance_together_and_no_blown_up_noise() 
     rows = rng().standard_normal((500, 8)) * np.array([1e4, 3e3, 1e3, 10, 10, 10, 1, 0]) + 1e5
     with Workers(1) as workers:
         for n_dims in (5, 20):
-            values = scaled_inputs(rows, "rows", n_dims, 0.1, workers).values(rows)
+            values = learn_input_scaling(rows, "rows", n_dims, 0.1, workers).values(rows)
             assert values.shape == (500, min(n_dims, 8))
             np.testing.assert_allclose(values.mean(axis=0), 0.0, atol=1e-8)
             assert values.var(axis=0).mean() == pytest.approx(1.0)
@@ -169,20 +180,20 @@ def test_inputs_are_centred_have_unit_variance_together_and_no_blown_up_noise() 
 def test_inputs_of_sparse_rows_are_those_of_the_same_dense_ones() -> None:
     texts = documents()[1]
     with Workers(1) as workers:
-        dense = scaled_inputs(texts.toarray(), "texts", 20, 0.1, workers)
-        thin = scaled_inputs(texts, "texts", 20, 0.1, workers)
+        dense = learn_input_scaling(texts.toarray(), "texts", 20, 0.1, workers)
+        thin = learn_input_scaling(texts, "texts", 20, 0.1, workers)
     np.testing.assert_allclose(thin.values(texts), dense.values(texts.toarray()), atol=1e-6)
 
 
 def test_a_code_is_the_sign_of_what_the_network_makes_of_the_inputs() -> None:
     images = documents()[0]
     with Workers(1) as workers:
-        inputs = scaled_inputs(images, "images", 10, 0.1, workers)
+        inputs = learn_input_scaling(images, "images", 10, 0.1, workers)
     rows = inputs.values(images)
     network = networks_of((rows, rows))[0]
-    hidden, outputs = mmnn._layers(inputs, network)
+    hidden, outputs = mmnn._layers_as_functions(inputs, network)
     values = outputs.values(np.tanh(hidden.values(images)))
-    np.testing.assert_allclose(np.tanh(values), forward(network, rows).outputs, atol=1e-6)
+    np.testing.assert_allclose(np.tanh(values), pass_forward(network, rows).outputs, atol=1e-6)
 
 
 # The system
@@ -239,7 +250,7 @@ def test_the_more_pairs_within_a_side_weigh_the_nearer_are_its_neighbours(side: 
     raw = images if side == "image" else texts
     shares = []
     with Workers(1) as workers:
-        inputs = DenseRows(scaled_inputs(raw, side, 128, 0.1, workers).values(raw).astype(np.float32))
+        inputs = DenseRows(learn_input_scaling(raw, side, 128, 0.1, workers).values(raw).astype(np.float32))
         near = neighbour_graph(inputs, 10, workers).toarray() > 0
     for weight in (0.0, 0.3, 3.0):
         weights = {"image_weight": 0.0, "text_weight": 0.0, f"{side}_weight": weight}

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 from crossbyte.errors import InvalidInput
-from crossbyte.methods import mvsh
-from crossbyte.methods.registry import make
+from crossbyte.lab.methods import mvsh
+from crossbyte.lab.methods.registry import make_method
 
 
 def documents(n: int = 160, n_classes: int = 4, noise: float = 0.6) -> tuple[Any, Any, Any]:
@@ -27,7 +27,7 @@ def documents(n: int = 160, n_classes: int = 4, noise: float = 0.6) -> tuple[Any
 def affinity(n: int = 40) -> Any:
     """A symmetric matrix of entries in (0, 1], from distances that no space has: not positive definite."""
     rows = np.random.default_rng(1).standard_normal((n, 3))
-    views = [mvsh.over_mean(np.sum((X[:, None] - X) ** 2, axis=2)) for X in (rows, rows[:, ::-1] ** 3)]
+    views = [mvsh.divide_by_mean(np.sum((X[:, None] - X) ** 2, axis=2)) for X in (rows, rows[:, ::-1] ** 3)]
     return np.exp(-mvsh.alpha_average(views, [0.3, 0.7], 3.0))
 
 
@@ -80,8 +80,8 @@ def test_no_other_average_has_a_smaller_divergence_from_the_views(alpha: float) 
 
 def test_distances_of_nothing_are_no_accident() -> None:
     same = np.zeros((3, 3))
-    assert not mvsh.over_mean(same).any()
-    apart = mvsh.over_mean(np.full((3, 3), 5.0))
+    assert not mvsh.divide_by_mean(same).any()
+    apart = mvsh.divide_by_mean(np.full((3, 3), 5.0))
     assert not np.diag(apart).any() and apart.mean() == pytest.approx(1.0)
     for alpha in (-9.0, 1.0, 9.0):
         found = mvsh.alpha_average([same, apart], [0.5, 0.5], alpha)
@@ -156,7 +156,7 @@ def test_where_nothing_is_left_bits_are_zeros() -> None:
     signs = mvsh.sequential_bits(G, 6)
     assert (np.abs(signs[:, :2]) == 1.0).all() and not signs[:, 2:].any()
     assert not mvsh.sequential_bits(np.zeros((4, 0)), 3).any()
-    q = mvsh.orthogonal_part(np.ones(4), np.full((4, 1), 0.5))
+    q = mvsh.orthogonalise(np.ones(4), np.full((4, 1), 0.5))
     assert not q.any()
 
 
@@ -168,7 +168,7 @@ def test_where_nothing_is_left_bits_are_zeros() -> None:
 def test_documents_of_the_same_class_are_found_far_above_chance(similarity: str, alpha: float) -> None:
     images, texts, labels = documents(400)
     parameters = {"n_anchors": 60, "alpha": alpha}
-    method = make("mvsh", 16, similarity=similarity, parameters=parameters)
+    method = make_method("mvsh", 16, similarity=similarity, parameters=parameters)
     method.fit(images[:300], texts[:300], labels[:300])
     same = labels[300:] @ labels[:300].T > 0
     for query, searched, rows in (("image", "text", images), ("text", "image", texts)):
@@ -184,9 +184,9 @@ def test_labels_are_a_third_view_with_a_share() -> None:
     codes = {}
     for share in (0.0, 0.5, 1.0):
         parameters = {"label_share": share, "n_anchors": 30}
-        method = make("mvsh", 8, similarity="labels", parameters=parameters).fit(images, texts, labels)
+        method = make_method("mvsh", 8, similarity="labels", parameters=parameters).fit(images, texts, labels)
         codes[share] = method.training_items("text")
-    without = make("mvsh", 8, parameters={"n_anchors": 30}).fit(images, texts)
+    without = make_method("mvsh", 8, parameters={"n_anchors": 30}).fit(images, texts)
     np.testing.assert_array_equal(codes[0.0], without.training_items("text"))
     assert (codes[0.5] != codes[0.0]).any() and (codes[0.5] != codes[1.0]).any()
 
@@ -194,14 +194,14 @@ def test_labels_are_a_third_view_with_a_share() -> None:
 def test_a_part_is_learned_from_where_there_are_many() -> None:
     images, texts, labels = documents()
     parameters = {"max_documents": 50, "n_anchors": 20}
-    method = make("mvsh", 8, similarity="labels", parameters=parameters).fit(images, texts, labels)
+    method = make_method("mvsh", 8, similarity="labels", parameters=parameters).fit(images, texts, labels)
     assert method.details == {"n_learned_from": 50} and len(method.training_items("image")) == 160
-    assert make("mvsh", 8).fit(images, texts).details == {"n_learned_from": 160}
+    assert make_method("mvsh", 8).fit(images, texts).details == {"n_learned_from": 160}
 
 
 def test_bits_are_predicted_about_as_they_were_learned() -> None:
     images, texts, _ = documents(noise=0.1)
-    method = make("mvsh", 3).fit(images, texts)
+    method = make_method("mvsh", 3).fit(images, texts)
     bits = [np.unpackbits(method.training_items(side), axis=1)[:, :3] for side in ("image", "text")]
     assert (bits[0] == bits[1]).mean() > 0.9
     assert np.abs(bits[0].mean(axis=0) - 0.5).max() < 0.3
@@ -209,7 +209,7 @@ def test_bits_are_predicted_about_as_they_were_learned() -> None:
 
 def test_two_documents_are_enough() -> None:
     images, texts, _ = documents()
-    codes = make("mvsh", 8).fit(images[:2], texts[:2]).training_items("image")
+    codes = make_method("mvsh", 8).fit(images[:2], texts[:2]).training_items("image")
     bits = np.unpackbits(codes, axis=1)
     assert bits[:, 0].sum() == 1 and not bits[:, 1:].any()
 
@@ -221,7 +221,7 @@ def test_sparse_and_dense_texts_give_the_same() -> None:
     images = np.eye(5)[topics] @ rng.standard_normal((5, 8)) + 0.5 * rng.standard_normal((150, 8))
     parameters = {"n_anchors": 20}
     dense, thin = (
-        make("mvsh", 16, parameters=parameters).fit(images, rows)
+        make_method("mvsh", 16, parameters=parameters).fit(images, rows)
         for rows in (texts, sparse.csr_matrix(texts))
     )
     for side in ("image", "text"):
@@ -242,4 +242,4 @@ def test_sparse_and_dense_texts_give_the_same() -> None:
 )
 def test_parameters_that_cannot_be_meant_are_refused(name: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=name):
-        make("mvsh", 16, parameters={name: value})
+        make_method("mvsh", 16, parameters={name: value})

@@ -10,19 +10,22 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crossbyte.data.features import DenseRows
+from crossbyte._not_fitted import NotFitted
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
 from crossbyte.data.synthetic import Pairs, make_pairs
-from crossbyte.errors import InvalidInput, NotFinite, NotFitted
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping import sparse as mapping
-from crossbyte.mapping.sparse import SparseWeights
-from crossbyte.methods import ccq, cmfh, lssh
-from crossbyte.methods.ccq import CCQ
-from crossbyte.methods.cmfh import CMFH
-from crossbyte.methods.lssh import LSSH
-from crossbyte.methods.preparing import Centring
-from crossbyte.methods.protocol import Method, Side
-from crossbyte.metrics import chance_mean_average_precision, mean_average_precision, nearest_ties_by_column
+from crossbyte.errors import InvalidInput, NotFinite
+from crossbyte.lab.methods import ccq, cmfh, lssh
+from crossbyte.lab.methods.ccq import CCQ
+from crossbyte.lab.methods.cmfh import CMFH
+from crossbyte.lab.methods.dense_preparation import CentredPreparation
+from crossbyte.lab.methods.lssh import LSSH
+from crossbyte.lab.methods.method import Method, Side
+from crossbyte.metrics.average_precision import mean_average_precision
+from crossbyte.metrics.chance import chance_mean_average_precision
+from crossbyte.metrics.ranks import nearest_ties_by_column
+from crossbyte.model.space import sparse as mapping
+from crossbyte.model.space.sparse import SparseWeights
 from support import oracles
 
 Array = NDArray[Any]
@@ -343,7 +346,7 @@ def test_an_lssh_round_lowers_the_objective(workers: Workers) -> None:
         value = ((images - S @ state.B) ** 2).sum() + weights.sparsity * np.abs(S).sum()
         value += weights.alignment * ((A - S @ state.R) ** 2).sum()
         values.append(value + weights.text_weight * ((texts - A @ state.U) ** 2).sum())
-        state = lssh.next_round(state, X, Y, weights, workers)
+        state = lssh.update_all_blocks(state, X, Y, weights, workers)
     assert (np.diff(values) < 0).all()
 
 
@@ -354,7 +357,7 @@ def test_lssh_text_map_is_the_minimum_without_an_image() -> None:
     def value(a: Array) -> float:
         return float(0.7 * ((y - a @ U) ** 2).sum() + 1.3 * (a**2).sum())
 
-    assert np.abs(gradient(value, y @ lssh.text_map(U, weights))).max() < 1e-7
+    assert np.abs(gradient(value, y @ lssh.text_projection(U, weights))).max() < 1e-7
 
 
 def test_lssh_codes_a_pair_by_the_minimum_over_its_latent_row(pairs: Pairs, workers: Workers) -> None:
@@ -418,8 +421,8 @@ def test_no_ccq_update_raises_the_objective(seed: int, workers: Workers) -> None
     for _ in range(4):
         state = ccq.update_rotations(state, problem.pairs, workers)
         values.append(problem.of(state))
-        targets = ccq.blended(state.rotations, problem.pairs, 2.0)
-        state = ccq.update_words(state, targets, problem.weights, workers)
+        targets = ccq.blend_targets(state.rotations, problem.pairs, 2.0)
+        state = ccq.update_codewords(state, targets, problem.weights, workers)
         values.append(problem.of(state))
         state = ccq.update_codes(state, targets, problem.sizes, workers)
         values.append(problem.of(state))
@@ -443,8 +446,8 @@ def test_ccq_rotations_are_orthonormal_and_best(workers: Workers) -> None:
 def test_ccq_words_reach_the_closed_form(workers: Workers) -> None:
     """The paper's (T B')(B B' + τ I)⁻¹, here with one-hot rows."""
     problem = Composite(workers)
-    targets = ccq.blended(problem.state.rotations, problem.pairs, 2.0)
-    state = ccq.update_words(problem.state, targets, problem.weights, workers, max_iter=500)
+    targets = ccq.blend_targets(problem.state.rotations, problem.pairs, 2.0)
+    state = ccq.update_codewords(problem.state, targets, problem.weights, workers, max_iter=500)
     hot = np.zeros((90, 2, 256))
     for m in (0, 1):
         hot[np.arange(90), m, state.codes[:, m]] = 1.0
@@ -457,8 +460,8 @@ def test_ccq_words_reach_the_closed_form(workers: Workers) -> None:
 
 def test_ccq_codes_are_greedy(workers: Workers) -> None:
     problem = Composite(workers)
-    targets = ccq.blended(problem.state.rotations, problem.pairs, 2.0)
-    codes = ccq.greedy_codes(problem.state.codewords, targets, problem.sizes, workers)
+    targets = ccq.blend_targets(problem.state.rotations, problem.pairs, 2.0)
+    codes = ccq.encode_greedily(problem.state.codewords, targets, problem.sizes, workers)
     for target, code in zip(targets[:20].astype(float), codes, strict=False):
         rest = target
         for m, size in enumerate(problem.sizes):
@@ -470,7 +473,7 @@ def test_ccq_codes_are_greedy(workers: Workers) -> None:
 def test_ccq_regression_leaves_no_gradient() -> None:
     rng = np.random.default_rng(0)
     X, points = rng.standard_normal((30, 4)), rng.standard_normal((30, 3))
-    found = ccq.regressor(X, points, 0.1)
+    found = ccq.fit_regressor(X, points, 0.1)
 
     def value(W: Array) -> float:
         return float(((points - X @ W) ** 2).sum() + 0.1 * (W**2).sum())
@@ -511,26 +514,26 @@ def test_ccq_says_its_quantization_error(pairs: Pairs) -> None:
 def test_centring_of_sparse_rows_is_that_of_dense_ones(n_components: int | None, unit: bool) -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((60, 8)) * (rng.random((60, 8)) < 0.5)
-    dense = Centring.fit(rows, unit=unit, n_components=n_components)
-    kept = Centring.fit(sparse.csr_array(rows), unit=unit, n_components=n_components)
+    dense = CentredPreparation.fit(rows, unit=unit, n_components=n_components)
+    kept = CentredPreparation.fit(sparse.csr_array(rows), unit=unit, n_components=n_components)
     assert dense.n_dims == (3 if n_components == 3 else 8)
     assert np.allclose(dense.apply(rows), kept.apply(sparse.csr_array(rows)))
 
 
 def test_centring_keeps_the_units_of_the_data() -> None:
     rows = np.random.default_rng(0).random((50, 4)) * 1e-20
-    assert np.allclose(Centring.fit(rows).apply(rows) * 1e20, (rows - rows.mean(axis=0)) * 1e20)
-    assert np.allclose(np.linalg.norm(Centring.fit(rows, unit=True).apply(rows), axis=1), 1.0)
+    assert np.allclose(CentredPreparation.fit(rows).apply(rows) * 1e20, (rows - rows.mean(axis=0)) * 1e20)
+    assert np.allclose(np.linalg.norm(CentredPreparation.fit(rows, unit=True).apply(rows), axis=1), 1.0)
 
 
 def test_centring_leaves_empty_rows_zero_only_at_unit_length() -> None:
     rows = np.random.default_rng(0).random((50, 4))
     rows[3] = 0.0
-    assert np.allclose(Centring.fit(rows).apply(rows)[3], -rows.mean(axis=0))
-    assert not Centring.fit(rows, unit=True).apply(rows)[3].any()
+    assert np.allclose(CentredPreparation.fit(rows).apply(rows)[3], -rows.mean(axis=0))
+    assert not CentredPreparation.fit(rows, unit=True).apply(rows)[3].any()
 
 
 def test_centring_refuses_rows_of_another_width() -> None:
     rows = np.random.default_rng(0).random((50, 4))
     with pytest.raises(InvalidInput, match="texts: expected 4 features as in training, got 3"):
-        Centring.fit(rows, name="texts").apply(rows[:, :3])
+        CentredPreparation.fit(rows, name="texts").apply(rows[:, :3])

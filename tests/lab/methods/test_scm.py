@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from crossbyte.data.features import DenseRows
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping.linear import second_moments
-from crossbyte.methods import scm
-from crossbyte.methods.itq import signs_of_values
-from crossbyte.methods.registry import make
-from crossbyte.methods.similarity import related_directions, whitened_relation
+from crossbyte.lab.methods import scm
+from crossbyte.lab.methods.hashing import sign_values
+from crossbyte.lab.methods.labels import solve_related_directions, whiten_relation
+from crossbyte.lab.methods.registry import make_method
+from crossbyte.model.space.cca import second_moments
 
 RIDGE = 0.01
 
@@ -60,15 +60,15 @@ def twin(X: Any, Y: Any, S: Any, n_bits: int) -> tuple[list[Any], list[float], A
         b = np.linalg.solve(with_ridge(Y), C.T @ a) / value
         bits.append((a, b))
         values.append(value)
-        R = R - np.outer(signs_of_values(X @ a), signs_of_values(Y @ b))
+        R = R - np.outer(sign_values(X @ a), sign_values(Y @ b))
     return bits, values, R
 
 
-def learned(X: Any, Y: Any, S: Any, n_bits: int) -> scm.Sequence:
+def learned(X: Any, Y: Any, S: Any, n_bits: int) -> scm.BitSequence:
     with Workers(1) as workers:
         rows = DenseRows(X.astype(np.float32)), DenseRows(Y.astype(np.float32))
         moments = (*second_moments(*rows, workers)[:2], n_bits * X.T @ S @ Y)
-        return scm.sequence(scm.Sides(*rows, workers), moments, n_bits, RIDGE)
+        return scm.learn_sequence(scm.Sides(*rows, workers), moments, n_bits, RIDGE)
 
 
 def assert_same_up_to_a_turn(found: Any, a: Any, b: Any) -> None:
@@ -96,7 +96,7 @@ def test_the_bits_bring_the_products_of_codes_nearer_to_the_similarities() -> No
     left = [np.sum((24 * S) ** 2)]
     R, found = 24 * S, learned(X, Y, S, 24)
     for a, b in zip(found.A.T, found.B.T, strict=True):
-        R = R - np.outer(signs_of_values(X @ a), signs_of_values(Y @ b))
+        R = R - np.outer(sign_values(X @ a), sign_values(Y @ b))
         left.append(np.sum(R**2))
     assert (np.diff(left[:9]) < 0).all() and left[-1] < 0.85 * left[0]
 
@@ -105,17 +105,17 @@ def test_the_system_learns_what_the_twin_does_and_ends_with_canonical_directions
     images, texts, labels = documents(noise=3.0)
     X, Y = centred(images), centred(texts)
     bits, values, R = twin(X, Y, similarities(labels), 40)
-    model = make("scm", 40, parameters={"ridge": RIDGE}).fit(images, texts, labels)
+    model = make_method("scm", 40, parameters={"ridge": RIDGE}).fit(images, texts, labels)
     n = model.details["n_sequential"]
     assert n == len(bits) < 30
     np.testing.assert_allclose(model.details["relations"], np.array(values) / len(X), rtol=1e-4)
-    U, V, whitened = whitened_relation(X.T @ X, Y.T @ Y, X.T @ R @ Y, RIDGE)
+    U, V, whitened = whiten_relation(X.T @ X, Y.T @ Y, X.T @ R @ Y, RIDGE)
     assert linalg.svdvals(whitened)[0] > values[-1]  # the next bit would have risen
-    A, B = related_directions(X.T @ X, Y.T @ Y, X.T @ Y, 40, RIDGE)
+    A, B = solve_related_directions(X.T @ X, Y.T @ Y, X.T @ Y, 40, RIDGE)
     again = np.arange(40 - n) % A.shape[1]
     for side, rows, directions in (("image", X, A), ("text", Y, B)):
         own = np.column_stack([bit[side == "text"] for bit in bits])
-        signs = signs_of_values(rows @ np.hstack([own, directions[:, again]])) > 0
+        signs = sign_values(rows @ np.hstack([own, directions[:, again]])) > 0
         codes = np.unpackbits(model.training_items(side), axis=1)[:, :40].astype(bool)
         agreeing = (codes == signs).mean(axis=0)
         assert (np.maximum(agreeing, 1 - agreeing) > 0.99).all()  # but for turns and rounding
@@ -124,8 +124,10 @@ def test_the_system_learns_what_the_twin_does_and_ends_with_canonical_directions
 def test_the_orthogonal_bits_are_the_leading_pairs_of_all_similarities() -> None:
     images, texts, labels = documents()
     X, Y = centred(images), centred(texts)
-    A, B = related_directions(X.T @ X, Y.T @ Y, X.T @ similarities(labels) @ Y, 4, RIDGE)
-    model = make("scm", 4, parameters={"variant": "orthogonal", "ridge": RIDGE}).fit(images, texts, labels)
+    A, B = solve_related_directions(X.T @ X, Y.T @ Y, X.T @ similarities(labels) @ Y, 4, RIDGE)
+    model = make_method("scm", 4, parameters={"variant": "orthogonal", "ridge": RIDGE}).fit(
+        images, texts, labels
+    )
     for side, values in (("image", X @ A), ("text", Y @ B)):
         codes = np.unpackbits(model.training_items(side), axis=1)[:, :4]
         assert ((values > 0) == codes).mean() > 0.99
@@ -140,7 +142,7 @@ def test_from_pairs_each_document_is_a_class_of_its_own_and_one_bit_takes_all() 
     X, Y = centred(images), centred(texts)
     S = 2.0 * np.eye(len(X)) - 1.0
     bits, values, _ = twin(X, Y, S, 16)
-    model = make("scm", 16, similarity="pairs", parameters={"ridge": RIDGE}).fit(images, texts)
+    model = make_method("scm", 16, similarity="pairs", parameters={"ridge": RIDGE}).fit(images, texts)
     assert len(bits) == model.details["n_sequential"] == 1
     np.testing.assert_allclose(model.details["relations"], np.array(values) / len(X), rtol=1e-4)
 
@@ -150,8 +152,8 @@ def test_sums_of_signs_are_taken_over_blocks_of_rows(n_jobs: int) -> None:
     rng = np.random.default_rng(0)
     rows, direction = rng.standard_normal((9000, 5)).astype(np.float32), rng.standard_normal(5)
     with Workers(n_jobs) as workers:
-        found = scm.seen_by_signs(DenseRows(rows), direction, workers)
-    np.testing.assert_allclose(found, rows.T.astype(float) @ signs_of_values(rows @ direction), atol=1e-8)
+        found = scm.correlate_with_signs(DenseRows(rows), direction, workers)
+    np.testing.assert_allclose(found, rows.T.astype(float) @ sign_values(rows @ direction), atol=1e-8)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (40, 90), (3, 50)])
@@ -172,14 +174,14 @@ def test_nothing_to_relate_gives_bits_that_are_never_set() -> None:
     signs = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     images, texts = signs[:, :1] * np.array([1.0, 2.0]), signs[:, 1:]
     assert not (images.T @ texts).any()
-    model = make("scm", 9, similarity="pairs").fit(images, texts)
+    model = make_method("scm", 9, similarity="pairs").fit(images, texts)
     assert not model.training_items("image").any() and not model.training_items("text").any()
 
 
 def test_labels_that_tell_nothing_apart_still_give_codes() -> None:
     images, texts, labels = documents()
     for same in (np.ones_like(labels), np.zeros_like(labels)):
-        model = make("scm", 16).fit(images, texts, same)
+        model = make_method("scm", 16).fit(images, texts, same)
         assert np.isfinite(model.details["relations"]).all()
         assert np.unpackbits(model.training_items("text"), axis=1).std() > 0
 
@@ -188,7 +190,9 @@ def test_labels_that_tell_nothing_apart_still_give_codes() -> None:
 def test_unseen_documents_of_the_same_class_are_found(variant: str) -> None:
     images, texts, labels = documents(700)
     new, same = slice(500, None), labels[500:] @ labels[500:].T > 0
-    model = make("scm", 12, parameters={"variant": variant}).fit(images[:500], texts[:500], labels[:500])
+    model = make_method("scm", 12, parameters={"variant": variant}).fit(
+        images[:500], texts[:500], labels[:500]
+    )
     for asks, searched in (("image", "text"), ("text", "image")):
         rows = {"image": images[new], "text": texts[new]}
         found = model.distances(
@@ -207,4 +211,4 @@ def test_labels_teach_where_nothing_else_is_said() -> None:
 @pytest.mark.parametrize("wrong", [{"variant": "both"}, {"ridge": 0.0}, {"ridge": -1.0}])
 def test_parameters_are_judged(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
-        make("scm", 16, parameters=wrong)
+        make_method("scm", 16, parameters=wrong)

@@ -8,18 +8,30 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.errors import InvalidInput, NotFitted
-from crossbyte.executors.threads import Workers
-from crossbyte.methods.anchors import AnchorFeatures, gaussian_kernel, mean_squared_distance
-from crossbyte.methods.label_rows import check_labels, shared_label, unit_labels
-from crossbyte.methods.logistic import LogisticBits, loss_and_gradient
-from crossbyte.methods.mlbe import MLBE
-from crossbyte.methods.mlbe_bits import Links, Pull, improve_codes, turn_bits
-from crossbyte.methods.mlbe_coding import Coder
-from crossbyte.methods.mlbe_posterior import Half, Relations, State, half_log_posterior, log_posterior
-from crossbyte.methods.mlbe_similarity import Kernel, nearest_documents, observe
-from crossbyte.methods.mlbe_updates import BLOCKS, ascend, update_link, update_weights
-from crossbyte.methods.seph import SePH, divergence, learn_codes
+from crossbyte._not_fitted import NotFitted
+from crossbyte.compute.executor import Workers
+from crossbyte.errors import InvalidInput
+from crossbyte.lab.methods.labels import check_labels, normalise_labels, share_a_label
+from crossbyte.lab.methods.mlbe import BLOCKS, MLBE, BitCoder, ascend_posterior, update_link, update_weights
+from crossbyte.lab.methods.mlbe_bits import RelationGains, SimilarityGains, flip_bits, improve_codes
+from crossbyte.lab.methods.mlbe_model import (
+    CentredKernel,
+    HalfState,
+    PosteriorState,
+    Relations,
+    half_log_posterior,
+    log_posterior,
+    mark_nearest_documents,
+    observe_relations,
+)
+from crossbyte.lab.methods.regression import (
+    AnchorFeatures,
+    LogisticBits,
+    gaussian_kernel,
+    loss_and_gradient,
+    mean_squared_distance,
+)
+from crossbyte.lab.methods.seph import SePH, learn_codes, measure_divergence
 
 
 def by_differences(function, at, step=1e-6):
@@ -162,9 +174,9 @@ def test_labels_are_judged():
 def test_cosines_and_shared_labels():
     labels = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     np.testing.assert_allclose(
-        unit_labels(labels) @ unit_labels(labels).T, [[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 0]]
+        normalise_labels(labels) @ normalise_labels(labels).T, [[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 0]]
     )
-    np.testing.assert_array_equal(shared_label(labels, labels), [[1, 1, 0], [1, 1, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(share_a_label(labels, labels), [[1, 1, 0], [1, 1, 0], [0, 0, 0]])
 
 
 # SePH_km
@@ -183,27 +195,27 @@ def divergence_problem(n=9, c=4, scale=0.8):
     rng = np.random.default_rng(3)
     labels = rng.random((n, 5)) < 0.4
     labels[0] = False  # a document without any label
-    return scale * rng.standard_normal((n, c)), unit_labels(labels)
+    return scale * rng.standard_normal((n, c)), normalise_labels(labels)
 
 
 def test_the_divergence_is_that_of_loops():
     H, labels = divergence_problem()
-    value = divergence(H, labels, Workers(1), binary_weight=0.7).value
+    value = measure_divergence(H, labels, Workers(1), binary_weight=0.7).value
     assert value == pytest.approx(divergence_ref(H, labels, 0.7))
 
 
 def test_the_gradient_of_the_divergence_is_that_of_differences():
     H, labels = divergence_problem()
-    gradient = divergence(H, labels, Workers(1), binary_weight=0.7).gradient
-    numeric = by_differences(lambda h: divergence(h, labels, Workers(1), binary_weight=0.7).value, H)
+    gradient = measure_divergence(H, labels, Workers(1), binary_weight=0.7).gradient
+    numeric = by_differences(lambda h: measure_divergence(h, labels, Workers(1), binary_weight=0.7).value, H)
     np.testing.assert_allclose(gradient, numeric, atol=1e-7)
 
 
 def test_the_divergence_does_not_depend_on_blocks_or_threads():
     H, labels = divergence_problem(n=300)
     with Workers(3) as many:
-        threaded = divergence(H, labels, many, binary_weight=0.1)
-    plain = divergence(H, labels, Workers(1), binary_weight=0.1)
+        threaded = measure_divergence(H, labels, many, binary_weight=0.1)
+    plain = measure_divergence(H, labels, Workers(1), binary_weight=0.1)
     assert threaded.value == plain.value == pytest.approx(divergence_ref(H, labels, 0.1))
     np.testing.assert_array_equal(threaded.gradient, plain.gradient)
 
@@ -212,7 +224,7 @@ def test_learned_codes_are_never_worse_than_the_start_and_more_steps_never_hurt(
     start, labels = divergence_problem(n=40, scale=1e-4)
     settings = {"binary_weight": 0.01, "learning_rate": 5.0}
     values = [
-        divergence(
+        measure_divergence(
             learn_codes(labels, start, Workers(1), n_iter=n, **settings),
             labels,
             Workers(1),
@@ -299,11 +311,13 @@ def random_state(n=9, c=4, seed=0):
     def half():
         similarities, weights = rng.standard_normal((n, n)), 0.3 * rng.standard_normal((c, c))
         codes = np.sign(rng.standard_normal((n, c)))
-        return Half(similarities + similarities.T, codes, weights + weights.T, 0.4, *(0.5 + rng.random(2)))
+        return HalfState(
+            similarities + similarities.T, codes, weights + weights.T, 0.4, *(0.5 + rng.random(2))
+        )
 
     related = (rng.random((n, n)) < 0.4).astype(float)
     observed = (rng.random((n, n)) < 0.7).astype(float)
-    return State(half(), half(), Relations(related, observed), 0.3, 1.7)
+    return PosteriorState(half(), half(), Relations(related, observed), 0.3, 1.7)
 
 
 def log_posterior_ref(state):
@@ -408,7 +422,7 @@ def test_codes_that_cannot_gain_are_left_alone_and_are_a_maximum_over_single_bit
 
 def test_gains_of_links_are_those_of_the_likelihood():
     state = random_state()
-    links = Links.of_relations(state.relations, state.text.codes, state.link)
+    links = RelationGains.of_relations(state.relations, state.text.codes, state.link)
     gains = links.gains(state.image.codes)
     flat = replace(state.image, similarities=np.zeros((9, 9)), weights=np.zeros((4, 4)))
     state = replace(state, image=flat)
@@ -432,8 +446,8 @@ def test_every_block_is_accepted_only_if_the_posterior_does_not_fall():
 def test_a_block_that_would_lower_the_posterior_is_refused(monkeypatch):
     state = random_state()
     worse = [lambda state: replace(state, link=5.0), lambda state: replace(state, link_spread=1e-3)]
-    monkeypatch.setattr("crossbyte.methods.mlbe_updates.BLOCKS", worse)
-    sweeps = list(ascend(state, 5))
+    monkeypatch.setattr("crossbyte.lab.methods.mlbe.BLOCKS", worse)
+    sweeps = list(ascend_posterior(state, 5))
     assert len(sweeps) == 2 and sweeps[-1][0] is state and sweeps[-1][1] == sweeps[0][1]
 
 
@@ -441,7 +455,7 @@ def test_the_posterior_never_falls_and_its_sums_agree():
     images, texts, labels = known_pairs()
     history = MLBE(n_bits=8, similarity="labels").fit(images, texts, labels).details["log_posterior"]
     assert len(history) > 2 and (np.diff(history) >= 0).all()
-    sweeps = list(ascend(random_state(n=25), 10))
+    sweeps = list(ascend_posterior(random_state(n=25), 10))
     for state, value in sweeps:
         assert value == pytest.approx(log_posterior(state))
 
@@ -450,7 +464,7 @@ def test_new_documents_get_the_code_that_explains_their_similarities():
     half = random_state(n=40, c=5).image
     truth = np.sign(np.random.default_rng(1).standard_normal((6, 5)))
     images = half.codes @ half.weights
-    pull = Pull(images.T @ images, truth @ images.T @ images, 1.0)
+    pull = SimilarityGains(images.T @ images, truth @ images.T @ images, 1.0)
     gains, errors = pull.gains(truth), []
     for k in range(5):
         other = truth.copy()
@@ -459,25 +473,25 @@ def test_new_documents_get_the_code_that_explains_their_similarities():
     np.testing.assert_allclose(gains, np.transpose(errors), atol=1e-9)
     near = truth.copy()
     near[:, 0] *= -1
-    np.testing.assert_array_equal(turn_bits(near, pull, None), truth)
+    np.testing.assert_array_equal(flip_bits(near, pull, None), truth)
 
 
 def test_relations_are_observed_as_asked():
     related = np.eye(20, dtype=bool)
-    relations = observe(related, 3.0, np.random.default_rng(0))
+    relations = observe_relations(related, 3.0, np.random.default_rng(0))
     assert relations.observed.sum() == 80 and (relations.observed[related] == 1).all()
-    assert (observe(related, 1e6, np.random.default_rng(0)).observed == 1).all()
+    assert (observe_relations(related, 1e6, np.random.default_rng(0)).observed == 1).all()
 
 
 def test_nearest_documents_and_centred_similarities():
     images, _, _ = known_pairs(n=12)
-    kernel = Kernel.fit(images, 0.5, "images")
+    kernel = CentredKernel.fit(images, 0.5, "images")
     similarities = kernel.own_similarities()
     np.testing.assert_allclose(similarities.sum(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(similarities, kernel.similarities(images), atol=1e-12)
-    assert (nearest_documents(similarities, 4).reshape(12, 4, 3)[0, :, 0]).all()
-    np.testing.assert_array_equal(nearest_documents(similarities, 1), np.eye(12, dtype=bool))
-    assert nearest_documents(similarities, 99).all()
+    assert (mark_nearest_documents(similarities, 4).reshape(12, 4, 3)[0, :, 0]).all()
+    np.testing.assert_array_equal(mark_nearest_documents(similarities, 1), np.eye(12, dtype=bool))
+    assert mark_nearest_documents(similarities, 99).all()
 
 
 @pytest.mark.parametrize("similarity", ["pairs", "labels"])
@@ -505,7 +519,7 @@ def test_a_query_is_coded_by_its_own_features_alone():
         np.testing.assert_array_equal(model.queries("text", texts[row : row + 1]), together[row : row + 1])
     np.testing.assert_array_equal(model.side_items("image", images), model.queries("image", images))
     coder = model._coders["image"]
-    assert isinstance(coder, Coder) and coder.code(images).shape == (60, 10)
+    assert isinstance(coder, BitCoder) and coder.code(images).shape == (60, 10)
 
 
 @pytest.mark.parametrize("similarity", ["pairs", "labels"])

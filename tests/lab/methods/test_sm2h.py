@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.data.features import DenseRows
-from crossbyte.data.preparation import Preparation
+from crossbyte._not_fitted import NotFitted
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows, Preparation
 from crossbyte.data.synthetic import make_pairs
-from crossbyte.errors import InvalidInput, NotFitted
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping.bounded import optimality_gap
-from crossbyte.methods import sm2h, sm2h_sets, sm2h_updates
-from crossbyte.methods.protocol import Method
-from crossbyte.methods.registry import about, make
-from crossbyte.methods.sm2h_hypergraph import EdgeWeights, Hypergraph, hypergraph
-from crossbyte.methods.sm2h_updates import Penalties, State
-from crossbyte.metrics import partner_ranks_ties_by_column, recall_at
+from crossbyte.errors import InvalidInput
+from crossbyte.lab.methods import sm2h
+from crossbyte.lab.methods import sm2h as sm2h_sets
+from crossbyte.lab.methods import sm2h as sm2h_updates
+from crossbyte.lab.methods.method import Method
+from crossbyte.lab.methods.registry import about_method, make_method
+from crossbyte.lab.methods.sm2h import EdgeWeights, Hypergraph, Penalties, State, build_hypergraph
+from crossbyte.metrics.ranks import partner_ranks_ties_by_column, recall_at
+from crossbyte.model.space.sparse import optimality_gap
 
 N, DIMS, ATOMS = 40, (6, 4), 9
 WEIGHTS = EdgeWeights(0.7, 2.0, 1.5)
@@ -45,7 +46,7 @@ def labels() -> Any:
 
 def graph(labelled: bool, n_nearest: int = 3) -> Hypergraph:
     with Workers(1) as workers:
-        return hypergraph(sides(), n_nearest, WEIGHTS, workers, labels() if labelled else None)
+        return build_hypergraph(sides(), n_nearest, WEIGHTS, workers, labels() if labelled else None)
 
 
 def state(seed: int = 1) -> State:
@@ -66,7 +67,7 @@ def members(found: Hypergraph) -> list[tuple[frozenset[int], float]]:
 def fit(similarity: str = "pairs", n_bits: int = 16, n: int = 300, **parameters: Any) -> tuple[Method, Any]:
     data = make_pairs(n + 100, 24, 60, n_classes=4, n_topics=12, noise=0.1, words_per_text=40, random_state=0)
     known = np.eye(4)[data.labels]
-    method = make("sm2h", n_bits, similarity=similarity, parameters=parameters)
+    method = make_method("sm2h", n_bits, similarity=similarity, parameters=parameters)
     return method.fit(data.images[:n], data.texts[:n], known[:n]), data
 
 
@@ -183,7 +184,9 @@ def test_rows_alone_are_coded_at_the_minimum_of_their_own_part() -> None:
 
 def test_it_starts_from_one_code_for_both_halves_with_more_atoms_than_documents() -> None:
     with Workers(1) as workers:
-        at, penalties = sm2h_updates.start(sides(), N + 5, 0.3, 1.0, np.random.default_rng(0), workers)
+        at, penalties = sm2h_updates.initial_state(
+            sides(), N + 5, 0.3, 1.0, np.random.default_rng(0), workers
+        )
     np.testing.assert_array_equal(at.codes[:N], at.codes[N:])
     for side, atoms, lam in zip(sides(), at.dictionaries, penalties.sparsities, strict=True):
         np.testing.assert_allclose(np.linalg.norm(atoms, axis=1), 1.0)
@@ -197,8 +200,8 @@ def test_it_starts_from_one_code_for_both_halves_with_more_atoms_than_documents(
 def test_large_are_the_most_positive_coefficients() -> None:
     codes = np.array([[0.1, 0.5, -0.9, 0.3], [0.2, 0.2, 0.2, 0.0], [-1.0, -2.0, 0.0, -3.0]])
     expected = np.array([[0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]])
-    np.testing.assert_array_equal(sm2h_sets.large_coefficients(codes, 2), expected)
-    np.testing.assert_array_equal(sm2h_sets.large_coefficients(codes, 9), codes > 0)
+    np.testing.assert_array_equal(sm2h_sets.mark_large_coefficients(codes, 2), expected)
+    np.testing.assert_array_equal(sm2h_sets.mark_large_coefficients(codes, 9), codes > 0)
 
 
 def naive_jaccard(left: Any, right: Any, weights: Any) -> float:
@@ -248,7 +251,7 @@ def test_whitened_rows_have_unit_variance_and_then_unit_length() -> None:
     raw = rng.standard_normal((400, 8)) @ rng.standard_normal((8, 8)) + 3.0
     with Workers(1) as workers:
         for n_components in (None, 5):
-            learned = sm2h.whitened(raw, n_components, 1e-9, "images", workers)
+            learned = sm2h.learn_whitening(raw, n_components, 1e-9, "images", workers)
             assert learned.components is not None and learned.n_dims == (n_components or 8)
             values = (raw * learned.scale - learned.mean) @ learned.components.T
             np.testing.assert_allclose(values.T @ values / 400, np.eye(learned.n_dims), atol=1e-4)
@@ -330,12 +333,12 @@ def test_labels_of_some_documents_are_enough() -> None:
     data = make_pairs(80, 10, 20, n_classes=4, random_state=0)
     known = np.eye(4, dtype=np.uint8)[data.labels]
     known[::2] = 0
-    method = make("sm2h", 8, similarity="labels").fit(data.images, data.texts, known)
+    method = make_method("sm2h", 8, similarity="labels").fit(data.images, data.texts, known)
     assert np.isfinite(method.details["objective"]).all()
 
 
 def test_it_says_what_is_ours_and_refuses_what_cannot_be_meant() -> None:
-    assert about("sm2h").reconstructed and about("sm2h").distance == "jaccard"
+    assert about_method("sm2h").reconstructed and about_method("sm2h").distance == "jaccard"
     wrong = [
         ("sparsity", 0.0),
         ("sparsity", 1.0),
@@ -346,10 +349,10 @@ def test_it_says_what_is_ours_and_refuses_what_cannot_be_meant() -> None:
     ]
     for name, value in [*wrong, ("set_size", 0), ("n_components", 0), ("ridge", 0.0), ("max_documents", 1)]:
         with pytest.raises(InvalidInput, match=name):
-            make("sm2h", 8, parameters={name: value})
+            make_method("sm2h", 8, parameters={name: value})
     codes = np.zeros((2, 1), dtype=np.uint8)
     with pytest.raises(NotFitted):
-        make("sm2h", 8).distances("text", codes, codes)
+        make_method("sm2h", 8).distances("text", codes, codes)
     method, _ = fit(n=60, max_iter=1)
     with pytest.raises(InvalidInput, match="codes"):
         method.distances("text", codes, codes)

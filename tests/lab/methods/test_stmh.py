@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 
-from crossbyte.data.features import DenseRows, Rows
-from crossbyte.data.preparation import Preparation
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows, Preparation, PreparedRows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.methods import registry
-from crossbyte.methods import stmh_updates as updates
-from crossbyte.methods.stmh import STMH, initial_state, initial_topics
-from crossbyte.methods.stmh_updates import State, Weights
+from crossbyte.lab.methods import registry
+from crossbyte.lab.methods import stmh as updates
+from crossbyte.lab.methods.stmh import STMH, State, Weights, initial_state, initial_topics
 
 SMOOTHING = 1e-3
 WEIGHTS = [Weights(0.5, 0.5, 0.5, 1.0), Weights(0.5, 0.5, 0.5, 1e-4), Weights(3.0, 8.0, 0.7, 0.1)]
@@ -32,12 +30,12 @@ def workers() -> Iterator[Workers]:
         yield found
 
 
-def unit(n: int, d: int, seed: int) -> Rows:
+def unit(n: int, d: int, seed: int) -> PreparedRows:
     rows = np.random.default_rng(seed).standard_normal((n, d))
     return DenseRows((rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
 
 
-def prepared(n: int, workers: Workers, thin: bool = True) -> tuple[Rows, Rows]:
+def prepared(n: int, workers: Workers, thin: bool = True) -> tuple[PreparedRows, PreparedRows]:
     pairs = make_pairs(n, 12, 20, n_classes=4, words_per_text=8, random_state=0)
     texts = pairs.texts if thin else pairs.texts.toarray()
     images, texts = (
@@ -47,16 +45,18 @@ def prepared(n: int, workers: Workers, thin: bool = True) -> tuple[Rows, Rows]:
     return images, texts
 
 
-def any_state(X: Rows, Y: Rows, n_topics: int, workers: Workers, seed: int = 0) -> State:
+def any_state(X: PreparedRows, Y: PreparedRows, n_topics: int, workers: Workers, seed: int = 0) -> State:
     """A state that no update has made."""
     rng, (n, d) = np.random.default_rng(seed), X.shape
     B = rng.standard_normal((n_topics, d))
     F, R = rng.standard_normal((n_topics, Y.shape[1])), rng.standard_normal((n_topics, n_topics))
-    G = updates.members(rng.standard_normal((n, n_topics)))
-    return State(F, B, R, G, rng.standard_normal((n, n_topics)), updates.placed(X, B.T, workers))
+    G = updates.choose_members(rng.standard_normal((n, n_topics)))
+    return State(F, B, R, G, rng.standard_normal((n, n_topics)), updates.project_rows(X, B.T, workers))
 
 
-def blocks(X: Rows, Y: Rows, weights: Weights, workers: Workers) -> list[Callable[[State], State]]:
+def blocks(
+    X: PreparedRows, Y: PreparedRows, weights: Weights, workers: Workers
+) -> list[Callable[[State], State]]:
     """The updates of a round, in order."""
     return [
         partial(updates.update_topics, Y=Y, weights=weights, workers=workers),
@@ -115,7 +115,7 @@ def test_no_block_raises_the_objective(weights: Weights, thin: bool, n_topics: i
 def test_a_round_is_its_blocks_in_order(workers: Workers) -> None:
     X, Y = prepared(40, workers)
     state, weights = any_state(X, Y, 6, workers), WEIGHTS[0]
-    found = updates.next_round(state, X, Y, weights, workers)
+    found = updates.update_all_blocks(state, X, Y, weights, workers)
     for update in blocks(X, Y, weights, workers):
         state = update(state)
     for left, right in zip(state, found, strict=True):
@@ -135,7 +135,7 @@ def majorant(state: State, x: Any, lengths: Any, weights: Weights) -> float:
 def test_the_quadratic_lies_above_the_loss_and_touches_it(weights: Weights, workers: Workers) -> None:
     X, Y = prepared(40, workers)
     state, x = any_state(X, Y, 6, workers), X.dense().astype(float)
-    lengths = updates.residuals(state, X)
+    lengths = updates.image_residuals(state, X)
     rest = majorant(state, x, lengths, weights) - updates.objective(state, X, Y, weights, workers)
     for seed in range(1, 5):
         other = any_state(X, Y, 6, workers, seed)
@@ -151,7 +151,7 @@ def test_concepts_and_latent_rows_are_the_minimum_of_the_quadratic(
 ) -> None:
     X, Y = unit(12, 5, 0), unit(12, 4, 1)
     state, x = any_state(X, Y, 3, workers), X.dense().astype(float)
-    lengths = updates.residuals(state, X)
+    lengths = updates.image_residuals(state, X)
     if name == "B":
         state = updates.update_concepts(state, X, weights, workers)
     else:
@@ -171,7 +171,7 @@ def test_latent_rows_are_those_that_are_solved_one_by_one(weights: Weights, work
     X, Y = prepared(25, workers)
     state = any_state(X, Y, 6, workers)
     found = updates.update_latent(state, X, weights).V
-    lengths, (r1, _, lam, gamma) = updates.residuals(state, X), weights
+    lengths, (r1, _, lam, gamma) = updates.image_residuals(state, X), weights
     for i, x in enumerate(X.dense().astype(float)):
         w = r1 / (2 * lengths[i])
         inner = w * state.B @ state.B.T + lam * state.R @ state.R.T + gamma * np.eye(6)
@@ -212,11 +212,11 @@ def test_no_other_choice_of_topics_is_cheaper(weights: Weights, n_topics: int, w
 
 
 def test_the_first_of_equally_cheap_topics_are_taken() -> None:
-    np.testing.assert_array_equal(updates.members(np.zeros((1, 5))), [[1, 1, 0, 0, 0]])
-    np.testing.assert_array_equal(updates.members(np.array([[2.0, 1.0, 1.0, 1.0]])), [[0, 1, 1, 0]])
-    np.testing.assert_array_equal(updates.members(np.array([[7.0]])), [[1]])
+    np.testing.assert_array_equal(updates.choose_members(np.zeros((1, 5))), [[1, 1, 0, 0, 0]])
+    np.testing.assert_array_equal(updates.choose_members(np.array([[2.0, 1.0, 1.0, 1.0]])), [[0, 1, 1, 0]])
+    np.testing.assert_array_equal(updates.choose_members(np.array([[7.0]])), [[1]])
     many = np.random.default_rng(0).integers(0, 3, (4, 128)).astype(float)
-    for row, chosen in zip(many, updates.members(many), strict=True):
+    for row, chosen in zip(many, updates.choose_members(many), strict=True):
         order = sorted(range(128), key=row.tolist().__getitem__)
         assert sorted(order[:64]) == list(np.flatnonzero(chosen))
 
@@ -240,7 +240,7 @@ def test_topics_start_apart_and_each_has_texts(workers: Workers) -> None:
     F = initial_topics(Y, 16, WEIGHTS[0], np.random.default_rng(0), workers)
     np.testing.assert_allclose(np.linalg.norm(F, axis=1), 1.0)
     assert (F @ F.T - 2 * np.eye(16)).max() < 0.9
-    share = updates.members(updates.topic_costs(Y, F, WEIGHTS[0], workers)).mean(axis=0)
+    share = updates.choose_members(updates.topic_costs(Y, F, WEIGHTS[0], workers)).mean(axis=0)
     assert share.min() > 0.1 and share.max() < 0.9
 
 
@@ -250,11 +250,11 @@ def test_a_topic_that_no_text_would_have_starts_at_a_text(
     rows = np.array([[1.0, 0.1], [1.0, 0.2], [1.0, -0.1], [0.9, 0.9]])
     Y = DenseRows((rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
     opposite = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
-    monkeypatch.setattr("crossbyte.methods.stmh.basis_in_span", lambda *_: opposite)
+    monkeypatch.setattr("crossbyte.lab.methods.stmh.basis_in_span", lambda *_: opposite)
     F = initial_topics(Y, 4, WEIGHTS[0], np.random.default_rng(0), workers)
     np.testing.assert_array_equal(F[:2], opposite[:2])
     np.testing.assert_allclose(F[2:], Y.dense()[[3, 1]])  # the farthest from their topics
-    assert updates.members(updates.topic_costs(Y, F, WEIGHTS[0], workers)).any(axis=0).all()
+    assert updates.choose_members(updates.topic_costs(Y, F, WEIGHTS[0], workers)).any(axis=0).all()
 
 
 def test_a_topic_that_loses_its_texts_can_win_others(workers: Workers) -> None:
@@ -262,10 +262,10 @@ def test_a_topic_that_loses_its_texts_can_win_others(workers: Workers) -> None:
     state = initial_state(X, Y, 6, WEIGHTS[2], np.random.default_rng(0), workers)
     costs = updates.topic_costs(Y, state.F, WEIGHTS[2], workers)
     costs[:, 2] = np.inf
-    state = state._replace(G=updates.members(costs))
+    state = state._replace(G=updates.choose_members(costs))
     assert not state.G[:, 2].any()
     for _ in range(3):
-        state = updates.next_round(state, X, Y, WEIGHTS[2], workers)
+        state = updates.update_all_blocks(state, X, Y, WEIGHTS[2], workers)
     assert 0 < state.G[:, 2].sum() < 90
 
 
@@ -329,7 +329,7 @@ def test_an_image_is_mapped_as_the_source_says(workers: Workers) -> None:
     state, (r1, _, _, gamma) = any_state(X, Y, 3, workers), WEIGHTS[2]
     F1 = state.B.T
     expected = F1 @ np.linalg.inv(F1.T @ F1 + gamma / r1 * np.eye(3)) @ state.R
-    np.testing.assert_allclose(updates.image_map(state, WEIGHTS[2]), expected, rtol=1e-6)
+    np.testing.assert_allclose(updates.image_to_topic_map(state, WEIGHTS[2]), expected, rtol=1e-6)
 
 
 def test_the_kept_objective_never_rises_and_says_when_to_stop() -> None:
@@ -401,4 +401,4 @@ def test_a_row_is_coded_by_itself_whatever_the_threads(n_jobs: int) -> None:
 )
 def test_what_has_no_minimum_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match=name):
-        registry.make("stmh", 8, parameters={name: value})
+        registry.make_method("stmh", 8, parameters={name: value})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossbyte.quantization.renumbering import renumber
+from crossbyte.model.quantization.codebooks import renumber_codewords
 
 
 def books(seed: int, n_dims: int = 8) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def spread(words: np.ndarray) -> float:
 
 def test_every_code_keeps_its_word() -> None:
     words, codes = books(0)
-    new_words, new_codes = renumber(words, codes)
+    new_words, new_codes = renumber_codewords(words, codes)
     assert np.array_equal(decoded(words, codes), decoded(new_words, new_codes))
     assert new_codes.dtype == np.uint8
     for old, new in zip(words, new_words, strict=True):
@@ -33,13 +33,13 @@ def test_every_code_keeps_its_word() -> None:
 
 def test_words_with_equal_high_bits_lie_closer_than_by_chance() -> None:
     words, codes = books(1)
-    assert spread(renumber(words, codes)[0]) < 0.5 * spread(words)
+    assert spread(renumber_codewords(words, codes)[0]) < 0.5 * spread(words)
 
 
 def test_equal_words_and_one_dimension_are_no_trouble() -> None:
     words, codes = books(2, n_dims=1)
     words[0] = 0.0
-    new_words, new_codes = renumber(words, codes)
+    new_words, new_codes = renumber_codewords(words, codes)
     assert np.array_equal(decoded(words, codes), decoded(new_words, new_codes))
     assert (np.diff(new_words[1, :, 0].reshape(64, 4).min(axis=1)) >= 0).all() or (
         np.diff(new_words[1, :, 0].reshape(64, 4).min(axis=1)) <= 0
@@ -48,5 +48,5 @@ def test_equal_words_and_one_dimension_are_no_trouble() -> None:
 
 def test_it_depends_on_the_words_alone() -> None:
     words, codes = books(3)
-    first, second = renumber(words, codes), renumber(words.copy(), codes[:0])
+    first, second = renumber_codewords(words, codes), renumber_codewords(words.copy(), codes[:0])
     assert np.array_equal(first[0], second[0])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.executors.threads import Workers
-from crossbyte.kernels import CrossPenalty, WordTables
-from crossbyte.quantization import codebooks, collaborative
-from crossbyte.quantization.collaborative import Pull, Side
-from crossbyte.quantization.kmeans import kmeans, nearest
-from crossbyte.quantization.quantizer import Quantizer
+from crossbyte.compute.executor import Workers
+from crossbyte.compute.kernels import CodewordTables, CrossPenalty
+from crossbyte.model.quantization import codebooks, collaborative
+from crossbyte.model.quantization.codebooks import kmeans, nearest_centres
+from crossbyte.model.quantization.collaborative import QuantizationWeights, Side
+from crossbyte.model.quantization.quantizer import Quantizer
 from support import oracles
 
 N, D = 300, 8
@@ -38,7 +38,7 @@ def _random_side(seed: int, M: int, workers: Workers, n: int = N) -> Side:
     return collaborative.update_epsilon(side, workers)
 
 
-def _psi(sides: tuple[Side, Side], points: tuple[Any, Any], pull: Pull) -> float:
+def _psi(sides: tuple[Side, Side], points: tuple[Any, Any], pull: QuantizationWeights) -> float:
     """The quantization objective as the paper writes it, and the shrinkage of the words."""
     decoded = [oracles.decode(side.codewords, side.codes) for side in sides]
     value = pull.correlation * ((decoded[0] - decoded[1]) ** 2).sum()
@@ -89,7 +89,8 @@ def test_residual_codebooks_leave_less_over_with_each_codebook(workers: Workers)
             (
                 X
                 - oracles.decode(
-                    words[:M], collaborative.encode(WordTables.of(words[:M]), X, CrossPenalty(0, 0), workers)
+                    words[:M],
+                    collaborative.encode(CodewordTables.of(words[:M]), X, CrossPenalty(0, 0), workers),
                 )
             )
             ** 2
@@ -106,7 +107,7 @@ def test_residual_codebooks_leave_less_over_with_each_codebook(workers: Workers)
 def test_blending_is_an_identity(gamma: float, workers: Workers) -> None:
     X, _ = _points(4)
     own, other = _random_side(4, 2, workers), _random_side(5, 2, workers)
-    target = collaborative.blend(X, other.decoded, gamma).astype(float)
+    target = collaborative.blend_targets(X, other.decoded, gamma).astype(float)
     constant = gamma / (1 + gamma) * ((X - other.decoded.astype(float)) ** 2).sum()
     for side in (own, _random_side(6, 2, workers)):  # the constant is one for all codes and words
         decoded = oracles.decode(side.codewords, side.codes)
@@ -114,19 +115,25 @@ def test_blending_is_an_identity(gamma: float, workers: Workers) -> None:
         assert (1 + gamma) * ((target - decoded) ** 2).sum() + constant == pytest.approx(pulled, rel=1e-6)
 
 
-PULLS = [Pull(), Pull(0.3), Pull(3.0, 1.0), Pull(0.0, 0.0), Pull(0.3, 0.1, 0.5)]
+PULLS = [
+    QuantizationWeights(),
+    QuantizationWeights(0.3),
+    QuantizationWeights(3.0, 1.0),
+    QuantizationWeights(0.0, 0.0),
+    QuantizationWeights(0.3, 0.1, 0.5),
+]
 
 
 @pytest.mark.parametrize("pull", PULLS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_update_raises_the_objective(pull: Pull, seed: int, workers: Workers) -> None:
+def test_no_update_raises_the_objective(pull: QuantizationWeights, seed: int, workers: Workers) -> None:
     points = _points(seed, n=120)
     sides = [_random_side(seed + i, 2, workers, n=120) for i in (0, 1)]
     value = first = _psi((sides[0], sides[1]), points, pull)
     for _ in range(2):
         for i in (0, 1):
             other = sides[1 - i].decoded
-            for update in (collaborative.update_words, None, collaborative.update_codes):
+            for update in (collaborative.update_codewords, None, collaborative.update_codes):
                 if update is None:
                     sides[i] = collaborative.update_epsilon(sides[i], workers)
                 else:
@@ -139,13 +146,13 @@ def test_no_update_raises_the_objective(pull: Pull, seed: int, workers: Workers)
 
 @pytest.mark.parametrize("pull", PULLS)
 def test_words_of_one_side_follow_the_gradient_of_the_whole(
-    pull: Pull, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    pull: QuantizationWeights, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = _points(6, n=100)
     sides = (_random_side(16, 2, workers, n=100), _random_side(17, 2, workers, n=100))
     seen: list[Any] = []
     monkeypatch.setattr(codebooks, "minimise", lambda function, words, *_: seen.append(function) or words)
-    collaborative.update_words(sides[0], points[0], sides[1].decoded, pull, workers)
+    collaborative.update_codewords(sides[0], points[0], sides[1].decoded, pull, workers)
     _, gradient = seen[0](sides[0].codewords)
     for seed in range(3):
         direction = np.random.default_rng(seed).standard_normal(sides[0].codewords.shape)
@@ -161,14 +168,14 @@ def test_words_of_one_side_follow_the_gradient_of_the_whole(
 
 @pytest.mark.parametrize("pull", PULLS)
 def test_shared_words_value_and_gradient(
-    pull: Pull, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    pull: QuantizationWeights, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = _points(7, n=100)
     left, right = (_random_side(7, 2, workers, n=100), _random_side(8, 2, workers, n=100))
     sides = (left, right._replace(codewords=left.codewords))
     seen: list[Any] = []
     monkeypatch.setattr(codebooks, "minimise", lambda function, words, *_: seen.append(function) or words)
-    collaborative.update_shared_words(sides, points, pull, workers)
+    collaborative.update_shared_codewords(sides, points, pull, workers)
     value, gradient = seen[0](left.codewords)
 
     def objective(words: Any) -> float:
@@ -182,7 +189,7 @@ def test_shared_words_value_and_gradient(
 
 
 @pytest.mark.parametrize("pull", PULLS)
-def test_shared_words_do_not_raise_the_objective(pull: Pull, workers: Workers) -> None:
+def test_shared_words_do_not_raise_the_objective(pull: QuantizationWeights, workers: Workers) -> None:
     points = _points(9, n=100)
     left, right = (_random_side(9, 2, workers, n=100), _random_side(10, 2, workers, n=100))
     sides = (
@@ -191,7 +198,7 @@ def test_shared_words_do_not_raise_the_objective(pull: Pull, workers: Workers) -
             codewords=left.codewords, decoded=codebooks.decode(left.codewords, right.codes, workers)
         ),
     )
-    new = collaborative.update_shared_words(sides, points, pull, workers)
+    new = collaborative.update_shared_codewords(sides, points, pull, workers)
     assert new[0].codewords is new[1].codewords
     assert _psi(new, points, pull) < _psi(sides, points, pull)
     for side in new:
@@ -200,10 +207,10 @@ def test_shared_words_do_not_raise_the_objective(pull: Pull, workers: Workers) -
 
 def test_the_start_is_better_than_residual_codebooks(workers: Workers) -> None:
     X, _ = _points(11)
-    pull = Pull(0.3, 0.1)
+    pull = QuantizationWeights(0.3, 0.1)
     side = collaborative.initial_side(X, 2, pull, np.random.default_rng(0), workers)
     words = codebooks.residual_codebooks(X, 2, np.random.default_rng(0), workers)
-    codes = collaborative.encode(WordTables.of(words), X, CrossPenalty(0.0, 0.0), workers)
+    codes = collaborative.encode(CodewordTables.of(words), X, CrossPenalty(0.0, 0.0), workers)
     plain = collaborative.update_epsilon(Side(words, codes, 0.0, X), workers)
     values = [
         oracles.codebook_objective(one.codewords, one.codes, X, 0.1, one.epsilon) for one in (side, plain)
@@ -217,7 +224,7 @@ def test_the_start_is_better_than_residual_codebooks(workers: Workers) -> None:
 def _fitted(workers: Workers) -> tuple[tuple[Any, Any], tuple[Side, Side]]:
     points = _points(12, n=600)
     rng = np.random.default_rng(12)
-    left, right = (collaborative.initial_side(at, 2, Pull(0.3), rng, workers) for at in points)
+    left, right = (collaborative.initial_side(at, 2, QuantizationWeights(0.3), rng, workers) for at in points)
     return points, (left, right)
 
 
@@ -225,11 +232,11 @@ def test_pairs_without_correlation_are_coded_as_their_halves(workers: Workers) -
     points, sides = _fitted(workers)
     words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
     found = collaborative.encode_pairs(
-        tuple(map(WordTables.of, words)), points, epsilons, Pull(0.0, 0.1), workers
+        tuple(map(CodewordTables.of, words)), points, epsilons, QuantizationWeights(0.0, 0.1), workers
     )
     for i in (0, 1):
         alone = collaborative.encode(
-            WordTables.of(words[i]), points[i], CrossPenalty(0.1, epsilons[i]), workers
+            CodewordTables.of(words[i]), points[i], CrossPenalty(0.1, epsilons[i]), workers
         )
         np.testing.assert_array_equal(found[i], alone)
 
@@ -237,11 +244,11 @@ def test_pairs_without_correlation_are_coded_as_their_halves(workers: Workers) -
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None:
     points, sides = _fitted(workers)
-    pull = Pull(gamma, 0.1)
+    pull = QuantizationWeights(gamma, 0.1)
     words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
-    found = collaborative.encode_pairs(tuple(map(WordTables.of, words)), points, epsilons, pull, workers)
+    found = collaborative.encode_pairs(tuple(map(CodewordTables.of, words)), points, epsilons, pull, workers)
     start = [
-        collaborative.encode(WordTables.of(words[i]), points[i], pull.penalty(epsilons[i]), workers)
+        collaborative.encode(CodewordTables.of(words[i]), points[i], pull.penalty(epsilons[i]), workers)
         for i in (0, 1)
     ]
 
@@ -263,16 +270,18 @@ def test_pairs_are_better_coded_together(gamma: float, workers: Workers) -> None
 @pytest.mark.parametrize("gamma", [1.0, 3.0, 10.0])
 def test_pairs_end_lower_than_from_the_codes_of_their_halves(gamma: float, workers: Workers) -> None:
     points, sides = _fitted(workers)
-    pull = Pull(gamma, 0.0)
+    pull = QuantizationWeights(gamma, 0.0)
     words, epsilons = (sides[0].codewords, sides[1].codewords), (sides[0].epsilon, sides[1].epsilon)
-    tables = tuple(map(WordTables.of, words))
+    tables = tuple(map(CodewordTables.of, words))
     found = collaborative.encode_pairs(tables, points, epsilons, pull, workers)
     codes = [collaborative.encode(tables[i], points[i], pull.penalty(epsilons[i]), workers) for i in (0, 1)]
     for _ in range(10):
         for i in (0, 1):
             other = oracles.decode(words[1 - i], codes[1 - i]).astype(np.float32)
-            target = collaborative.blend(points[i], other, gamma)
-            codes[i] = collaborative.improve(tables[i], target, pull.penalty(epsilons[i]), codes[i], workers)
+            target = collaborative.blend_targets(points[i], other, gamma)
+            codes[i] = collaborative.improve_codes(
+                tables[i], target, pull.penalty(epsilons[i]), codes[i], workers
+            )
 
     def objective(codes: Any) -> float:
         decoded = [oracles.decode(words[i], codes[i]) for i in (0, 1)]
@@ -285,11 +294,11 @@ def test_pairs_end_lower_than_from_the_codes_of_their_halves(gamma: float, worke
 def test_one_item_is_coded_as_among_others(workers: Workers) -> None:
     points, sides = _fitted(workers)
     penalty = CrossPenalty(0.1, sides[0].epsilon)
-    together = collaborative.encode(WordTables.of(sides[0].codewords), points[0], penalty, workers)
+    together = collaborative.encode(CodewordTables.of(sides[0].codewords), points[0], penalty, workers)
     for i in (0, 50):
         one = np.ascontiguousarray(points[0][i : i + 1])
         np.testing.assert_array_equal(
-            collaborative.encode(WordTables.of(sides[0].codewords), one, penalty, workers),
+            collaborative.encode(CodewordTables.of(sides[0].codewords), one, penalty, workers),
             together[i : i + 1],
         )
 
@@ -381,7 +390,7 @@ def test_k_means_finds_clusters_and_leaves_no_word_empty(workers: Workers) -> No
     truth = 10 * rng.standard_normal((5, D))
     X = (truth[rng.integers(5, size=N)] + 0.01 * rng.standard_normal((N, D))).astype(np.float32)
     centres = kmeans(X, 16, rng, workers)
-    labels, errors = nearest(X, centres, workers)
+    labels, errors = nearest_centres(X, centres, workers)
     expected = ((X[:, None].astype(float) - centres) ** 2).sum(axis=2)
     np.testing.assert_allclose(errors, expected.min(axis=1), atol=1e-2)  # float32, squares of 10²
     assert errors.max() < 1.0 and np.isfinite(centres).all()

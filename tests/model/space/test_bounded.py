@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte.mapping.bounded import bounded_least_squares, optimality_gap
+from crossbyte.model.space.sparse import bounded_least_squares, optimality_gap
 from support import oracles
 
 

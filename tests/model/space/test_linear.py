@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.cross_decomposition import CCA
 
-from crossbyte.data.features import DenseRows
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import DenseRows
 from crossbyte.errors import InvalidInput
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping import linear
-from crossbyte.mapping.contrastive import ContrastiveSettings, contrastive_loss, refine_contrastively
-from crossbyte.mapping.linear import LinearSpace, canonical_correlation, place
+from crossbyte.model.space import cca
+from crossbyte.model.space.cca import LinearSpace, canonical_correlation, project_rows
+from crossbyte.model.space.contrastive import ContrastiveSettings, contrastive_loss, refine_contrastively
 from support import oracles
 
 
@@ -85,7 +85,7 @@ def test_points_have_unit_length_and_zero_rows_stay(workers: Workers) -> None:
 
 
 def test_the_same_pairs_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.blocks.BLOCK_ROWS", 64)
+    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 64)
     found = []
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:
@@ -97,14 +97,14 @@ def test_the_same_pairs_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> 
 def test_signs_do_not_depend_on_the_solver(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
     X, Y = _sides(5)
     first = canonical_correlation(X, Y, 6, 0.1, workers)
-    original = linear.linalg.svd
+    original = cca.linalg.svd
 
     def flipped(*arguments: Any, **options: Any) -> Any:
         A, values, Bt = original(*arguments, **options)
         signs = np.where(np.arange(len(values)) % 2, -1.0, 1.0)
         return A * signs, values, Bt * signs[:, None]
 
-    monkeypatch.setattr(linear.linalg, "svd", flipped)
+    monkeypatch.setattr(cca.linalg, "svd", flipped)
     second = canonical_correlation(X, Y, 6, 0.1, workers)
     np.testing.assert_array_equal(first.image_matrix, second.image_matrix)
     np.testing.assert_array_equal(first.text_matrix, second.text_matrix)
@@ -114,13 +114,13 @@ def test_truncation_keeps_the_strongest(workers: Workers) -> None:
     X, Y = _sides(6)
     space = canonical_correlation(X, Y, 6, 0.1, workers)
     np.testing.assert_array_equal(
-        space.truncated(3).image_matrix, canonical_correlation(X, Y, 3, 0.1, workers).image_matrix
+        space.truncate(3).image_matrix, canonical_correlation(X, Y, 3, 0.1, workers).image_matrix
     )
 
 
 def test_sides_too_wide_are_refused(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
     X, Y = _sides(7)
-    monkeypatch.setattr(linear, "MAX_GRAM_DIMS", 9)
+    monkeypatch.setattr(cca, "MAX_GRAM_DIMS", 9)
     with pytest.raises(InvalidInput, match="image_components=512"):
         canonical_correlation(X, Y, 3, 0.1, workers)
 
@@ -128,7 +128,7 @@ def test_sides_too_wide_are_refused(monkeypatch: pytest.MonkeyPatch, workers: Wo
 def test_place_without_unit_length_is_a_product(rng: np.random.Generator, workers: Workers) -> None:
     X, _ = _sides(8)
     matrix = rng.standard_normal((10, 4))
-    np.testing.assert_allclose(place(X, matrix, workers), X.values @ matrix, atol=1e-6)
+    np.testing.assert_allclose(project_rows(X, matrix, workers), X.values @ matrix, atol=1e-6)
 
 
 # --- contrastive ------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.data.features import CentredSparseRows, DenseRows
-from crossbyte.executors.threads import Workers
-from crossbyte.mapping import sparse as mapping
-from crossbyte.mapping.bounded import optimality_gap
-from crossbyte.mapping.sparse import SparseState, SparseWeights, Targets
+from crossbyte.compute.executor import Workers
+from crossbyte.data.preparation import CentredSparseRows, DenseRows
+from crossbyte.model.space import sparse as mapping
+from crossbyte.model.space.sparse import SparseState, SparseWeights, Targets, optimality_gap
 from support import oracles
 
 N, ATOMS, DIMS = 150, 24, 8

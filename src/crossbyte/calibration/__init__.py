@@ -1,0 +1,1 @@
+"""Measure a model on held-out pairs: probabilities, offsets, baselines."""

@@ -1,0 +1,73 @@
+"""Run ``crossbyte report``: show how good a model is, or write the report of the laboratory's runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.commands.evaluate import describe_damaged_results
+from crossbyte.cli.inputs import check_free, load_model
+from crossbyte.cli.output import emit
+from crossbyte.errors import InvalidInput, NotCalibrated
+
+
+def report(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|DIR", help="A model, an index with its model inside, or a folder of `evaluate`."
+        ),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="PAGE", help="Write a model's report as a page with plots, too."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show how good a model is, as `fit` measured it, or write the report of `evaluate`.
+
+    Of a model: recall of held-out partners, both ways, beside simpler systems, the uncompressed space and
+    chance. Of a folder: the paper's tables and figures from the runs in it, as a page and as Markdown, in
+    that folder; a report that is there is replaced.
+
+    Example:
+      crossbyte report model.cbm
+      crossbyte report photos.cb --html report.html
+      crossbyte report runs/
+    """
+    if path.is_dir():
+        _report_runs(path, html, as_json=as_json)
+    else:
+        _report_model(path, html, overwrite=overwrite, as_json=as_json)
+
+
+def _report_runs(folder: Path, html: Path | None, *, as_json: bool) -> None:
+    if html is not None:
+        raise InvalidInput(f"--html is for models; the report of {folder} is always a page, in that folder")
+    from crossbyte.lab.report.study import read_study
+    from crossbyte.lab.report.write import write_study
+
+    study = read_study(folder)
+    written = write_study(study, folder)
+    notes = describe_damaged_results(study)
+    emit({"written": written, "notes": notes}, [*map(str, written), *notes], as_json=as_json)
+
+
+def _report_model(path: Path, html: Path | None, *, overwrite: bool, as_json: bool) -> None:
+    check_free(html, overwrite=overwrite)
+    try:
+        found = load_model(path).report_
+    except NotCalibrated as error:
+        raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
+    document, text = found.to_dict(), [str(found)]
+    if html is not None:
+        from crossbyte._fs import replace_file
+
+        replace_file(str(html), found.to_html().encode())
+        document["html"] = html
+        text += ["", f"{html}: the report as a page"]
+    emit(document, text, as_json=as_json)

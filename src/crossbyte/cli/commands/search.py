@@ -1,0 +1,210 @@
+"""Run ``crossbyte search``: find the nearest documents of every query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crossbyte.cli import options
+from crossbyte.cli.exit_codes import ExitCode, print_error
+from crossbyte.cli.inputs import QueryOptions, check_free, read_queries
+from crossbyte.cli.output import Table, emit, escape_control
+
+if TYPE_CHECKING:
+    from crossbyte.gallery.gallery import Gallery
+    from crossbyte.index.hits import Hits
+
+_USUAL_THRESHOLD = 0.5
+_NOTHING_TEXTS = ("nothing found", "probably nothing matches")
+_VERDICT_TEXTS = {"likely": "", "unsure": "not sure about any of these", "unlikely": _NOTHING_TEXTS[1]}
+
+
+class Distinct(StrEnum):
+    """What counts once."""
+
+    GROUP = "group"
+
+
+def search(
+    path: options.IndexPath,
+    text: options.QueryWords = None,
+    image: options.QueryPicture = None,
+    texts: options.QueryTexts = None,
+    images: options.QueryImages = None,
+    like: options.Like = None,
+    row: options.Row = None,
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", metavar="A:B", help="Ask with rows A to B of the file, B not included."),
+    ] = None,
+    target: options.Target = None,
+    k: Annotated[int, typer.Option("--number", "-k", help="How many at most.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="A filter over payloads (docs/filters.md)."),
+    ] = None,
+    min_probability: Annotated[
+        float | None, typer.Option("--min-probability", help="Nothing less likely to be the true partner.")
+    ] = None,
+    prior: Annotated[
+        float | None,
+        typer.Option("--prior", help="Probability of any one document; one in all if not given."),
+    ] = None,
+    match_threshold: Annotated[
+        float | None,
+        typer.Option("--match-threshold", help="Nothing matches if the best is less probable than this."),
+    ] = None,
+    max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
+    distinct: Annotated[
+        Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
+    ] = None,
+    probe: Annotated[
+        str | None,
+        typer.Option("--probe", metavar="CELLS|all", help="How many cells of an index with cells to search."),
+    ] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Show the payloads of what was found.")
+    ] = False,
+    trec: Annotated[
+        Path | None, typer.Option("--trec", metavar="FILE", help="Also write the answers as a TREC run.")
+    ] = None,
+    run_name: Annotated[str, typer.Option("--run-name", help="Name of the TREC run.")] = "crossbyte",
+    fail_if_none: Annotated[
+        bool, typer.Option("--fail-if-none", help="Exit code 4 if no query found anything that matches.")
+    ] = False,
+    image_encoder: options.ImageEncoder = None,
+    text_encoder: options.TextEncoder = None,
+    jobs: options.Jobs = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
+) -> int:
+    """Find the nearest documents of every query.
+
+    The answer is exact, among the cells visited where an index has cells. Texts search images and
+    images search texts, unless --target says otherwise.
+
+    Example:
+      crossbyte search photos.cb --text "a dog on the beach"
+      crossbyte search photos.cb --image dog.jpg --target image
+      crossbyte search photos.cb --texts queries.npz:text_query --row 3
+      crossbyte search photos.cb --like p17 -k 5 --where "year >= 2020" --payloads
+    """
+    from crossbyte.gallery.gallery import Gallery
+
+    check_free(trec, overwrite=overwrite)
+    with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder, n_jobs=jobs) as gallery:
+        queries = read_queries(
+            gallery, text=text, image=image, texts=texts, images=images, like=like, row=row, rows=rows
+        )
+        answers = gallery.index.search(
+            **{queries.keyword: queries.value},
+            target=target and target.value,
+            k=k,
+            where=where,
+            max_distance=max_distance,
+            min_probability=min_probability,
+            distinct=distinct and distinct.value,
+            prior=prior,
+            match_threshold=_USUAL_THRESHOLD if match_threshold is None else match_threshold,
+            payloads=payloads or queries.by_words,
+            probe=_parse_probe(probe),
+        )
+        if prior is not None or match_threshold is not None:
+            verdicts = list(map(_judge_best_hit, answers))
+        else:
+            verdicts = _judge_answers(gallery, queries, target and target.value, answers)
+    if trec is not None:
+        from crossbyte.index.export.trec import write_trec
+
+        names = list(map(str, queries.labels))
+        write_trec(trec, answers, names, run_name=run_name, overwrite=overwrite)
+    document = {"index": path, "queries": list(map(_describe_hits, queries.labels, answers))}
+    emit(document, _format_answers(queries, answers, verdicts, payloads), as_json=as_json)
+    return _choose_exit_code(verdicts, fail_if_none)
+
+
+def _parse_probe(probe: str | None) -> int | str | None:
+    """How many cells are asked for; None where it was not said."""
+    return int(probe) if probe is not None and probe.isascii() and probe.isdigit() else probe
+
+
+def _describe_hits(label: Any, hits: Hits) -> dict[str, Any]:
+    found = []
+    for hit in hits:
+        entry: dict[str, Any] = {"id": hit.id, "distance": hit.distance, "probability": hit.probability}
+        if hits.payloads is not None:
+            entry["payload"] = hit.payload
+        found.append(entry)
+    return {"query": label, "no_match": hits.no_match, "partial": hits.partial, "hits": found}
+
+
+def _judge_answers(
+    gallery: Gallery, queries: QueryOptions, target: str | None, answers: list[Hits]
+) -> list[str]:
+    """Judge by all that the model knows of itself."""
+    texts = queries.labels if queries.by_words and queries.keyword == "texts" else [None] * len(answers)
+    return [
+        _VERDICT_TEXTS[gallery.verdict(queries.keyword, target, hits, text)]
+        if len(hits)
+        else _NOTHING_TEXTS[0]
+        for hits, text in zip(answers, texts, strict=True)
+    ]
+
+
+def _judge_best_hit(hits: Hits) -> str:
+    """Judge by the best hit alone, as options say."""
+    return _NOTHING_TEXTS[0] if not len(hits) else _NOTHING_TEXTS[1] if hits.no_match else ""
+
+
+def _format_answers(
+    queries: QueryOptions, answers: list[Hits], verdicts: list[str], payloads: bool
+) -> Iterator[str | Table]:
+    yield from queries.notes
+    for label, hits, said in zip(queries.labels, answers, verdicts, strict=True):
+        name = _name_query(queries, label)
+        yield f"{name}: {said}" if said else name
+        if len(hits):
+            yield _make_table(hits, payloads)
+        yield ""
+
+
+def _name_query(queries: QueryOptions, label: Any) -> str:
+    if queries.by_words:
+        return escape_control(label)
+    return (
+        f"like {escape_control(label)}"
+        if queries.keyword == "like"
+        else f"row {label} of the {queries.keyword}"
+    )
+
+
+def _make_table(hits: Hits, payloads: bool) -> Table:
+    columns: dict[str, list[str]] = {
+        ">": [str(place) for place in range(1, len(hits) + 1)],
+        "distance>": [f"{distance:.4f}" for distance in hits.distances],
+    }
+    if hits.probabilities is not None:
+        columns["probability>"] = [f"{probability:.3f}" for probability in hits.probabilities]
+    columns["id"] = list(map(str, hits.ids))
+    if payloads:
+        columns["payload"] = [json.dumps(payload, ensure_ascii=False) for payload in hits.payloads or []]
+    elif hits.payloads is not None and any(captions := list(map(_join_captions, hits.payloads))):
+        columns["captions"] = captions
+    return Table(list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _join_captions(payload: dict[str, Any] | None) -> str:
+    captions = (payload or {}).get("captions")
+    return " / ".join(map(str, captions)) if isinstance(captions, list) else ""
+
+
+def _choose_exit_code(verdicts: list[str], fail_if_none: bool) -> int:
+    if not fail_if_none or any(said not in _NOTHING_TEXTS for said in verdicts):
+        return ExitCode.FINE
+    print_error("no query found anything that matches", "ask otherwise, or relax --where and the limits")
+    return ExitCode.NOTHING_FOUND

@@ -1,0 +1,398 @@
+"""Go through blocks of rows: the protocol of executors, the threads of this process, and the choice.
+
+Threads with scratch files (:mod:`crossbyte.compute.scratch`) and the tasks of a Ray cluster
+(:mod:`crossbyte.compute.ray_workers`) are the others; both are imported only where they are asked for. No
+result depends on who goes through the blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
+from threadpoolctl import LibController, ThreadpoolController
+
+from crossbyte.compute.blocks import SHARE_BLOCKS, row_blocks
+from crossbyte.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crossbyte.compute.ray_workers import RayWorkers
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class TallArray(Protocol):
+    """One row per item, (n, …), wherever the rows are; a NumPy array is one.
+
+    ``np.asarray`` brings all of them into memory.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and the shape of a row."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the values."""
+
+    def __len__(self) -> int:
+        """Rows."""
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
+        """Some rows, as a NumPy array."""
+
+
+class TallSparse(Protocol):
+    """One sparse row per item, (n, d), wherever the rows are; a CSR matrix is one."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
+        """Some rows, as a CSR matrix."""
+
+
+class Executor(Protocol):
+    """Goes through blocks; a context, inside of which BLAS has one thread.
+
+    Functions get a block of rows and return its part of the result. They change nothing, because they may run
+    in another process, and again after a loss. No result depends on the executor.
+    """
+
+    n_jobs: int
+    """pieces of work at the same time"""
+
+    def __enter__(self) -> Self:
+        """Begin to work."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and let go of what was kept for the work."""
+
+    @property
+    def local(self) -> Executor:
+        """One that works here and in memory, for what is small: a sample, a query."""
+
+    def hold(self, rows: Any) -> Any:
+        """The same rows (dense, sparse, or stored) where the functions can reach them."""
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield ``function(item)`` in the order of the items."""
+
+    def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
+        """Sum ``function(block)``: over the blocks of each share, then over the shares, in order.
+
+        The function returns an array, a number, or a tuple of these.
+        """
+
+    def rows(
+        self,
+        function: Callable[[slice], NDArray[Any]],
+        n_rows: int,
+        row: tuple[int, ...],
+        dtype: DTypeLike,
+        size: int | None = None,
+    ) -> Any:
+        """Collect ``function(block)``, the rows of a block, into a :class:`TallArray` (n_rows, *row).
+
+        Blocks are the canonical ones, or of another size where rows are independent of each other.
+        """
+
+    def sparse_rows(self, function: Callable[[slice], sparse.csr_matrix], n_rows: int, n_columns: int) -> Any:
+        """Collect the sparse rows of every canonical block into a :class:`TallSparse` (n_rows, n_columns)."""
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _blas() -> list[LibController]:
+    # Looking for the loaded BLAS takes milliseconds, so it is done once.
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+class _OneBlasThread:
+    """Holds BLAS to one thread while anybody works.
+
+    The limit belongs to the whole process, so concurrent calls share it: the first one in sets it, the
+    last one out restores what was there before. The libraries are told directly: threadpoolctl's own
+    context looks at all of them anew each time, which takes as long as the search of a small index.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._before: list[int | None] = []
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._before = [library.get_num_threads() for library in _blas()]
+                self._set([1] * len(self._before))
+            self._users += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._set(self._before)
+
+    def _set(self, threads: list[int | None]) -> None:
+        for library, before, number in zip(_blas(), self._before, threads, strict=True):
+            if before != 1:
+                library.set_num_threads(number)
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+class Workers:
+    """Threads that work on blocks in memory; a context that also holds BLAS to one thread.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        Number of threads; None or -1 for all cores of this process. The results do not depend on it.
+    """
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.n_jobs = available_cores() if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
+        self._pool: ThreadPoolExecutor | None = None
+        self._inside = False
+
+    def __enter__(self) -> Self:
+        _one_blas_thread.acquire()
+        self._inside = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+        finally:
+            self._pool, self._inside = None, False
+            _one_blas_thread.release()
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield ``function(item)`` in the order of the items, a few at a time."""
+        items = iter(items)
+        first = list(islice(items, 2))
+        if len(first) < 2 or self.n_jobs == 1 or not self._inside:
+            yield from map(function, chain(first, items))
+            return
+        pool = self._threads()
+        # A short queue: results are used up in order, so memory stays bounded.
+        waiting: deque[Future[Result]] = deque()
+        for item in chain(first, items):
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * self.n_jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # Started when there is work for two: a single query would wait for them longer than it takes.
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
+        return self._pool
+
+    def each(self, function: Callable[[slice], object], n_rows: int, size: int | None = None) -> None:
+        """Call ``function(block)`` for every canonical block of ``n_rows`` rows, or those of another size."""
+        blocks = row_blocks(n_rows, size)
+        if len(blocks) == 1:  # a single query, as often as not: no need for a queue
+            function(blocks[0])
+            return
+        for _ in self.map(function, blocks):
+            pass
+
+    def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
+        """Sum ``function(block)``: over the blocks of each share, then over the shares, in order."""
+        parts = self.map(function, row_blocks(n_rows))
+        return add_parts(map(add_parts, iter_batches(parts, SHARE_BLOCKS)))
+
+    def rows(
+        self,
+        function: Callable[[slice], NDArray[Any]],
+        n_rows: int,
+        row: tuple[int, ...],
+        dtype: DTypeLike,
+        size: int | None = None,
+    ) -> Any:
+        """Collect the rows of every block into one array (n_rows, *row)."""
+        values = np.empty((n_rows, *row), dtype)
+
+        def fill(block: slice) -> None:
+            values[block] = function(block)
+
+        self.each(fill, n_rows, size)
+        return values
+
+    def sparse_rows(self, function: Callable[[slice], sparse.csr_matrix], n_rows: int, n_columns: int) -> Any:
+        """Collect the sparse rows of every canonical block into one CSR matrix."""
+        parts = list(self.map(function, row_blocks(n_rows)))
+        if len(parts) == 1:  # a single query, as often as not
+            return parts[0]
+        return sparse.vstack(parts, format="csr") if parts else empty_csr(n_columns)
+
+    def hold(self, rows: Any) -> Any:
+        """The rows: threads reach everything."""
+        return rows
+
+    @property
+    def local(self) -> Executor:
+        """The same: everything is here."""
+        return self
+
+
+def empty_csr(n_columns: int) -> sparse.csr_matrix:
+    """A matrix without rows."""
+    shape: Any = (0, n_columns)  # the stubs of SciPy do not know that a shape makes a matrix
+    return sparse.csr_matrix(shape, dtype=np.float32)
+
+
+def add_parts(parts: Iterable[Any]) -> Any:
+    """Add parts up in their order; each an array, a number, or a tuple of these."""
+    parts = iter(parts)
+    result = next(parts)
+    for part in parts:
+        result = _add(result, part)
+    return result
+
+
+def iter_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Cut into lists of so many, the last one shorter."""
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, tuple):
+        return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
+    return left + right
+
+
+_UNITS = {
+    "": 1,
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+    "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
+}  # fmt: skip
+_AMOUNT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(|[kmgt]i?)b?\s*", re.IGNORECASE)
+_SHARE = 4  # of the machine's memory
+_UNKNOWN_MACHINE = 4 * 2**30
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def make_executor(
+    n_jobs: int | None, *, cluster: str | None = None, max_memory: str | int | None = None
+) -> Executor:
+    """Choose who goes through the blocks; no result depends on it.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        Threads, or pieces of work at the same time; None for all cores.
+    cluster : str or None
+        None for the threads of this process; ``"local"`` starts Ray here; else the address of a Ray cluster.
+    max_memory : int, str or None
+        Bytes, or text like ``"1.5GB"``, beyond which rows go to scratch files; None keeps all in memory. On a
+        cluster rows are in Ray's object store, which has bounds of its own.
+
+    Returns
+    -------
+    Executor
+        To be entered as a context.
+
+    Raises
+    ------
+    InvalidInput
+        An amount of memory or an address that is none.
+    """
+    n_bytes = None if max_memory is None else parse_memory(max_memory)
+    if cluster is not None:
+        return make_ray_executor(cluster, n_jobs)
+    if n_bytes is None:
+        return Workers(n_jobs)
+    from crossbyte.compute.scratch import ScratchWorkers
+
+    return ScratchWorkers(n_jobs, n_bytes)
+
+
+def make_ray_executor(cluster: Any, n_jobs: int | None) -> RayWorkers:
+    """The executor of a cluster, ``"local"`` or an address; to be entered as a context.
+
+    Raises
+    ------
+    InvalidInput
+        An address that is none.
+    """
+    if not isinstance(cluster, str) or not cluster:
+        raise InvalidInput(f"cluster: expected None, 'local' or the address of a cluster, got {cluster!r}")
+    from crossbyte.compute.ray_workers import RayWorkers
+
+    return RayWorkers(cluster, n_jobs)
+
+
+@contextmanager
+def keep_connected(cluster: str | None, n_jobs: int | None = None) -> Iterator[None]:
+    """Stay connected to a cluster through several calls that name it; without one, do nothing."""
+    if not isinstance(cluster, str) or not cluster:  # what is none at all, the calls refuse
+        yield
+        return
+    from crossbyte.compute.ray_session import RayCluster
+
+    with RayCluster(cluster, None if n_jobs is None or n_jobs < 0 else max(1, n_jobs)):
+        yield
+
+
+def parse_memory(amount: Any, name: str = "max_memory") -> int:
+    """Return bytes from a whole number of them, or from text: ``"1.5GB"`` (10^9), ``"512 MiB"`` (2^20)."""
+    if isinstance(amount, int) and not isinstance(amount, bool) and amount > 0:
+        return amount
+    found = _AMOUNT.fullmatch(amount) if isinstance(amount, str) else None
+    n_bytes = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+    if n_bytes < 1:
+        raise InvalidInput(
+            f"{name}: expected a number of bytes above 0, or text like '1.5GB', got {amount!r}"
+        )
+    return n_bytes
+
+
+def default_memory() -> int:
+    """Bytes that a call takes for its rows unless it is told: a quarter of what this process may have."""
+    return min(_machine_memory(), _container_memory()) // _SHARE
+
+
+def _machine_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return _UNKNOWN_MACHINE
+
+
+def _container_memory() -> int:
+    """What a container grants (Linux), which sees its machine's memory and is ended beyond its own."""
+    try:
+        return int(_CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):  # no container, or one without a bound ("max")
+        return sys.maxsize

@@ -1,0 +1,289 @@
+"""The door to the hot loops: the C++ extension where it was built, NumPy elsewhere.
+
+``CROSSBYTE_NO_NATIVE=1`` in the environment switches the extension off. Both implementations have the
+same signatures and give the same answers; ``kernels_numpy`` is the readable one and defines what is
+right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.compute import kernels_numpy
+
+N_CODEWORDS = 256
+"""Codewords per codebook (K): a code is one byte."""
+
+
+BLOCK_ITEMS = 64
+"""Items whose codes lie together for the scan."""
+
+
+def _load() -> Any:
+    if os.environ.get("CROSSBYTE_NO_NATIVE", "0") not in ("", "0"):
+        return None
+    try:
+        from crossbyte import _native
+    except ImportError:
+        return None
+    return _native
+
+
+_native = _load()
+
+
+def implementation() -> str:
+    """Say which kernels are in use: ``"avx512"``, ``"avx2"``, ``"portable"`` or ``"numpy"``."""
+    return str(_native.level()) if _native is not None else "numpy"
+
+
+class CrossPenalty(NamedTuple):
+    """The penalty μ (cross term - ε)² on one item."""
+
+    weight: float
+    epsilon: float
+
+
+class CodewordTables(NamedTuple):
+    """What the code kernels need to know of the codebooks C of one side."""
+
+    codewords: Float64
+    """(M, K, d)"""
+    codewords_by_dim: Float32
+    """(M, d, K): one dimension of all codewords lies together."""
+    gram: Float32
+    """(M K, M K): inner products of all codewords."""
+
+    @classmethod
+    def of(cls, codewords: NDArray[np.floating[Any]]) -> CodewordTables:
+        """Make the tables of codebooks of shape (M, K, d)."""
+        exact = np.ascontiguousarray(codewords, dtype=np.float64)
+        flat = exact.reshape(-1, exact.shape[2])
+        gram = (flat @ flat.T).astype(np.float32)
+        return cls(exact, np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32), gram)
+
+
+def lasso(
+    gram: Float32,
+    products: Float32,
+    penalty: Float32,
+    start: sparse.csr_matrix,
+    tolerance: float = 3e-5,
+) -> sparse.csr_matrix:
+    """Minimise ½ s'Gs - q's + z|s|₁ for every row q of ``products``.
+
+    Parameters
+    ----------
+    gram : (A, A) float32
+    products : (n, A) float32
+    penalty : (n,) float32
+        z of every row.
+    start : (n, A) sparse
+        Where to begin; an empty matrix for a cold start.
+    tolerance : float
+        Largest violation of the optimality conditions, relative to z.
+
+    Returns
+    -------
+    (n, A) sparse float32, indices sorted
+    """
+    if _native is None:
+        return kernels_numpy.lasso(gram, products, penalty, start, tolerance)
+    indptr, indices, values = _native.lasso(
+        gram,
+        products,
+        penalty,
+        start.indptr.astype(np.int32, copy=False),
+        start.indices.astype(np.int32, copy=False),
+        start.data.astype(np.float32, copy=False),
+        tolerance,
+    )
+    return sparse.csr_matrix((values, indices, indptr), shape=products.shape)
+
+
+def icm(
+    tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int
+) -> Codes:
+    """Improve codes one codebook after another (iterated conditional modes).
+
+    Every row minimises ``|t - sum of codewords|² + μ (cross - ε)²``; no row gets worse.
+
+    Parameters
+    ----------
+    targets : (n, d) float32
+    codes : (n, M) uint8
+        Left as it is; the improved codes are returned.
+    """
+    if _native is None:
+        return kernels_numpy.icm(tables, targets, penalty, codes, max_sweeps)
+    better = codes.copy()
+    _native.icm(tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, max_sweeps, better)
+    return better
+
+
+def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+    """Find codes of (n, d) float32 targets from nothing, keeping ``width`` prefixes per codebook.
+
+    Prefixes are compared by their error alone; the penalty decides between the finished codes.
+    """
+    if _native is None:
+        return kernels_numpy.beam_search(tables, targets, penalty, width)
+    codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
+    _native.beam_search(
+        tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, width, codes
+    )
+    return codes
+
+
+def codebook_value_gradient(
+    codewords: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
+) -> tuple[float, Float64]:
+    """Sum of ``|t - sum of codewords|² + μ (cross - ε)²`` over rows, and its gradient (M, K, d)."""
+    if _native is None:
+        return kernels_numpy.codebook_value_gradient(codewords, codes, targets, penalty)
+    gradient = np.empty_like(codewords)
+    value = _native.codebook_value_gradient(codewords, codes, targets, *penalty, gradient)
+    return float(value), gradient
+
+
+def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
+    """Squared distances (n, M, K) float32 from points (n, d) to all codewords (M, d, K).
+
+    Summed over the dimensions in order, in float32: a row does not depend on the rows beside it.
+    """
+    if _native is None:
+        return kernels_numpy.distance_tables(points, codewords_by_dim)
+    n_codebooks, _, n_codewords = codewords_by_dim.shape
+    tables = np.empty((len(points), n_codebooks, n_codewords), dtype=np.float32)
+    _native.distance_tables(points, codewords_by_dim, tables)
+    return tables
+
+
+def ordered_product(rows: Float64, matrix: Float64) -> Float64:
+    """Rows (n, d) times a matrix (d, k), both float64 in C order, summed over the columns in order.
+
+    A row does not depend on the rows beside it.
+    """
+    if _native is None:
+        return kernels_numpy.ordered_product(rows, matrix)
+    product = np.empty((len(rows), matrix.shape[1]))
+    _native.ordered_product(rows, matrix, product)
+    return product
+
+
+class ScanSide(NamedTuple):
+    """Codes of one side of the items, and what they mean to the queries."""
+
+    codes: Codes
+    """(blocks, M, 64): see :func:`pack_codes`"""
+    tables: Float32
+    """(queries, M, 256)"""
+    offsets: Float32
+    """(queries,): added after the tables"""
+
+
+class ScanResult(NamedTuple):
+    """The nearest items of several queries, one query after the other, each by (distance, row)."""
+
+    counts: NDArray[np.int64]
+    """(queries,)"""
+    distances: Float32
+    """(sum of counts,)"""
+    rows: NDArray[np.int64]
+    """(sum of counts,)"""
+
+
+def pack_codes(codes: Codes) -> Codes:
+    """Lay (n, M) codes out for the scan: (blocks, M, 64), padded with zeros."""
+    n_rows, n_codebooks = codes.shape
+    n_blocks = -(-n_rows // BLOCK_ITEMS)
+    packed = np.zeros((n_blocks, n_codebooks, BLOCK_ITEMS), dtype=np.uint8)
+    full = n_rows // BLOCK_ITEMS
+    whole = codes[: full * BLOCK_ITEMS].reshape(full, BLOCK_ITEMS, n_codebooks)
+    packed[:full] = whole.transpose(0, 2, 1)
+    if full < n_blocks:
+        packed[full, :, : n_rows - full * BLOCK_ITEMS] = codes[full * BLOCK_ITEMS :].T
+    return packed
+
+
+def unpack_codes(packed: Codes, rows: NDArray[np.integer[Any]]) -> Codes:
+    """Codes (n, M) of some rows of packed ones."""
+    return np.ascontiguousarray(packed[rows // BLOCK_ITEMS, :, rows % BLOCK_ITEMS])
+
+
+def scan(
+    sides: Sequence[ScanSide],
+    n_items: int,
+    k: int,
+    *,
+    extra: float = 0.0,
+    allowed: NDArray[np.uint64] | None = None,
+    max_distance: float = np.inf,
+    n_threads: int = 1,
+) -> ScanResult:
+    """Find the ``k`` nearest items of every query, exactly, in the order of (distance, row).
+
+    The canonical sum is float32: the tables of a side in order and its offset; the sides; ``extra``.
+
+    Parameters
+    ----------
+    sides : one ScanSide, or two whose distances are added
+    n_items : int
+    k : int
+    extra : float
+        Added to every distance.
+    allowed : (blocks,) uint64, optional
+        Bit i of word b: item 64 b + i may be found.
+    max_distance : float
+        Nothing beyond it is found.
+    n_threads : int
+        The result does not depend on it.
+    """
+    extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
+    if _native is None:
+        return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
+    found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
+    return ScanResult(*found)
+
+
+def scan_cells(
+    side: ScanSide,
+    rows: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    k: int,
+    *,
+    extra: float = 0.0,
+    allowed: NDArray[np.uint64] | None = None,
+    max_distance: float = np.inf,
+    n_threads: int = 1,
+) -> ScanResult:
+    """Find the ``k`` nearest items of every query among those of the cells that it visits: (distance, row).
+
+    Parameters
+    ----------
+    side : ScanSide
+        Codes of the items, those of each cell together.
+    rows : (items,) uint32
+        The row of the item at each place.
+    starts : (cells + 1,) int64
+        Where each cell begins and ends, in places.
+    cells : (queries, visited) int64
+        Which cells each query visits, none of them twice.
+    allowed : uint64, optional
+        Bit i of word b: row 64 b + i may be found.
+    k, extra, max_distance, n_threads
+        As in :func:`scan`, and the same distances to the last bit.
+    """
+    extra += 0.0
+    if _native is None:
+        return kernels_numpy.scan_cells(side, rows, starts, cells, k, extra, allowed, max_distance)
+    found = _native.scan_cells(tuple(side), rows, starts, cells, extra, allowed, k, max_distance, n_threads)
+    return ScanResult(*found)

@@ -1,1 +1,0 @@
-"""Users' files, which may be damaged or hostile: arrays, payloads and whole datasets, read within limits."""

@@ -1,0 +1,1 @@
+"""Read users' pictures in processes of their own."""

@@ -1,1 +1,0 @@
-"""Users' pictures, which may be damaged or hostile: decoded in processes of their own, within limits."""

@@ -1,1 +1,0 @@
-"""The laboratory: protocols, metrics, runs and reports. Nothing else imports it but the command line."""

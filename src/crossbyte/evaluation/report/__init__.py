@@ -1,1 +1,0 @@
-"""The report of an evaluation: the paper's tables and figures, made from result files alone."""

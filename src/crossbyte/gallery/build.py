@@ -1,0 +1,472 @@
+"""Build an index from pictures and texts (encode, fit, measure, write), or add such documents to one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossbyte._fs import check_free, flush_folder
+from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
+from crossbyte.encoders.base import Encoder
+from crossbyte.errors import DuplicateId, FitInterrupted, InvalidInput
+from crossbyte.gallery.companion import CompanionFiles
+from crossbyte.gallery.encode import (
+    BUILTIN,
+    DocumentParts,
+    EncodedDocuments,
+    EncodingSession,
+    Pairs,
+    encode_documents,
+    learn_picture_encoder,
+    learn_text_encoder,
+)
+from crossbyte.gallery.gallery import Gallery
+from crossbyte.index.docids import Id, check_ids
+from crossbyte.index.index import Index
+from crossbyte.index.mutations import check_payloads
+from crossbyte.index.storage.database import JOURNAL, real_path
+from crossbyte.index.storage.lock import WriterLock
+from crossbyte.model.estimator import CMCQ
+from crossbyte.model.pair_audit import audit_pairs
+from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.progress import ProgressCallback, Watch, ignore_progress
+
+MIN_PAIRS = 2
+_TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
+_MOST_ROWS = 200
+# A hundred held-out pairs can tell spaces apart, but neither dimensions nor codes. On 1,000 photographs of
+# Flickr8k's training part, codes of 4 bytes find 0.75 with these, 0.72 where "auto" chooses the codes, too.
+_DIMS = 64
+_CODES = {"correlation": 3.0, "cross_term": "stored"}
+
+
+class FitOptions(NamedTuple):
+    """What is asked of a model, and of its fit.
+
+    Attributes
+    ----------
+    n_bits : int
+    mapping : str
+    parameters : dict
+        Others of CMCQ.
+    seed : int
+    n_jobs : int or None
+    curve : sequence of int or None
+        Bytes at which quality is measured; None to measure nothing.
+    max_memory : int or None
+        Bytes; what the fit needs beyond these is on disk.
+    cluster : str or None
+        Where Ray is that the fit works on.
+    """
+
+    n_bits: int
+    mapping: str
+    parameters: dict[str, Any]
+    seed: int
+    n_jobs: int | None
+    curve: Sequence[int] | None
+    max_memory: int | None = None
+    cluster: str | None = None
+
+    def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
+        """Make the estimator; ``usual`` parameters are taken where others are not given."""
+        given = {
+            "n_bits": self.n_bits,
+            "mapping": self.mapping,
+            "random_state": self.seed,
+            "n_jobs": self.n_jobs,
+        }
+        return CMCQ(**(usual | self.parameters | given), callback=callback)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
+        given = {"max_memory": self.max_memory, "cluster": self.cluster}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def make_model(
+    options: FitOptions, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None
+) -> CMCQ:
+    """Make the estimator for raw documents; with too few groups to try spaces on, of the simplest space."""
+    if options.mapping == "auto":
+        options = options._replace(mapping="cca" if n_groups < MIN_GROUPS else "auto-space")
+    usual: dict[str, Any] = {} if options.mapping == "sparse" else dict(_CODES)
+    if text_width > _TEXT_COMPONENTS:
+        usual["text_components"] = _TEXT_COMPONENTS
+    if options.mapping != "sparse" and options.n_bits <= _DIMS:
+        usual["n_components"] = _DIMS
+    return options.model(callback, **usual)
+
+
+def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
+    """Refuse what no model can be learned from."""
+    if n_pairs >= MIN_PAIRS:
+        return
+    came = f"{n_pairs} of {n_pictures} pictures and {n_texts} texts"
+    raise InvalidInput(
+        f"expected at least {MIN_PAIRS} pictures with a text to learn from, got {came}; give pictures with "
+        f"captions ({MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
+    )
+
+
+def fit_model(pairs: Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
+    """Fit, and measure where there are groups enough."""
+    model = make_model(options, pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
+    if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
+        model.calibrate(*pairs, curve=options.curve)
+    return model
+
+
+def audit_model(
+    model: CMCQ, pairs: Pairs, ids: Sequence[Id], callback: ProgressCallback
+) -> dict[str, Any] | None:
+    """The pairs that look wrong, as they are kept; None where there are too few to compare."""
+    if pairs.n_groups < MIN_GROUPS:
+        return None
+    document = audit_pairs(model, *pairs, callback=callback).to_dict()
+    kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
+    return kept | {"rows": [_add_ids(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
+
+
+def _add_ids(entry: dict[str, Any], ids: Sequence[Id]) -> dict[str, Any]:
+    better = entry["best_text"]
+    figures = {name: value for name, value in entry.items() if name not in ("row", "best_text")}
+    return {"id": ids[entry["row"]], **figures, "best_text_id": None if better is None else ids[better]}
+
+
+_MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
+_MOST_AUDITED = 20_000
+_ROWS_AT_ONCE = 20_000
+
+
+@dataclass
+class BuildResult:
+    """What was made.
+
+    Attributes
+    ----------
+    path : Path
+        Of the index.
+    model : CMCQ
+    n_documents, n_pairs : int
+        In the index; pairs are documents with a picture and a text.
+    skipped : list of Skipped
+        What was left out, and why.
+    seconds : dict of str to float
+        By stage.
+    """
+
+    path: Path
+    model: CMCQ
+    n_documents: int
+    n_pairs: int
+    skipped: list[Skipped]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def build_gallery(
+    documents: RawDocuments,
+    path: str | os.PathLike[str],
+    *,
+    n_bits: int = 32,
+    image_encoder: str = "builtin",
+    text_encoder: str = "builtin",
+    mapping: str = "auto",
+    parameters: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    curve: Sequence[int] | None = (2, 4, 8, 16),
+    thumbnails: bool = True,
+    callback: ProgressCallback | None = None,
+) -> BuildResult:
+    """Make an index of pictures and texts, with its model, encoders, report and thumbnails.
+
+    Nothing is at ``path`` before the end. Features are kept beside it (``path`` with ``.files``) as they are
+    made, so a call that was interrupted or failed goes on where it was when it is made again.
+
+    Parameters
+    ----------
+    documents : RawDocuments
+        As :func:`crossbyte.data.captions.layout.read_raw` gives them. Those with a picture and a text are
+        learned from; all go into the index.
+    path : path-like
+        Of the index; nothing may be there yet.
+    n_bits : int
+        Bits per item; 8 make a byte.
+    image_encoder, text_encoder : str
+        "builtin", the path of an ``.onnx`` file, "sentence-transformers:NAME", "open-clip:NAME" or
+        "module:function".
+    mapping : str
+        The common space; "auto" tries them on held-out pairs (``mapping="auto-space"`` of CMCQ). With fewer
+        than 20 groups it is "cca".
+    parameters : mapping, optional
+        Other parameters of :class:`crossbyte.CMCQ`.
+    seed : int
+    n_jobs : int or None
+        Threads, and processes that decode; None for all cores.
+    curve : sequence of int or None
+        Bytes per item at which quality is measured, too; None to measure nothing. With fewer than 20 groups
+        nothing is measured, either.
+    thumbnails : bool
+    callback : callable, optional
+        Called with a :class:`crossbyte.progress.Progress` as the work goes on.
+
+    Raises
+    ------
+    InvalidInput, NoEncoder, MissingExtra
+        Before any long work, where that can be told.
+    FitInterrupted
+        On Ctrl-C; what was encoded is kept.
+    """
+    target = Path(real_path(path))
+    _check_name_free(target)
+    check_free(target, overwrite=False)
+    options = FitOptions(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve)
+    specs = {"image": image_encoder, "text": text_encoder}
+    return build_at_free_path(documents, target, options, specs, thumbnails=thumbnails, callback=callback)
+
+
+def build_at_free_path(
+    documents: RawDocuments,
+    target: Path,
+    options: FitOptions,
+    specs: Mapping[str, str],
+    *,
+    thumbnails: bool = True,
+    callback: ProgressCallback | None = None,
+) -> BuildResult:
+    """Do the work of :func:`build_gallery`, whose caller has seen that nothing is at the path.
+
+    Parameters
+    ----------
+    documents : RawDocuments
+    target : Path
+        The real path of the index.
+    options : FitOptions
+    specs : mapping of side to str
+        The encoders, as of :func:`build_gallery`.
+    thumbnails : bool
+    callback : callable, optional
+    """
+    watch = Watch(callback or ignore_progress)
+    _check_documents(documents, options)
+    lock = WriterLock.acquire(str(target))  # before the folder is touched: two runs would mix
+    try:
+        return _build(documents, target, options, specs, watch, thumbnails)
+    except KeyboardInterrupt:
+        raise FitInterrupted(
+            f"interrupted {watch}: there is no {target.name} yet, but what was encoded is kept; run the same "
+            "command again to go on from there"
+        ) from None
+    finally:
+        lock.release()
+
+
+def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
+    """Refuse before any long work what would be refused after it."""
+    from crossbyte.model.params import check_parameters
+
+    check_parameters(make_model(options, 0))
+    check_ids(documents.ids)
+    check_payloads(documents.payloads, len(documents))
+    pieces = DocumentParts(documents)
+    check_enough_pairs(pieces.n_pairs, len(pieces.paths), len(pieces.texts))
+
+
+def _check_name_free(target: Path) -> None:
+    if os.path.lexists(target):
+        raise InvalidInput(
+            f"{target}: expected a free name for the index, which is never overwritten, but something is "
+            "there; give another name, or remove it first"
+        )
+
+
+def _build(
+    documents: RawDocuments,
+    target: Path,
+    options: FitOptions,
+    specs: Mapping[str, str],
+    callback: ProgressCallback,
+    thumbnails: bool,
+) -> BuildResult:
+    ready, beside, clock = _make_given_encoders(specs), CompanionFiles.of(target), _StageClock()
+    opened = EncodingSession.open(beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback)
+    with opened as session:
+        with clock.timed("encode"):
+            encoded = encode_documents(
+                session, documents, _make_encoder_chooser(session, ready, options.seed), apart=True
+            )
+        rows = _list_paired_rows(encoded)
+        with clock.timed("fit"):
+            learned = _sample_rows(rows, _MOST_FITTED, options.seed)
+            model = fit_model(encoded.pair_captions(session.cache, learned), options, callback)
+        model.attach_encoders(**encoded.encoders)
+        with clock.timed("audit"):
+            some = _sample_rows(rows, _MOST_AUDITED, options.seed)
+            pairs, names = encoded.pairs(session.cache, some), encoded.picked("ids", some)
+            audit = audit_model(model, pairs, names, callback)
+        with clock.timed("index"):
+            n_documents = _write_index(session, beside, target, model, encoded)
+    beside.keep_audit(audit)
+    beside.keep_training(encoded.picked("ids", encoded.repeated(learned)))
+    beside.keep_local_encoders(specs)
+    skipped = [*documents.skipped, *encoded.skipped]
+    return BuildResult(target, model, n_documents, len(rows), skipped, clock.seconds)
+
+
+class _StageClock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - began
+
+
+def _make_given_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:
+    """Those that need not learn, before any picture is read: what is missing is said at once."""
+    from crossbyte.encoders.registry import make_encoder
+
+    return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != BUILTIN}
+
+
+def _make_encoder_chooser(session: EncodingSession, ready: Mapping[str, Encoder], seed: int) -> Any:
+    def encoder_of(side: str, pieces: DocumentParts) -> Encoder:
+        if side in ready:
+            return ready[side]
+        if side == "image":
+            return learn_picture_encoder(session, pieces.picture_ids, pieces.paths, seed)
+        return learn_text_encoder(session, [each for some in pieces.captions for each in some], seed)
+
+    return encoder_of
+
+
+def _list_paired_rows(encoded: EncodedDocuments) -> list[int]:
+    """Rows of documents that can be learned from."""
+    rows = encoded.rows(("image", "text"))
+    check_enough_pairs(len(rows), *(len(encoded.digests[side]) for side in ("image", "text")))
+    return rows
+
+
+def _sample_rows(rows: list[int], most: int, seed: int) -> list[int]:
+    """These rows, or a sample of them."""
+    if len(rows) <= most:
+        return rows
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:most])
+    return [rows[at] for at in chosen.tolist()]
+
+
+def _write_index(
+    session: EncodingSession, beside: CompanionFiles, target: Path, model: CMCQ, encoded: EncodedDocuments
+) -> int:
+    """Write the index under another name, then give it its own: it is there whole, or not at all."""
+    made = beside.folder / "building.cb"
+    _remove_index(made)
+    try:
+        with Index.create(made, model, n_jobs=model.n_jobs) as index:
+            for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
+                index.add(**block, callback=session.callback)
+            n_documents = len(index)
+            if session.thumbnails is not None:
+                session.thumbnails.keep_only(index.ids())
+        _check_name_free(target)  # a name that was taken meanwhile would be replaced
+        os.rename(made, target)
+    except BaseException:
+        _remove_index(made)
+        raise
+    flush_folder(str(target.parent))
+    return n_documents
+
+
+def _remove_index(path: Path) -> None:
+    for name in (path, Path(f"{path}{JOURNAL}")):
+        with suppress(FileNotFoundError):
+            name.unlink()
+
+
+class AddResult(NamedTuple):
+    """How many documents were added, and which were left out and why."""
+
+    n_added: int
+    skipped: list[Skipped]
+
+
+def add_documents(
+    gallery: Gallery,
+    documents: RawDocuments,
+    *,
+    upsert: bool = False,
+    batch: int = 20_000,
+    thumbnails: bool = True,
+    n_jobs: int | None = None,
+    callback: ProgressCallback | None = None,
+) -> AddResult:
+    """Add documents with the encoders that the index was made with.
+
+    What is encoded is kept beside the index, so that a call that was interrupted goes on where it was.
+
+    Parameters
+    ----------
+    gallery : Gallery
+        Open for writing.
+    documents : RawDocuments
+    upsert : bool
+        Replace documents of the same ids.
+    batch : int
+        Documents per commit.
+    thumbnails : bool
+    n_jobs : int or None
+        Processes that decode; None for all cores.
+    callback : callable, optional
+
+    Raises
+    ------
+    DuplicateId, NoEncoder, WrongEncoder, MissingExtra
+        Before any long work.
+    """
+    _check_new_documents(gallery, documents, upsert)
+    opened = EncodingSession.open(
+        gallery.beside, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or ignore_progress
+    )
+    with opened as session:
+        encoded = encode_documents(session, documents, lambda side, _: gallery.encoder(side))
+        write = gallery.index.upsert if upsert else gallery.index.add
+        n_added = sum(
+            write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch)
+        )
+    return AddResult(n_added, [*documents.skipped, *encoded.skipped])
+
+
+def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool) -> None:
+    for id in check_ids(documents.ids):
+        if not upsert and id in gallery.index:
+            raise DuplicateId(
+                f"ids: {id!r} is in the index already; use upsert=True in add_documents(…) to replace it"
+            )
+    pieces = DocumentParts(documents)
+    for side, items in (("image", pieces.paths), ("text", pieces.texts)):
+        if items:
+            gallery.encoder(side)
+
+
+def take_documents(documents: RawDocuments, rows: Sequence[int]) -> RawDocuments:
+    """Some of the documents; what was left out stays listed."""
+    return replace(
+        documents,
+        ids=[documents.ids[row] for row in rows],
+        pictures=[documents.pictures[row] for row in rows],
+        texts=[documents.texts[row] for row in rows],
+        payloads=[documents.payloads[row] for row in rows],
+        groups=[documents.groups[row] for row in rows],
+    )

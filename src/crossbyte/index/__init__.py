@@ -1,0 +1,1 @@
+"""The index: documents of a model in one file, added, changed and searched."""

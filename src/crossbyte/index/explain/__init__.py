@@ -1,0 +1,1 @@
+"""Explain why a document is near a query."""

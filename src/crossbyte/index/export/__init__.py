@@ -1,0 +1,1 @@
+"""Export an index to FAISS, to vectors, to TREC runs and to lists."""

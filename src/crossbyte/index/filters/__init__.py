@@ -1,0 +1,1 @@
+"""Filter documents by payload fields: grammar, typed columns, conditions."""

@@ -1,0 +1,92 @@
+"""What a search gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.index.docids import Id
+
+
+class Hit(NamedTuple):
+    """One found document."""
+
+    id: Id
+    distance: float
+    payload: dict[str, Any] | None
+    probability: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """The answer to one query, nearest first; never padded.
+
+    Attributes
+    ----------
+    ids : list of str or int
+    distances : (n,) float32
+        Estimates of the squared Euclidean distance in the common space, or what ``rescore`` gave.
+    numbers : (n,) int64
+        Document numbers; equal distances are in their order.
+    payloads : list of dict or None, or None
+        None unless the search was asked for them.
+    probabilities : (n,) float64 or None
+        That a hit is the query's true partner; None for a model that was not calibrated for this search.
+    no_match : bool or None
+        True where even the best hit is not probable, or the query says nothing (a text without a known
+        word); None where that is not known.
+    partial : bool
+        Whether a shard of the index was lost, so that its documents are missing; never of a single file.
+    """
+
+    ids: list[Id]
+    distances: Float32
+    numbers: NDArray[np.int64]
+    payloads: list[dict[str, Any] | None] | None = None
+    probabilities: Float64 | None = None
+    no_match: bool | None = None
+    partial: bool = False
+    _codings: NDArray[np.uint8] | None = None  # known to whoever found them: shards need not be asked again
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Hit]:
+        nothing = [None] * len(self.ids)
+        payloads = nothing if self.payloads is None else self.payloads
+        probabilities = nothing if self.probabilities is None else self.probabilities.tolist()
+        return map(Hit, self.ids, self.distances.tolist(), payloads, probabilities)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{hit.id!r}: {hit.distance:.4g}" for hit in list(self)[:5])
+        return f"Hits({len(self)}: {shown}{', …' if len(self) > 5 else ''})"
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One document of an index.
+
+    Attributes
+    ----------
+    id : str or int
+    number : int
+        Given at ``add``; it survives compaction.
+    coding : {"training", "pair", "image", "text"}
+        What was known when it was coded.
+    payload : dict or None
+    group : str, int or None
+    image_code, text_code : (M,) uint8 or None
+    """
+
+    id: Id
+    number: int
+    coding: str
+    payload: dict[str, Any] | None
+    group: Id | None
+    image_code: Codes | None
+    text_code: Codes | None

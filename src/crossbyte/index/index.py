@@ -1,0 +1,752 @@
+"""Open, search and write an index: one file with a fitted model and its documents.
+
+``BaseIndex`` is what can be asked of any open index, in one file or in many shards; ``Reader`` is one
+generation of a file; ``Index`` opens and writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from crossbyte.compute.executor import available_cores
+from crossbyte.errors import InvalidInput, ReadOnlyIndex
+from crossbyte.index import mutations
+from crossbyte.index.docids import DocIds, Id, check_ids
+from crossbyte.index.explain.explain import explain
+from crossbyte.index.explain.explanation import Explanation
+from crossbyte.index.facets import Facet
+from crossbyte.index.hits import Document, Hits
+from crossbyte.index.ivf.build import CellRequest, build_cell_state
+from crossbyte.index.ivf.state import Cells
+from crossbyte.index.mutations import Batch, Commit, DocumentFields, check_payloads
+from crossbyte.index.query import SearchRequest
+from crossbyte.index.scan import LocalBackend, SearchBackend
+from crossbyte.index.snapshot import (
+    Snapshot,
+    check_snapshot,
+    get_quantizers,
+    load_model,
+    load_next,
+    load_snapshot,
+    model_record,
+)
+from crossbyte.index.storage.records import Change
+from crossbyte.index.storage.store import Store
+from crossbyte.model.estimator import CMCQ
+from crossbyte.progress import ProgressCallback, ignore_progress
+from crossbyte.validation import check_choice, check_number
+
+T = TypeVar("T")
+
+
+class BaseIndex(ABC):
+    """One generation of an index, asked in many threads: looked up, searched, and described."""
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """The real path of the file or folder."""
+
+    @property
+    @abstractmethod
+    def model(self) -> CMCQ:
+        """The model of all documents."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """The commit that is seen; of shards, the sum of theirs."""
+
+    @property
+    def n_shards(self) -> int | None:
+        """How many files there are; None for an index that is one file."""
+        return None
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Names of the shards that did not answer when they were last asked; one file has none."""
+        return ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Documents that are not deleted."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all files; a writer gives up its place. May be called again."""
+
+    @abstractmethod
+    def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
+        """Ask of what is seen now; ``payloads`` says that what is found is looked at once more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Documents
+
+    def __contains__(self, id: object) -> bool:
+        return self._answer(lambda backend: backend.contains(id))
+
+    def ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+        return self._answer(lambda backend: backend.all_ids())
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None if there is none of this id."""
+        return self._answer(lambda backend: backend.get(id))
+
+    def documents(
+        self, where: str | None = None, after: int | None = None, limit: int = 50
+    ) -> list[Document]:
+        """Give documents in the order of their numbers, a page at a time.
+
+        Parameters
+        ----------
+        where : str, optional
+            A filter, as in :meth:`search`.
+        after : int, optional
+            Only documents with a larger number: that of the last document of the page before.
+        limit : int
+            How many at most.
+
+        Returns
+        -------
+        list of Document
+            Fewer than ``limit`` only at the end.
+        """
+        return self._answer(lambda backend: backend.documents(where, after, limit))
+
+    def facets(
+        self, where: str | None = None, fields: Sequence[str] | None = None, limit: int = 12
+    ) -> list[Facet]:
+        """Say what there is to choose from: the values of payload fields, and how many documents have each.
+
+        Parameters
+        ----------
+        where : str, optional
+            Count only documents that the filter allows, as in :meth:`search`.
+        fields : sequence of str, optional
+            Which fields, in this order. None: all that one can choose from, in alphabetical order. Left out
+            are ``captions`` and ``file``, texts with more different values than half of the documents that
+            have one (and than ``limit``), and lists of more than 64 different values.
+        limit : int
+            How many values of each field.
+
+        Returns
+        -------
+        list of Facet
+            Without ``fields``, only of fields that some allowed document has.
+
+        Raises
+        ------
+        UnknownField
+            A field that no document has.
+        """
+        return self._answer(lambda backend: backend.facets(where, fields, limit))
+
+    # Searching
+
+    def search(
+        self,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        like: Any = None,
+        target: str | None = None,
+        k: int = 10,
+        where: str | None = None,
+        max_distance: float | None = None,
+        distinct: str | None = None,
+        rescore: Any = None,
+        candidates: int | None = None,
+        payloads: bool = False,
+        min_probability: float | None = None,
+        prior: float | None = None,
+        match_threshold: float = 0.5,
+        probe: int | str | None = None,
+    ) -> list[Hits]:
+        """Find the nearest documents of every query, exactly, in the order of (distance, number).
+
+        Parameters
+        ----------
+        images : (n, d_I) or (d_I,) features
+        texts : (n, d_T) or (d_T,) features
+        like : id or list of ids
+            Give one of these three. ``like`` asks with a document's own decoded vector: that of the target's
+            side where it has one, else of its other side (of the image with ``target="document"``).
+        target : {"image", "text", "document"}, optional
+            What is searched. "document": the sum of both distances; documents with one side by that side.
+            None: texts for images, images for texts, and for ``like`` the side of its vector.
+        k : int
+            How many at most; all documents if there are fewer.
+        where : str, optional
+            A filter over payload fields, such as ``"year >= 2020 AND kind IN ('a', 'b')"``: docs/filters.md.
+        max_distance : float, optional
+            Nothing farther is found.
+        distinct : {"group"}, optional
+            Count every group once, by its nearest document.
+        rescore : callable, optional
+            ``rescore(query_number, hits)`` gives the distances that count, one per candidate: for people who
+            keep finer vectors. ``max_distance`` and ``distinct`` then look at these.
+        candidates : int, optional
+            How many are rescored; None for 10 k.
+        payloads : bool
+            Read the payloads of what was found.
+        min_probability : float, optional
+            Of the k nearest, leave out those that are less probably the query's true partner. Needs a model
+            that was calibrated.
+        prior : float, optional
+            Probability that any one document is the partner, before looking; None for one in all documents.
+            Half of that where only every second query has a partner here.
+        match_threshold : float
+            ``no_match`` says that even the best hit is less probable than this.
+        probe : int, "all" or None
+            How many cells of an index with cells (:meth:`Index.build_cells`) are searched: the answer is
+            exact among their documents. None: as many as were found to be enough, and everything where the
+            question is not one for cells (``like``, documents, no cells). "all": everything, always.
+
+        Returns
+        -------
+        list of Hits
+            One per query. While a shard of a sharded index is lost, the others answer, and ``partial`` of
+            every answer is True.
+
+        Raises
+        ------
+        ClusterError
+            No shard of a sharded index answers; or the document of ``like`` may be on one that does not.
+        """
+        request = SearchRequest(
+            images,
+            texts,
+            like,
+            target,
+            k,
+            where,
+            max_distance,
+            distinct,
+            rescore,
+            candidates,
+            payloads,
+            min_probability,
+            prior,
+            match_threshold,
+            probe,
+        )
+        return self._answer(lambda backend: request.answer(self.model, backend), payloads=bool(payloads))
+
+    def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """Read the payloads of what a search of this generation found, one per hit; None for none."""
+        return self._answer(lambda backend: backend.payloads_of(hits))
+
+    def sides(self, hits: Hits) -> list[tuple[str, ...]]:
+        """Say which of "image" and "text" each document has that a search of this generation found."""
+        return self._answer(lambda backend: backend.sides_of(hits))
+
+    def explain(
+        self,
+        id: Id,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        like: Any = None,
+        target: str | None = None,
+        n_examples: int = 5,
+        n_features: int = 10,
+        vocabulary: Any = None,
+    ) -> Explanation:
+        """Say why a document is as near to a query as it is: docs/explanation.md.
+
+        Parameters
+        ----------
+        id : str or int
+            Of the document.
+        images, texts, like, target
+            One query, as in :meth:`search`.
+        n_examples : int
+            How many training pairs are listed, of each codeword and altogether.
+        n_features : int
+            How many features of the query, and how many words of the item, are listed.
+        vocabulary : sequence of str, or mapping of str to int, optional
+            The words of the text features: one per column, or the column of each.
+
+        Raises
+        ------
+        UnknownId
+            No document has this id.
+        InvalidInput
+            The document does not have the target's side; or the query is not one.
+        """
+        return self._answer(
+            lambda backend: explain(
+                self.model,
+                backend,
+                id,
+                images=images,
+                texts=texts,
+                like=like,
+                target=target,
+                n_examples=n_examples,
+                n_features=n_features,
+                vocabulary=vocabulary,
+            )
+        )
+
+    # What it is
+
+    @property
+    def cells(self) -> Cells | None:
+        """What is known of the index's cells; None if it has none, or if its shards have not all the same.
+
+        Raises
+        ------
+        ClusterError
+            A shard is lost.
+        """
+        return self._answer(lambda backend: backend.describe_cells())
+
+    def stats(self) -> dict[str, Any]:
+        """Say how many documents there are, and their bytes on disk and in memory, by part and per item.
+
+        Of a sharded index, ``shards`` has a line for each; ``partial`` says whether bytes of lost ones are
+        missing in the sums.
+        """
+        return self._answer(lambda backend: backend.stats())
+
+
+Path = str | os.PathLike[str]
+
+
+class Reader(BaseIndex):
+    """What is seen of a file; :class:`crossbyte.index.index.Index` opens and writes it.
+
+    Parameters
+    ----------
+    store : Store
+        Closed if its newest generation cannot be read.
+    model : CMCQ
+        The model inside the file.
+    n_jobs : int or None
+    pinned : Reader, optional
+        Another one of the same file, which has the generation in memory already.
+    """
+
+    def __init__(self, store: Store, model: CMCQ, n_jobs: int | None, pinned: Reader | None = None) -> None:
+        self._store, self._model, self._n_jobs = store, model, n_jobs
+        self._writing: Any = threading.RLock()  # held while the next generation is made
+        if pinned is not None:
+            self._writing, self._seen = pinned._writing, pinned.snapshot()
+            return
+        try:
+            self._seen = load_snapshot(store, get_quantizers(model), n_jobs)
+        except BaseException:
+            store.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The real path of the file."""
+        return self._store.path
+
+    @property
+    def model(self) -> CMCQ:
+        """The model inside the file."""
+        return self._model
+
+    @property
+    def generation(self) -> int:
+        """The commit that this handle sees."""
+        return self._seen.generation
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of a search."""
+        return available_cores() if self._n_jobs is None or self._n_jobs < 0 else max(1, self._n_jobs)
+
+    def snapshot(self) -> Snapshot:
+        """Give the generation that this handle sees, in memory.
+
+        Raises
+        ------
+        StaleReader
+            A compaction has passed it.
+        """
+        snapshot = self._seen
+        self._store.check_current(snapshot.generation)
+        if snapshot.unsettled:
+            with self._writing:
+                snapshot = self._seen = self._seen.settle()
+        return snapshot
+
+    def pinned(self) -> Reader:
+        """A view that stays at this generation, whatever is written or refreshed; closed with the index.
+
+        For several questions that must agree with each other, and with ``generation``. A compaction ends it:
+        :class:`StaleReader`.
+        """
+        return Reader(self._store, self._model, self._n_jobs, self)
+
+    def refresh(self) -> bool:
+        """See what others have committed; returns whether there was anything new."""
+        with self._writing:
+            before, self._seen = self._seen, load_next(self._seen)
+            return self._seen is not before
+
+    def close(self) -> None:
+        """Close the file; a writer gives up its place. May be called again."""
+        self._store.close()
+
+    def __repr__(self) -> str:
+        return f"Index({self.path!r}, {len(self)} documents, generation {self.generation})"
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
+        return question(LocalBackend(self.snapshot(), self.n_threads))
+
+    def verify(self) -> None:
+        """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
+        self._store.verify()
+        check_snapshot(load_next(self._seen).unread())
+
+    def backup(self, path: Path) -> None:
+        """Copy the index as it is in the file now, safely beside a writer; nothing may be at ``path`` yet."""
+        self._store.backup(path)
+
+
+class Index(Reader):
+    """A fitted model's documents in one file; made by :meth:`create`, :meth:`open` or :meth:`from_training`.
+
+    Everything that a call writes is on the disk when it returns, or nothing of it is in the file. A handle
+    sees one committed generation: its own writes at once, those of others after :meth:`refresh`. Searches
+    may run in many threads.
+    """
+
+    # Opening
+
+    @classmethod
+    def create(cls, path: Path, model: CMCQ, *, n_jobs: int | None = None) -> Self:
+        """Make an empty index for a fitted model, and open it for writing.
+
+        Parameters
+        ----------
+        path : path-like
+            Nothing may be there yet.
+        model : CMCQ
+            Fitted; a copy of it becomes part of the file.
+        n_jobs : int or None
+            Threads; None for all cores. No answer depends on it.
+
+        Raises
+        ------
+        IndexExists, IndexLocked, NotFitted, ReadOnlyIndex, StorageFull
+        """
+        if not isinstance(model, CMCQ):
+            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+        own = _copy_model(model, n_jobs)
+        return cls(Store.create(path, [model_record(model)]), own, n_jobs)
+
+    @classmethod
+    def open(
+        cls, path: Path, mode: str = "r", *, model: CMCQ | None = None, n_jobs: int | None = None
+    ) -> Self:
+        """Open an index for reading (``"r"``) or as its only writer (``"rw"``).
+
+        Codes, ids and model are read into memory and verified; payloads and columns when they are read.
+
+        Parameters
+        ----------
+        path : path-like
+        mode : {"r", "rw"}
+        model : CMCQ, optional
+            The model that the index must have been made with.
+        n_jobs : int or None
+            Threads; None for all cores.
+
+        Raises
+        ------
+        FileNotFoundError, ForeignIndexFile, DamagedIndexFile, NewerIndexFile
+        IndexLocked
+            Somebody else is writing; the message says who.
+        WrongModel
+            The index was made with another model.
+        """
+        check_choice(mode, "mode", ("r", "rw"))
+        store = Store.open(path, writable=mode == "rw")
+        try:
+            own = load_model(store, model)
+            if model is None:
+                own.set_params(n_jobs=n_jobs)
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, own, n_jobs)
+
+    @classmethod
+    def from_training(
+        cls,
+        path: Path,
+        model: CMCQ,
+        ids: Any = None,
+        payloads: Any = None,
+        *,
+        groups: Any = None,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Make an index of the training documents with their learned codes: the paper's search.
+
+        Parameters
+        ----------
+        ids : sequence of str or int, optional
+            One per training pair; None for 0, 1, 2, …
+        payloads, groups
+            As in :meth:`add`.
+        """
+        if not isinstance(model, CMCQ):
+            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+        documents = DocumentFields(image_codes=model.image_codes_, text_codes=model.text_codes_)
+        documents |= DocumentFields(payloads=payloads, groups=groups)
+        names = range(len(model.image_codes_)) if ids is None else ids
+        batch = Batch.check(model, names, documents, coding="training")
+        numbers = DocIds(0, len(batch.ids))
+        segments = batch.segments(batch.codes(model), numbers)
+        records = [model_record(model), *(segment.to_record() for segment in segments)]
+        store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
+        return cls(store, _copy_model(model, n_jobs), n_jobs)
+
+    # Writing
+
+    def add(
+        self,
+        ids: Any,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        payloads: Any = None,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+    ) -> int:
+        """Add documents; each has an image, a text, or both.
+
+        Parameters
+        ----------
+        ids : sequence of str or int, or iterator of blocks
+            New ids, one per document. An iterator gives mappings of these same parameters (with "ids"),
+            and every block is a commit of its own, so that any number of documents can pass through.
+        images : (n, d_I) features, optional
+        texts : (n, d_T) features, optional
+            Documents with both are folded in as pairs: each code knows the other half.
+        image_codes, text_codes : (n, M) uint8, optional
+            Ready codes instead of features.
+        payloads : sequence of dict or None, optional
+            JSON objects of at most 1 MiB each.
+        groups : sequence of str, int or None, optional
+            Documents of one group count once with ``search(distinct="group")``.
+        callback : callable, optional
+            Called with a :class:`crossbyte.progress.Progress` as coding goes on.
+        cluster : str, optional
+            ``"local"`` to start Ray on this machine, or the address of a Ray cluster, to code features there;
+            by default, threads. The codes are the same.
+
+        Returns
+        -------
+        int
+            How many documents were added.
+
+        Raises
+        ------
+        DuplicateId, InvalidInput, PayloadTooLarge
+            Before anything is written.
+        ReadOnlyIndex, WriteRefused, StorageFull
+            Nothing was changed.
+        ClusterError, MissingExtra
+            There is no such cluster, or it was lost while it worked; nothing was changed.
+        StorageFailed
+            The system failed to write. Nothing was changed, or, if only its last flush failed, everything;
+            this handle writes no more, and opening the index again tells.
+        """
+        documents = DocumentFields(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
+        documents |= DocumentFields(payloads=payloads, groups=groups)
+        return self._add_all(ids, documents, callback, replacing=False, cluster=cluster)
+
+    def upsert(
+        self,
+        ids: Any,
+        *,
+        callback: ProgressCallback | None = None,
+        cluster: str | None = None,
+        **documents: Unpack[DocumentFields],
+    ) -> int:
+        """Add documents, in the place of those that have the same ids; parameters as in :meth:`add`.
+
+        A replaced document is gone altogether, its payload and group too, and the new one has a new number.
+        """
+        return self._add_all(ids, documents, callback, replacing=True, cluster=cluster)
+
+    def update_payloads(self, ids: Any, payloads: Any) -> int:
+        """Replace the payloads of documents and keep their codes and numbers; None removes a payload."""
+        names = check_ids(ids)
+        checked = check_payloads(payloads, len(names))
+        self._write(lambda snapshot: mutations.make_payload_update(snapshot, names, checked))
+        return len(names)
+
+    def delete(self, ids: Any, *, missing_ok: bool = False) -> int:
+        """Delete documents; returns how many.
+
+        Raises
+        ------
+        UnknownId
+            An id is not there (unless ``missing_ok``); nothing was deleted.
+        """
+        names = check_ids(ids)
+        with self._writing:
+            numbers = mutations.find_docids(self._latest(), names, missing_ok=missing_ok)
+            if len(numbers):
+                self._commit(mutations.make_deletion(numbers))
+        return len(numbers)
+
+    def build_cells(
+        self,
+        *,
+        images: Any,
+        texts: Any,
+        n_cells: int | None = None,
+        recall: float = 0.95,
+        groups: Any = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        """Put the documents into cells, so that a search looks at few of them: docs/cells.md.
+
+        Parameters
+        ----------
+        images : (n, d_I) features
+        texts : (n, d_T) features
+            Pairs, row by row, from which it is learned which cells a query of the other kind visits; best
+            not those that the model was fitted on. Some are held out, and the curve is measured on them.
+        n_cells : int, optional
+            Cells of images, and of texts; None for four times the root of their number.
+        recall : float
+            How much of what the exhaustive search finds a search is to keep: of true partners among the
+            first ten where enough are found, else of the first ten.
+        groups : (n,) labels, optional
+            Rows of one group (captions of one picture) are held out together.
+        callback : callable, optional
+            Called with a :class:`crossbyte.progress.Progress` after every step.
+
+        Raises
+        ------
+        InvalidInput
+            Fewer than 20 pairs, no documents, or more cells than documents; nothing was written.
+        """
+        wanted = check_number(recall, "recall", 0.0, 1.0, open_low=True)
+        request = CellRequest(images, texts, n_cells, wanted, groups)
+        with self._writing:
+            self._latest()
+            state = build_cell_state(
+                self.model, self.snapshot(), self.n_threads, request, callback or ignore_progress
+            )
+            self._commit(Commit([state.to_record()]))
+
+    def drop_cells(self) -> None:
+        """Search everything again; the file keeps the bytes until it is compacted."""
+        self._write(mutations.make_cell_removal)
+
+    def compact(self) -> None:
+        """Forget deleted documents and old payloads, and make the file small; numbers stay.
+
+        Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
+        """
+        with self._writing:
+            self._store.replace(*mutations.make_compaction(self._latest().unread()))
+            self.refresh()
+
+    # Commits
+
+    def add_batch(
+        self,
+        batch: Batch,
+        callback: ProgressCallback | None = None,
+        *,
+        replacing: bool,
+        numbers: DocIds | None = None,
+        cluster: str | None = None,
+    ) -> int:
+        """Add documents that are judged already, in one commit; parameters as in :meth:`add`.
+
+        Parameters
+        ----------
+        batch : Batch
+        replacing : bool
+            Whether documents of the same ids make room.
+        numbers : Numbers, optional
+            Those of the documents: a shard is told them, so that they are unique over all shards.
+
+        Returns
+        -------
+        int
+            How many documents were added.
+        """
+        self._write(
+            lambda snapshot: mutations.make_addition(
+                snapshot, self.model, batch, callback, replacing=replacing, numbers=numbers, cluster=cluster
+            )
+        )
+        return len(batch.ids)
+
+    def _add_all(
+        self,
+        ids: Any,
+        documents: DocumentFields,
+        callback: ProgressCallback | None,
+        *,
+        replacing: bool,
+        cluster: str | None,
+    ) -> int:
+        batches = mutations.check_batches(self.model, ids, documents)
+        with mutations.keep_cluster_open(cluster, ids, self.model):
+            return sum(
+                self.add_batch(batch, callback, replacing=replacing, cluster=cluster) for batch in batches
+            )
+
+    def _write(self, change: Callable[[Snapshot], Commit | None]) -> None:
+        """Commit what a change of the newest generation writes, if that is anything."""
+        with self._writing:
+            commit = change(self._latest())
+            if commit is not None:
+                self._commit(commit)
+
+    def _latest(self) -> Snapshot:
+        """What the next write builds on; a write whose end was interrupted may not have been seen yet."""
+        if not self._store.writable:
+            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
+        self.refresh()
+        return self._seen
+
+    def _commit(self, commit: Commit) -> None:
+        """Write records, segments and payloads as one commit, and see it."""
+        snapshot, segments = self._seen, commit.segments
+        written = [*commit.records, *(segment.to_record() for segment in segments)]
+        following = snapshot.catalogue.next_number if commit.next_number is None else commit.next_number
+        catalogue = self._store.commit(Change(written, commit.payloads, following))
+        with self._store.reading():
+            known = self._store.records(after=snapshot.last_record)
+            self._seen = snapshot.next(catalogue, known, segments)
+
+
+def _copy_model(model: CMCQ, n_jobs: int | None) -> CMCQ:
+    copy: CMCQ = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=n_jobs)
+    return copy

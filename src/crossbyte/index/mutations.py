@@ -1,0 +1,425 @@
+"""Check documents, code them, and say what each write puts into a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte._json import canonical_json, plain_json
+from crossbyte.arrays import Codes
+from crossbyte.compute.blocks import BLOCK_ROWS, SHARE_ROWS, row_blocks
+from crossbyte.compute.executor import Executor, Workers, keep_connected, make_executor
+from crossbyte.errors import DuplicateId, InvalidInput, PayloadTooLarge, UnknownId
+from crossbyte.index.bitset import pack_bits
+from crossbyte.index.compaction import compact_segments, find_payload_rows
+from crossbyte.index.docids import DocIds, Id, PackedIds, check_id, check_ids
+from crossbyte.index.filters.columns import build_columns
+from crossbyte.index.ivf.lists import assign_cells
+from crossbyte.index.ivf.state import dropped_cells_record
+from crossbyte.index.segment import SEGMENT_ROWS, Groups, Segment, name_column_part
+from crossbyte.index.snapshot import Place, Snapshot
+from crossbyte.index.storage.records import NewRecord
+from crossbyte.model.estimator import CMCQ
+from crossbyte.model.fit import FittedModel
+from crossbyte.progress import Progress, ProgressCallback
+from crossbyte.validation import check_codes, check_features
+
+MAX_PAYLOAD_BYTES = 2**20
+_ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Payloads as JSON objects, and as the bytes that are stored.
+
+    Attributes
+    ----------
+    objects : list of dict or None
+    bodies : list of bytes or None
+    """
+
+    objects: list[dict[str, Any] | None]
+    bodies: list[bytes | None]
+
+    def __getitem__(self, rows: slice) -> Payloads:
+        return Payloads(self.objects[rows], self.bodies[rows])
+
+    def take(self, rows: NDArray[np.intp]) -> Payloads:
+        """Those of some documents."""
+        chosen = rows.tolist()
+        return Payloads([self.objects[row] for row in chosen], [self.bodies[row] for row in chosen])
+
+    def present(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which documents have one."""
+        return np.array([body is not None for body in self.bodies], dtype=bool)
+
+
+def check_payloads(payloads: Any, n_rows: int) -> Payloads:
+    """Take one JSON object (or None) per document; what is checked already stays as it is."""
+    if isinstance(payloads, Payloads):
+        return payloads
+    if payloads is None:
+        return Payloads([None] * n_rows, [None] * n_rows)
+    if isinstance(payloads, str | bytes | Mapping) or not hasattr(payloads, "__iter__"):
+        raise InvalidInput(f"payloads: expected one JSON object per document, got {type(payloads).__name__}")
+    objects = [_check_payload(payload, row) for row, payload in enumerate(payloads)]
+    if len(objects) != n_rows:
+        raise InvalidInput(f"payloads: expected {n_rows}, one per document, got {len(objects)}")
+    return Payloads(objects, [_encode_payload(payload, row) for row, payload in enumerate(objects)])
+
+
+def _check_payload(payload: Any, row: int) -> dict[str, Any] | None:
+    if payload is None:
+        return None
+    if not isinstance(payload, Mapping):
+        kind = type(payload).__name__
+        raise InvalidInput(f"payloads: expected a JSON object or None at row {row}, got {kind}")
+    plain: dict[str, Any] = plain_json(payload, f"payloads[{row}]")
+    return plain
+
+
+def _encode_payload(payload: dict[str, Any] | None, row: int) -> bytes | None:
+    if payload is None:
+        return None
+    try:
+        body = canonical_json(payload).encode()
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise InvalidInput(f"payloads: row {row} cannot be written as JSON ({error})") from error
+    if len(body) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            f"payloads: expected at most {MAX_PAYLOAD_BYTES} bytes of JSON per document, got {len(body)} "
+            f"at row {row}; store large values elsewhere and keep a reference"
+        )
+    return body
+
+
+class DocumentFields(TypedDict, total=False):
+    """What may be said of documents beside their ids; :meth:`crossbyte.Index.add` explains each."""
+
+    images: Any
+    texts: Any
+    image_codes: Any
+    text_codes: Any
+    payloads: Any
+    groups: Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Documents that have passed every check but that of their ids against the index.
+
+    Attributes
+    ----------
+    ids : list of str or int
+    coding : str
+    sides : mapping of side to features or ready codes
+    ready : bool
+        Whether the sides are codes.
+    payloads : Payloads
+    groups : list or None
+    """
+
+    ids: list[Id]
+    coding: str
+    sides: Mapping[str, Any]
+    ready: bool
+    payloads: Payloads
+    groups: list[Id | None] | None
+
+    @classmethod
+    def check(cls, model: CMCQ, ids: Any, documents: DocumentFields, coding: str | None = None) -> Batch:
+        """Judge everything before anything is coded or written."""
+        _refuse_unknown(documents)
+        names = check_ids(ids)
+        features = _collect_sides(documents, {"image": "images", "text": "texts"})
+        codes = _collect_sides(documents, {"image": "image_codes", "text": "text_codes"})
+        if bool(features) == bool(codes):
+            raise InvalidInput(
+                "expected features (images=, texts= or both) or ready codes (image_codes=, text_codes= or "
+                f"both), got {'both kinds' if features else 'neither'}"
+            )
+        n_codebooks = len(model.image_codebooks_)
+        sides = {
+            side: check_codes(value, n_codebooks) if codes else _check_side(model, side, value)
+            for side, value in (codes or features).items()
+        }
+        for side, value in sides.items():
+            if value.shape[0] != len(names):
+                raise InvalidInput(f"expected one {side} per id ({len(names)}), got {value.shape[0]} rows")
+        known = "pair" if len(sides) == 2 else next(iter(sides))
+        return cls(
+            names,
+            coding or known,
+            sides,
+            bool(codes),
+            check_payloads(documents.get("payloads"), len(names)),
+            _check_groups(documents.get("groups"), len(names)),
+        )
+
+    def codes(
+        self, model: CMCQ, callback: ProgressCallback | None = None, cluster: str | None = None
+    ) -> dict[str, Codes]:
+        """Code the documents with what is known of them, here or on a cluster."""
+        if self.ready:
+            return {side: np.asarray(codes) for side, codes in self.sides.items()}
+        learned, parts, done = model.fitted_, [], 0  # not through the model: features are judged already
+        with make_executor(model.n_jobs, cluster=cluster) as workers:
+            for part in self._coded(learned, workers, cluster):
+                parts.append(part)
+                done += len(part[0])
+                if callback is not None:
+                    callback(Progress("code", self.coding, done, len(self.ids)))
+        nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
+        return {
+            side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
+        }
+
+    def _coded(
+        self, learned: FittedModel, workers: Executor, cluster: str | None
+    ) -> Iterator[Sequence[Codes]]:
+        """Codes block by block: each by all threads, or each by one task."""
+        blocks = row_blocks(len(self.ids), _ROWS_AT_ONCE if cluster is None else SHARE_ROWS)
+        some = ({side: features[rows] for side, features in self.sides.items()} for rows in blocks)
+        if cluster is None:
+            return (_encode_sides(learned, block, workers) for block in some)
+        light = replace(learned, image_codes=learned.image_codes[:0], text_codes=learned.text_codes[:0])
+        return workers.map(lambda block: _encode_sides(light, block, workers), some)
+
+    def coded(self, codes: Mapping[str, Codes]) -> Batch:
+        """The same documents with ready codes, which :meth:`codes` gave."""
+        return replace(self, sides=codes, ready=True)
+
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Some of the documents."""
+        chosen = rows.tolist()
+        return replace(
+            self,
+            ids=[self.ids[row] for row in chosen],
+            sides={side: values[rows] for side, values in self.sides.items()},
+            payloads=self.payloads.take(rows),
+            groups=None if self.groups is None else [self.groups[row] for row in chosen],
+        )
+
+    def segments(self, codes: Mapping[str, Codes], numbers: DocIds) -> Iterator[Segment]:
+        """Cut the coded documents, which have these numbers, into segments."""
+        for rows in row_blocks(len(self.ids), SEGMENT_ROWS):
+            count = rows.stop - rows.start
+            payloads = self.payloads[rows]
+            present = payloads.present()
+            yield Segment(
+                self.coding,
+                numbers.cut(rows),
+                PackedIds.of(self.ids[rows]),
+                {side: np.ascontiguousarray(values[rows]) for side, values in codes.items()},
+                pack_bits(present),
+                None if self.groups is None else Groups.of(self.groups[rows]),
+                build_columns(payloads.objects, count) if present.any() else {},
+            )
+
+    def payload_rows(self, numbers: DocIds) -> Iterator[tuple[int, int, bytes]]:
+        """Number, version and body of every payload."""
+        rows = np.flatnonzero(self.payloads.present())
+        for number, row in zip(numbers[rows].tolist(), rows.tolist(), strict=True):
+            yield number, 0, self.payloads.bodies[row] or b""
+
+
+def _refuse_unknown(documents: DocumentFields) -> None:
+    known = DocumentFields.__annotations__
+    unknown = sorted(set(documents) - set(known))
+    if unknown:
+        raise InvalidInput(f"documents: expected any of {', '.join(known)}, got {', '.join(unknown)}")
+
+
+def _collect_sides(documents: DocumentFields, names: Mapping[str, str]) -> dict[str, Any]:
+    """What was given of each side, under these names."""
+    values = {side: dict(documents).get(name) for side, name in names.items()}
+    return {side: value for side, value in values.items() if value is not None}
+
+
+def _check_side(model: CMCQ, side: str, features: Any) -> Any:
+    width = model.n_features_in_ if side == "image" else model.n_text_features_
+    return check_features(features, f"{side}s", width)
+
+
+def _encode_sides(learned: FittedModel, sides: Mapping[str, Any], workers: Executor) -> Sequence[Codes]:
+    if len(sides) == 2:
+        return learned.encode_pairs(sides["image"], sides["text"], workers)
+    if "image" in sides:
+        return (learned.encode_images(sides["image"], workers),)
+    return (learned.encode_texts(sides["text"], workers),)
+
+
+def _check_groups(groups: Any, n_rows: int) -> list[Id | None] | None:
+    if groups is None:
+        return None
+    if isinstance(groups, str | bytes | Mapping) or not hasattr(groups, "__iter__"):
+        raise InvalidInput(f"groups: expected one label per document, got {type(groups).__name__}")
+    labels = [None if label is None else check_id(label) for label in groups]
+    if len(labels) != n_rows:
+        raise InvalidInput(f"groups: expected {n_rows}, one per document, got {len(labels)}")
+    return labels
+
+
+class Commit(NamedTuple):
+    """What one commit writes.
+
+    Attributes
+    ----------
+    records : sequence of NewRecord
+        Before the segments.
+    segments : sequence of Segment
+    payloads : iterable of (number, version, body)
+    next_number : int or None
+        Above all document numbers; None for as it is.
+    """
+
+    records: Sequence[NewRecord] = ()
+    segments: Sequence[Segment] = ()
+    payloads: Iterable[tuple[int, int, bytes]] = ()
+    next_number: int | None = None
+
+
+class Replacement(NamedTuple):
+    """What a compaction writes: :meth:`crossbyte.index.storage.store.Store.replace` takes each."""
+
+    old: Sequence[int]
+    records: Sequence[NewRecord]
+    dead: Sequence[tuple[int, int]]
+    renamed: Sequence[tuple[int, int]]
+    next_number: int
+
+
+def keep_cluster_open(cluster: str | None, ids: Any, model: CMCQ) -> AbstractContextManager[None]:
+    """Stay connected to a cluster where blocks come one after the other; one call connects by itself."""
+    return keep_connected(cluster, model.n_jobs) if isinstance(ids, Iterator) else nullcontext()
+
+
+def check_batches(model: CMCQ, ids: Any, documents: DocumentFields) -> Iterator[Batch]:
+    """Judge documents, or blocks of them one after the other."""
+    if not isinstance(ids, Iterator):
+        yield Batch.check(model, ids, documents)
+        return
+    if any(value is not None for value in documents.values()):
+        raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
+    for block in ids:
+        yield Batch.check(model, *_split_block(block))
+
+
+def make_addition(
+    snapshot: Snapshot,
+    model: CMCQ,
+    batch: Batch,
+    callback: ProgressCallback | None,
+    *,
+    replacing: bool,
+    numbers: DocIds | None = None,
+    cluster: str | None = None,
+) -> Commit | None:
+    """Write documents in one commit, and delete those that they replace; nothing where there are none."""
+    found = snapshot.find(batch.ids)
+    if not replacing:
+        _refuse_known_ids(snapshot, batch.ids, found)
+    codes = batch.codes(model, callback, cluster)
+    following = DocIds(snapshot.catalogue.next_number, len(batch.ids))
+    given = following if numbers is None else numbers
+    segments = _assign_cells(snapshot, list(batch.segments(codes, given)), model.n_jobs)
+    places = [place for place in found if place is not None]
+    records = [_make_deletion_record(_collect_docids(snapshot, places))] if places else []
+    return Commit(records, segments, batch.payload_rows(given), given.end) if segments else None
+
+
+def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads) -> Commit | None:
+    """Write new versions of payloads, and the columns of their documents; nothing where there are none."""
+    numbers = find_docids(snapshot, names, missing_ok=False)
+    columns = build_columns(payloads.objects, len(names))
+    document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
+    parts: dict[str, Any] = {name_column_part(field): column.to_bytes() for field, column in columns.items()}
+    parts |= {"numbers": numbers.astype("<i8"), "present": payloads.present().view(np.uint8)}
+    if not names:
+        return None
+    rows = _number_versions(snapshot, numbers, payloads)
+    return Commit([NewRecord("updates", document, parts)], payloads=rows)
+
+
+def _number_versions(
+    snapshot: Snapshot, numbers: NDArray[np.int64], payloads: Payloads
+) -> Iterator[tuple[int, int, bytes]]:
+    for number, body in zip(numbers.tolist(), payloads.bodies, strict=True):
+        if body is not None:
+            update = snapshot.updates.get(number)
+            yield number, 1 if update is None else update.version + 1, body
+
+
+def find_docids(snapshot: Snapshot, names: list[Id], *, missing_ok: bool) -> NDArray[np.int64]:
+    """Find the numbers of documents; those that are not there are refused, or left out.
+
+    Raises
+    ------
+    UnknownId
+    """
+    places = snapshot.find(names)
+    for name, place in zip(names, places, strict=True):
+        if place is None and not missing_ok:
+            raise UnknownId(f"{snapshot.store.path}: no document has the id {name!r}; nothing was changed")
+    return _collect_docids(snapshot, [place for place in places if place is not None])
+
+
+def make_deletion(numbers: NDArray[np.int64]) -> Commit:
+    """Write which documents are deleted."""
+    return Commit([_make_deletion_record(numbers)])
+
+
+def make_cell_removal(snapshot: Snapshot) -> Commit | None:
+    """Write that there are no cells any more; nothing where there are none."""
+    return None if snapshot.cells is None else Commit([dropped_cells_record()])
+
+
+def make_compaction(snapshot: Snapshot) -> Replacement:
+    """Write the live documents anew in the place of everything but the model."""
+    segments = compact_segments(snapshot, len(snapshot.quantizers["image"].codewords))
+    # Before its documents, which have their cells beside them.
+    records = [] if snapshot.cells is None else [snapshot.cells.settled().to_record()]
+    records += [segment.to_record() for segment in segments]
+    with snapshot.store.reading():
+        old = [record.number for record in snapshot.store.records() if record.kind != "model"]
+    return Replacement(old, records, *find_payload_rows(snapshot), snapshot.catalogue.next_number)
+
+
+def _assign_cells(snapshot: Snapshot, segments: list[Segment], n_jobs: int | None) -> list[Segment]:
+    """New segments with the cells of their documents, if the index has cells."""
+    if snapshot.cells is None:
+        return segments
+    with Workers(n_jobs) as workers:
+        return [assign_cells(each, snapshot.cells, snapshot.quantizers, workers) for each in segments]
+
+
+def _refuse_known_ids(snapshot: Snapshot, names: list[Id], places: list[Place | None]) -> None:
+    known = next((name for name, place in zip(names, places, strict=True) if place is not None), None)
+    if known is not None:
+        raise DuplicateId(f"{snapshot.store.path}: id {known!r} is there already; use upsert() to replace it")
+
+
+def _split_block(block: Any) -> tuple[Any, DocumentFields]:
+    """Ids, and what is said of them."""
+    if not isinstance(block, Mapping) or "ids" not in block:
+        raise InvalidInput(f"expected blocks as mappings with 'ids', got {block!r:.200}")
+    documents = cast(DocumentFields, {name: value for name, value in block.items() if name != "ids"})
+    return block["ids"], documents
+
+
+def _collect_docids(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:
+    """Numbers of the documents at these places, in their order."""
+    numbers = np.empty(len(places), dtype=np.int64)
+    for coding in {place.coding for place in places}:
+        mine = [i for i, place in enumerate(places) if place.coding == coding]
+        numbers[mine] = snapshot.partitions[coding].numbers[np.array([places[i].row for i in mine])]
+    return numbers
+
+
+def _make_deletion_record(numbers: NDArray[np.int64]) -> NewRecord:
+    return NewRecord("deletions", {}, {"numbers": np.sort(numbers).astype("<i8")})

@@ -1,0 +1,1 @@
+"""Predict size, quality and cost before an index is built."""

@@ -1,0 +1,143 @@
+"""Turn distances into probabilities: that a hit is the query's true partner, and whether anything matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from crossbyte.arrays import Float32, Float64
+from crossbyte.calibration.calibration import Calibration, level_targets, posterior
+from crossbyte.errors import NotCalibrated
+from crossbyte.index.scan import Ranking, SearchBackend
+from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.model.estimator import CMCQ
+from crossbyte.model.fit import Cohort
+
+_LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or not
+
+
+class MatchProbability(NamedTuple):
+    """How hits are judged.
+
+    Attributes
+    ----------
+    min_probability : float or None
+        Less probable hits are left out; None to keep all, also where there are no probabilities.
+    prior : float or None
+        Probability of any one document before looking; None for one in all.
+    threshold : float
+        Nothing matches where even the best hit is less probable.
+    """
+
+    min_probability: float | None
+    prior: float | None
+    threshold: float
+
+    def of(
+        self,
+        rankings: Sequence[Ranking],
+        model: CMCQ,
+        backend: SearchBackend,
+        kind: str,
+        target: str,
+        points: Float32,
+    ) -> list[Ranking]:
+        """Judge the rankings of queries of one kind at these points, each whole."""
+        silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
+        calibration = find_calibration(model, backend, kind, target)
+        if calibration is None:
+            self._require_none(model, kind, target)
+            return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
+        n_items = len(backend)
+        levels = _CohortLevels(model.fitted_.cohort, points, backend.n_threads)
+        ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
+        prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
+        return [
+            self._judged(ranking, posterior(0.0 * own if says_nothing else own, prior), says_nothing)
+            for ranking, own, says_nothing in zip(rankings, ratios, silent, strict=True)
+        ]
+
+    def _judged(self, ranking: Ranking, probabilities: Float64, silent: bool) -> Ranking:
+        matches = not silent and bool((probabilities >= self.threshold).any())
+        judged = replace(ranking, probabilities=probabilities, no_match=not matches)
+        if self.min_probability is None:
+            return judged
+        return judged.take(probabilities >= self.min_probability)
+
+    def _require_none(self, model: CMCQ, kind: str, target: str) -> None:
+        if self.min_probability is None:
+            return
+        if model.calibration_ is None or not model.calibration_.likelihoods:
+            raise NotCalibrated(
+                "min_probability: this index's model has no probabilities; call calibrate(images, texts) on "
+                "the model before making an index of it, or use max_distance"
+            )
+        raise NotCalibrated(
+            f"min_probability: this index's model has no probabilities from {kind} to {target}: its pairs "
+            "have shown no partner there (it takes groups of several rows at calibrate); use max_distance"
+        )
+
+
+def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str) -> Calibration | None:
+    """The calibration, if it knows the probability of everything that may be found."""
+    calibration = model.calibration_
+    if calibration is None:
+        return None
+    codings = [each for each in backend.codings if target == "document" or target in SIDES[each]]
+    return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
+
+
+class _CohortLevels(NamedTuple):
+    """What strangers reach of some queries."""
+
+    cohort: Cohort
+    points: Float32
+    n_threads: int
+
+    def of(self, targets: Iterable[str]) -> dict[str, Float64]:
+        return {each: self.cohort.levels(self.points, each, self.n_threads) for each in targets}
+
+
+def _log_ratios(
+    calibration: Calibration,
+    kind: str,
+    target: str,
+    levels: _CohortLevels,
+    rankings: Sequence[Ranking],
+    n_items: int,
+) -> list[Float64]:
+    """Log-likelihood ratios of the hits of each query."""
+    whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+    counts = [len(ranking.rows) for ranking in rankings]
+    queries = np.repeat(np.arange(len(rankings)), counts)
+    present = {place: CODINGS[place] for place in np.unique(whole.codings).tolist()}
+    reached = levels.of(level_targets(target, present.values()))
+    ratios = np.empty(len(whole.rows))
+    for place, coding in present.items():
+        mine = whole.codings == place
+        own = {each: level[queries[mine]] for each, level in reached.items()}
+        ratios[mine] = calibration.log_ratios((kind, target, coding), whole.distances[mine], own, n_items)
+    return np.split(ratios, np.cumsum(counts)[:-1])
+
+
+def coding_offset(model: CMCQ, query: str, target: str, n_items: int) -> Callable[[str], float]:
+    """The offset of a coding as a function; zero for a model that was never calibrated.
+
+    Parameters
+    ----------
+    model : CMCQ
+    query : {"image", "text"}
+        Kind of the query.
+    target : {"image", "text", "document"}
+    n_items : int
+        Live documents of the index, all codings together.
+    """
+    calibration = model.calibration_
+
+    def offset(coding: str) -> float:
+        return 0.0 if calibration is None else calibration.offset(query, target, coding, n_items)
+
+    return offset

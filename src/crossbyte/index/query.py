@@ -1,0 +1,240 @@
+"""Check the arguments of a search, and turn them into queries, rankings and hits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from crossbyte.arrays import Float32
+from crossbyte.errors import InvalidInput, UnknownId
+from crossbyte.index.docids import check_id
+from crossbyte.index.hits import Hits
+from crossbyte.index.ivf.router import ALL_CELLS
+from crossbyte.index.probabilities import MatchProbability, coding_offset
+from crossbyte.index.scan import Example, Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.model.estimator import CMCQ
+from crossbyte.validation import as_array, check_choice, check_integer, check_number
+
+_CANDIDATES = 10  # for each of k, where distances are refined
+_LARGEST = float(np.finfo(np.float32).max)
+
+Rescore = Callable[[int, Hits], Any]
+"""Given the number of a query and its candidates: the distances that count, one per candidate."""
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRequest:
+    """The arguments of a search, as they were given; :meth:`crossbyte.Index.search` explains each."""
+
+    images: Any = None
+    texts: Any = None
+    like: Any = None
+    target: str | None = None
+    k: int = 10
+    where: str | None = None
+    max_distance: float | None = None
+    distinct: str | None = None
+    rescore: Rescore | None = None
+    candidates: int | None = None
+    payloads: bool = False
+    min_probability: float | None = None
+    prior: float | None = None
+    match_threshold: float = 0.5
+    probe: int | str | None = None
+
+    def check(self, cells: object | None) -> SearchRequest:
+        """Judge all arguments but the queries' features, and fill in what was left out.
+
+        Parameters
+        ----------
+        cells : object or None
+            Those of the index; None if it has none.
+
+        Raises
+        ------
+        InvalidInput
+        """
+        probe = _check_probe(self.probe, cells, self.target, self.like)
+        if sum(value is not None for value in (self.images, self.texts, self.like)) != 1:
+            raise InvalidInput("expected one kind of query: images=, texts= or like=")
+        if self.target is not None:
+            check_choice(self.target, "target", ("image", "text", "document"))
+        if self.distinct is not None:
+            check_choice(self.distinct, "distinct", ("group",))
+        if self.rescore is not None and not callable(self.rescore):
+            raise InvalidInput(f"rescore: expected a function, got {type(self.rescore).__name__}")
+        k = check_integer(self.k, "k", 1)
+        checked = replace(
+            self,
+            k=k,
+            candidates=_CANDIDATES * k
+            if self.candidates is None
+            else check_integer(self.candidates, "candidates", k),
+            max_distance=np.inf if self.max_distance is None else _check_limit(self.max_distance),
+            min_probability=None
+            if self.min_probability is None
+            else check_number(self.min_probability, "min_probability", 0.0, 1.0),
+            prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
+            match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
+            probe=probe,
+        )
+        if self.min_probability is not None and (self.rescore is not None or self.like is not None):
+            raise InvalidInput(
+                "min_probability: only distances of crossbyte from a query's own features have one; "
+                f"use max_distance with {'rescore' if self.rescore is not None else 'like'}="
+            )
+        return checked
+
+    def queries(self, model: CMCQ, backend: SearchBackend) -> list[Query]:
+        """Take the queries of a checked request into the common space, those of one kind together.
+
+        Raises
+        ------
+        InvalidInput, UnknownId
+        """
+        if self.images is not None:
+            points = model.transform_images(as_rows(self.images))
+            return [self._query(model, backend, "image", self.target or "text", points)]
+        if self.texts is not None:
+            points = model.transform_texts(as_rows(self.texts))
+            return [self._query(model, backend, "text", self.target or "image", points)]
+        examples = _find_examples(backend, self.like)
+        sides = np.array([_choose_side(example, self.target) for example in examples])
+        queries = []
+        for side in sorted(set(sides.tolist())):
+            places = np.flatnonzero(sides == side)
+            decode = model.decode_images if side == "image" else model.decode_texts
+            points = decode(np.stack([examples[place].codes[side] for place in places.tolist()]))
+            queries.append(self._query(model, backend, side, self.target or side, points, places))
+        return queries
+
+    def answer(self, model: CMCQ, backend: SearchBackend) -> list[Hits]:
+        """Search, one answer per query; ``backend`` is where."""
+        checked = self.check(backend.cells)
+        hits: dict[int, Hits] = {}
+        for query in checked.queries(model, backend):
+            rankings = checked._rankings(query, model, backend)
+            if rankings:
+                assert query.places is not None
+                found = _make_hits(backend, rankings, bool(self.payloads))
+                hits |= dict(zip(query.places.tolist(), found, strict=True))
+        return [hits[place] for place in sorted(hits)]
+
+    def _query(
+        self,
+        model: CMCQ,
+        backend: SearchBackend,
+        kind: str,
+        target: str,
+        points: Float32,
+        places: NDArray[np.intp] | None = None,
+    ) -> Query:
+        assert self.candidates is not None and self.max_distance is not None  # it is checked
+        # Where distances are refined, groups and limits are judged by the finer ones.
+        k, limit = (self.k, self.max_distance) if self.rescore is None else (self.candidates, np.inf)
+        own = np.arange(len(points)) if places is None else places
+        offset = coding_offset(model, kind, target, len(backend))
+        return Query(points, target, k, limit, offset, kind, self.probe, own)
+
+    def _rankings(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Ranking]:
+        distinct = self.distinct is not None
+        if self.rescore is not None:
+            assert query.places is not None
+            rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
+            found = zip(query.places.tolist(), rankings, strict=True)
+            return [self._refined(backend, place, ranking) for place, ranking in found]
+        rankings = backend.rank(query, self.where, distinct=distinct, grouped=False)
+        if rankings and self.like is None:
+            judgement = MatchProbability(self.min_probability, self.prior, self.match_threshold)
+            return judgement.of(rankings, model, backend, query.kind, query.target, query.points)
+        return rankings
+
+    def _refined(self, backend: SearchBackend, number: int, ranking: Ranking) -> Ranking:
+        assert self.rescore is not None
+        finer = _rescore_ranking(
+            number, self.rescore, ranking, _make_hits(backend, [ranking], bool(self.payloads))[0]
+        )
+        near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
+        chosen = near if self.distinct is None else keep_first_of_groups(near, backend.groups(near))
+        return chosen.take(slice(self.k))
+
+
+def _check_probe(probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
+    """Judge what was asked for: None (as built), "all", or a number of cells."""
+    if probe is None or (isinstance(probe, str) and probe == ALL_CELLS):
+        return ALL_CELLS if like is not None or target == "document" or cells is None else probe
+    if isinstance(probe, str):
+        raise InvalidInput(f'probe: expected a number of cells, "all" or None, got {probe!r}')
+    count = check_integer(probe, "probe", 1)
+    if cells is None:
+        raise InvalidInput('probe: this index has no cells; call build_cells(), or leave it "all" or None')
+    if like is not None or target == "document":
+        asked = "like=" if like is not None else 'target="document"'
+        raise InvalidInput(f'probe: {asked} looks at everything; leave probe "all" or None')
+    return count
+
+
+def _check_limit(max_distance: Any) -> float:
+    """A number that float32, and so every distance, can be compared with."""
+    return min(max(check_number(max_distance, "max_distance", -np.inf), -_LARGEST), _LARGEST)
+
+
+def as_rows(features: Any) -> Any:
+    """One query may come without its second dimension."""
+    array: Any = features if sparse.issparse(features) else as_array(features, "queries")
+    return array.reshape(1, -1) if array.ndim == 1 else array
+
+
+def _find_examples(backend: SearchBackend, like: Any) -> list[Example]:
+    """The documents that are asked with."""
+    many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
+    names = [check_id(name) for name in (like if many else [like])]
+    examples = backend.examples(names)
+    for name, example in zip(names, examples, strict=True):
+        if example is None:
+            raise UnknownId(f"like: no document has the id {name!r}")
+    return [example for example in examples if example is not None]
+
+
+def _choose_side(example: Example, target: str | None) -> str:
+    sides = list(example.codes)
+    return target if target is not None and target in sides else sides[0]
+
+
+def _rescore_ranking(number: int, rescore: Rescore, ranking: Ranking, candidates: Hits) -> Ranking:
+    """Order the candidates of a query by the distances that the caller gives."""
+    given = rescore(number, candidates)
+    try:
+        distances = np.asarray(given)
+    except ValueError as error:
+        raise InvalidInput(f"rescore: expected one number per candidate ({error})") from error
+    if distances.shape != (len(candidates),) or distances.dtype.kind not in "fiu":
+        raise InvalidInput(
+            f"rescore: expected {len(candidates)} distances, one per candidate, got "
+            f"{distances.dtype} of shape {distances.shape}"
+        )
+    if not (np.abs(distances) <= np.finfo(np.float32).max).all():
+        raise InvalidInput("rescore: expected finite distances of float32; leave out no candidate")
+    finer: NDArray[np.float32] = distances.astype(np.float32)
+    changed = Ranking(finer, ranking.numbers, ranking.codings, ranking.rows)
+    return changed.ordered(len(candidates))
+
+
+def _make_hits(backend: SearchBackend, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+    """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
+    whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
+    ids = backend.ids(whole)
+    bodies = backend.payloads(whole) if payloads else None
+    hits, start = [], 0
+    for ranking in rankings:
+        rows = slice(start, start + len(ranking.rows))
+        own = None if bodies is None else bodies[rows]
+        judged = ranking.probabilities, ranking.no_match, backend.partial
+        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, ranking.codings))
+        start = rows.stop
+    return hits

@@ -1,0 +1,606 @@
+"""Scan the codes of a snapshot for the documents nearest to points of the common space.
+
+``SearchBackend`` is what an open index passes its questions on to; ``LocalBackend`` answers them from one
+snapshot in this process, :class:`crossbyte.sharding.snapshot.ShardedSnapshot` from many shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.compute import kernels
+from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.kernels import ScanResult, ScanSide
+from crossbyte.errors import InvalidInput, NumericalError
+from crossbyte.index.bitset import Bitset, count_bits
+from crossbyte.index.docids import Id, check_id
+from crossbyte.index.facets import Facet, count_facets
+from crossbyte.index.hits import Document, Hits
+from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
+from crossbyte.index.ivf.state import Cells, CellState, Direction, summarize_cells
+from crossbyte.index.partition import Partition, Quantizers
+from crossbyte.index.scroll import read_documents, scroll_documents
+from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.index.snapshot import Place, Snapshot, measure_index
+from crossbyte.model.quantization.quantizer import DistanceTable
+
+_QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
+
+
+class Query(NamedTuple):
+    """Queries of one kind for one target, checked and in the common space.
+
+    Attributes
+    ----------
+    points : (n, D) float32
+        Where the queries are in the common space.
+    target : {"image", "text", "document"}
+    k : int
+    max_distance : float
+    offset : callable
+        Of a coding: what is added to its distances so that codings compete fairly.
+    kind : {"image", "text"}, optional
+        Of the queries, which choose cells by it.
+    probe : int, "all" or None
+        How many cells are visited; None: as many as were found to be enough when the cells were built.
+    places : (n,) int, optional
+        Of the queries among all that a search was asked.
+    """
+
+    points: Float32
+    target: str
+    k: int
+    max_distance: float
+    offset: Callable[[str], float]
+    kind: str = ""
+    probe: int | str | None = ALL_CELLS
+    places: NDArray[np.intp] | None = None
+
+    def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
+        """Some of the queries."""
+        places = None if self.places is None else self.places[rows]
+        return self._replace(points=self.points[rows], places=places)
+
+    def parts(self) -> Iterator[Query]:
+        """The same for a bounded number of points after the other."""
+        for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
+            yield self.take(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The nearest documents of one query, by (distance, number).
+
+    Attributes
+    ----------
+    distances : (n,) float32
+    numbers : (n,) int64
+    codings : (n,) uint8
+        Place of the document's coding in the list of all codings.
+    rows : (n,) int64
+        Place in that partition.
+    probabilities : (n,) float64 or None
+        Once judged, and if the model knows.
+    no_match : bool or None
+        Whether nothing matches; None where that is not known.
+    """
+
+    distances: Float32
+    numbers: NDArray[np.int64]
+    codings: NDArray[np.uint8]
+    rows: NDArray[np.int64]
+    probabilities: Float64 | None = None
+    no_match: bool | None = None
+
+    def take(self, places: NDArray[Any] | slice) -> Ranking:
+        """Some of them."""
+        judged = None if self.probabilities is None else self.probabilities[places]
+        return Ranking(
+            self.distances[places],
+            self.numbers[places],
+            self.codings[places],
+            self.rows[places],
+            judged,
+            self.no_match,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Ranking]) -> Ranking:
+        """All of them, in no order and not judged."""
+        return cls(
+            np.concatenate([np.empty(0, np.float32), *(part.distances for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.numbers for part in parts)]),
+            np.concatenate([np.empty(0, np.uint8), *(part.codings for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]),
+        )
+
+    def ordered(self, k: int) -> Ranking:
+        """The first k by (distance, number)."""
+        return self.take(np.lexsort((self.numbers, self.distances))[:k])
+
+
+def scan_snapshot(
+    snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset], n_threads: int
+) -> list[Ranking]:
+    """Find the nearest allowed documents of every query point."""
+    rankings: list[Ranking] = []
+    for some in query.parts():
+        rankings += _scan_part(snapshot, some, allowed, n_threads)
+    return rankings
+
+
+def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
+    """Give the external ids of ranked documents."""
+    if not len(ranking.rows):
+        return []
+    if len(snapshot.partitions) == 1:  # the usual case
+        return next(iter(snapshot.partitions.values())).ids.take(ranking.rows)
+    ids = np.empty(len(ranking.rows), dtype=object)
+    for place, coding in enumerate(CODINGS):
+        mine = ranking.codings == place
+        if mine.any():
+            ids[mine] = np.array(
+                [*snapshot.partitions[coding].ids.take(ranking.rows[mine]), None], dtype=object
+            )[:-1]
+    return list(ids)
+
+
+def _scan_part(
+    snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset], n_threads: int
+) -> list[Ranking]:
+    tables = _make_tables(query, snapshot.quantizers)
+    cells = choose_cells(snapshot, query, allowed)
+    if cells is None:
+        return _scan_all(snapshot, query, tables, allowed, n_threads)
+    rankings = _scan_cells(snapshot, query, tables[query.target], cells, allowed, n_threads)
+    if query.probe is None and query.max_distance == np.inf:
+        # A filter may leave the visited cells too few documents, and there may be more elsewhere.
+        few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
+        if few:
+            again = _scan_part(snapshot, query.take(few)._replace(probe=ALL_CELLS), allowed, n_threads)
+            for place, ranking in zip(few, again, strict=True):
+                rankings[place] = ranking
+    return rankings
+
+
+def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]) -> NDArray[np.int64] | None:
+    """Cells (n, visited) of every query, best first; None where everything is searched."""
+    direction = _find_direction(snapshot.cells, query)
+    if direction is None:
+        return None
+    n_cells = len(direction.router.points)
+    if query.probe is not None:
+        count = int(query.probe)
+    else:
+        count = count_visited_cells(
+            direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed)
+        )
+    return None if count >= n_cells else direction.router.choose(query.points, count)
+
+
+def _find_direction(state: CellState | None, query: Query) -> Direction | None:
+    if state is None or query.probe == ALL_CELLS:
+        return None
+    return state.directions.get((query.kind, query.target))
+
+
+def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Bitset]) -> float:
+    """Share of the live documents of the target that may be found."""
+    partitions = [partition for partition in snapshot.partitions.values() if target in partition.codes]
+    if all(
+        allowed[partition.coding] is partition.live for partition in partitions
+    ):  # no filter: nothing to count
+        return 1.0
+    live = sum(partition.n_live for partition in partitions)
+    return sum(count_bits(allowed[partition.coding]) for partition in partitions) / max(1, live)
+
+
+def _scan_all(
+    snapshot: Snapshot,
+    query: Query,
+    tables: Mapping[str, DistanceTable],
+    allowed: Mapping[str, Bitset],
+    n_threads: int,
+) -> list[Ranking]:
+    found = []
+    for coding, partition in snapshot.partitions.items():
+        sides = [_make_scan_side(partition, side, tables[side]) for side in tables if side in partition.codes]
+        if sides:
+            result = kernels.scan(
+                sides,
+                partition.numbers.count,
+                min(query.k, max(partition.numbers.count, 1)),
+                extra=query.offset(coding),
+                allowed=allowed[coding],
+                max_distance=query.max_distance,
+                n_threads=n_threads,
+            )
+            found.append(_make_rankings(partition, result))
+    return _merge_rankings(found, query)
+
+
+def _scan_cells(
+    snapshot: Snapshot,
+    query: Query,
+    table: DistanceTable,
+    cells: NDArray[np.int64],
+    allowed: Mapping[str, Bitset],
+    n_threads: int,
+) -> list[Ranking]:
+    """Look at the documents of the visited cells alone."""
+    found, tables = [], np.ascontiguousarray(table.tables)
+    for coding, partition in snapshot.partitions.items():
+        for run in (
+            partition.inverted_lists[query.target].runs if query.target in partition.inverted_lists else ()
+        ):
+            result = kernels.scan_cells(
+                ScanSide(run.codes, tables, table.offsets),
+                run.rows,
+                run.starts,
+                cells,
+                min(query.k, max(len(run.rows), 1)),
+                extra=query.offset(coding),
+                allowed=allowed[coding],
+                max_distance=query.max_distance,
+                n_threads=n_threads,
+            )
+            found.append(_make_rankings(partition, result))
+    return _merge_rankings(found, query)
+
+
+def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
+    if len(found) == 1:
+        return found[0]
+    by_query = zip(*found, strict=True) if found else [()] * len(query.points)
+    return [Ranking.join(parts).ordered(query.k) for parts in by_query]
+
+
+def _make_tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
+    sides = tuple(quantizers) if query.target == "document" else (query.target,)
+    tables = {side: quantizers[side].table(query.points) for side in sides}
+    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
+    if not all(np.isfinite(table.offsets).all() for table in tables.values()):
+        raise NumericalError("a query lies too far from everything for float32; scale its features")
+    return tables
+
+
+def _make_scan_side(partition: Partition, side: str, table: DistanceTable) -> ScanSide:
+    return ScanSide(partition.codes[side], np.ascontiguousarray(table.tables), table.offsets)
+
+
+def _make_rankings(partition: Partition, result: ScanResult) -> list[Ranking]:
+    coding = np.uint8(CODINGS.index(partition.coding))
+    whole = Ranking(
+        result.distances,
+        partition.numbers[result.rows],
+        np.full(len(result.rows), coding),
+        result.rows,
+    )
+    if len(result.counts) == 1:
+        return [whole]
+    ends = np.cumsum(result.counts).tolist()
+    return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def keep_first_of_groups(ranking: Ranking, labels: Sequence[Id | None]) -> Ranking:
+    """Keep the first document of every group; documents without a group all stay."""
+    seen: set[Id] = set()
+    kept = []
+    for place, label in enumerate(labels):
+        if label is None or label not in seen:
+            kept.append(place)
+        if label is not None:
+            seen.add(label)
+    return ranking.take(np.array(kept, dtype=np.intp))
+
+
+def rank_groups(
+    query: Query,
+    rank: Callable[[Query], list[Ranking]],
+    groups: Callable[[Ranking], Sequence[Id | None]],
+) -> list[Ranking]:
+    """Find the k nearest groups of every query point, each by its nearest document.
+
+    Looks further until there are enough groups, or nothing is left.
+    """
+    chosen: list[Ranking | None] = [None] * len(query.points)
+    waiting, k = np.arange(len(query.points)), 4 * query.k + 64
+    while len(waiting):
+        rankings = rank(query.take(waiting)._replace(k=k))
+        for place, ranking in zip(waiting.tolist(), rankings, strict=True):
+            nearest = keep_first_of_groups(ranking, groups(ranking))
+            if len(nearest.rows) >= query.k or len(ranking.rows) < k:
+                chosen[place] = nearest.take(slice(query.k))
+        waiting = np.array([place for place in waiting.tolist() if chosen[place] is None], dtype=np.intp)
+        k *= 4
+    return [ranking for ranking in chosen if ranking is not None]
+
+
+class Example(NamedTuple):
+    """A document that is asked with, or explained.
+
+    Attributes
+    ----------
+    number : int
+    coding : str
+    codes : mapping of side to (M,) uint8
+        In the order of all sides.
+    """
+
+    number: int
+    coding: str
+    codes: Mapping[str, Codes]
+
+
+class PrecedingDocument(NamedTuple):
+    """The last document before another."""
+
+    distance: float
+    number: int
+    id: Id
+
+
+class Standing(NamedTuple):
+    """Where a document stands in a ranking.
+
+    Attributes
+    ----------
+    n_before : int
+    before : PrecedingDocument or None
+        The last of them.
+    distance : float or None
+        Its own; None of a shard that does not have it.
+    """
+
+    n_before: int
+    before: PrecedingDocument | None
+    distance: float | None
+
+    @classmethod
+    def of(cls, backend: SearchBackend, ranking: Ranking, number: int, limit: float) -> Standing:
+        """Of the document of a number, in a ranking of everything up to its distance, the limit."""
+        found = np.flatnonzero(ranking.numbers == number)
+        if len(found):
+            before, distance = ranking.take(slice(int(found[0]))), float(ranking.distances[found[0]])
+        else:
+            near = ranking.distances < np.float32(limit)
+            before, distance = ranking.take(near | (ranking.numbers < number)), None
+        if not len(before.rows):
+            return cls(0, None, distance)
+        last = before.take(slice(-1, None))
+        nearest = PrecedingDocument(float(last.distances[0]), int(last.numbers[0]), backend.ids(last)[0])
+        return cls(len(before.rows), nearest, distance)
+
+
+class SearchBackend(Protocol):
+    """Documents of one moment, wherever they are: what an open index passes its questions on to.
+
+    A ranking that it gives is given back to it to learn more: ``rows`` of a ranking mean something only here.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of what is not ranking.
+    partial : bool
+        Whether some documents could not be asked.
+    """
+
+    n_threads: int
+    partial: bool
+
+    # What is known
+
+    def __len__(self) -> int:
+        """Documents that are not deleted."""
+
+    @property
+    def codings(self) -> Mapping[str, int]:
+        """How many of them have each coding; none of zero."""
+
+    @property
+    def cells(self) -> object | None:
+        """What a search needs to know of the cells; None without any."""
+
+    def describe_cells(self) -> Cells | None:
+        """Say what is known of the cells; None without any."""
+
+    def stats(self) -> dict[str, Any]:
+        """Count documents and bytes."""
+
+    # Searching
+
+    def examples(self, ids: Sequence[Id]) -> list[Example | None]:
+        """The documents of these ids; None for ids that there are not."""
+
+    def rank(self, query: Query, where: str | None, *, distinct: bool, grouped: bool) -> list[Ranking]:
+        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest.
+
+        Whoever wants to know the :meth:`groups` of what is found says so (``grouped``).
+        """
+
+    def standing(self, query: Query, number: int) -> Standing:
+        """Where a document at ``query.max_distance`` stands for one query."""
+
+    def groups(self, ranking: Ranking) -> list[Id | None]:
+        """The groups of ranked documents."""
+
+    def ids(self, ranking: Ranking) -> list[Id]:
+        """The ids of ranked documents."""
+
+    def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
+        """The payloads of ranked documents."""
+
+    # Documents
+
+    def contains(self, id: object) -> bool:
+        """Whether there is a document of this id; of what is no id, there is none."""
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None."""
+
+    def all_ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+
+    def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents in the order of their numbers."""
+
+    def facets(self, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+        """Count the values of payload fields."""
+
+    def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """The payloads of what a search found."""
+
+    def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
+        """The sides of the documents that a search found."""
+
+
+class LocalBackend:
+    """Answers from a snapshot: see :class:`crossbyte.index.scan.SearchBackend`.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    n_threads : int
+    is_part : bool
+        Whether this is one of several shards: then a field that no document here has is no error.
+    """
+
+    partial = False
+
+    def __init__(self, snapshot: Snapshot, n_threads: int, *, is_part: bool = False) -> None:
+        self.snapshot, self.n_threads, self.is_part = snapshot, n_threads, is_part
+
+    def __len__(self) -> int:
+        return len(self.snapshot)
+
+    @property
+    def codings(self) -> dict[str, int]:
+        """How many documents have each coding; deleted ones do not count."""
+        return {
+            coding: partition.n_live
+            for coding, partition in self.snapshot.partitions.items()
+            if partition.n_live
+        }
+
+    @property
+    def cells(self) -> CellState | None:
+        """The cells of the snapshot."""
+        return self.snapshot.cells
+
+    def describe_cells(self) -> Cells | None:
+        """Say what is known of the cells; None without any."""
+        return summarize_cells(self.snapshot.cells, self.snapshot.cell_sizes())
+
+    def stats(self) -> dict[str, Any]:
+        """Count documents and bytes."""
+        return measure_index(self.snapshot)
+
+    # Searching
+
+    def examples(self, ids: Sequence[Id]) -> list[Example | None]:
+        """The documents of these ids; None for ids that there are not."""
+        places = self.snapshot.find(ids)
+        examples: list[Example | None] = [None] * len(ids)
+        for coding in {place.coding for place in places if place is not None}:
+            mine = [(i, place.row) for i, place in enumerate(places) if place and place.coding == coding]
+            found = self._examples(self.snapshot.partitions[coding], np.array([row for _, row in mine]))
+            for (i, _), example in zip(mine, found, strict=True):
+                examples[i] = example
+        return examples
+
+    def rank(
+        self, query: Query, where: str | None, *, distinct: bool, grouped: bool = False
+    ) -> list[Ranking]:
+        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
+        allowed = self.snapshot.allowed(where, is_part=self.is_part)
+
+        def nearest(some: Query) -> list[Ranking]:
+            return scan_snapshot(self.snapshot, some, allowed, self.n_threads)
+
+        return rank_groups(query, nearest, self.groups) if distinct else nearest(query)
+
+    def standing(self, query: Query, number: int) -> Standing:
+        """Where a document at ``query.max_distance`` stands for one query."""
+        whole = query._replace(k=max(len(self), 1))
+        ranking = scan_snapshot(self.snapshot, whole, self.snapshot.allowed(None), self.n_threads)[0]
+        return Standing.of(self, ranking, number, query.max_distance)
+
+    def groups(self, ranking: Ranking) -> list[Id | None]:
+        """The groups of ranked documents; None for those without one."""
+        labels: list[Id | None] = [None] * len(ranking.rows)
+        for number, coding in enumerate(CODINGS):
+            places = np.flatnonzero(ranking.codings == number)
+            if len(places):
+                known = self.snapshot.group_labels(coding, ranking.rows[places])
+                for place, label in zip(places.tolist(), known, strict=True):
+                    labels[place] = label
+        return labels
+
+    def ids(self, ranking: Ranking) -> list[Id]:
+        """The ids of ranked documents."""
+        return resolve_ids(self.snapshot, ranking)
+
+    def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
+        """The payloads of ranked documents; None where there is none."""
+        pairs = zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
+        return self.snapshot.payloads([Place(CODINGS[coding], row) for coding, row in pairs])
+
+    # Documents
+
+    def contains(self, id: object) -> bool:
+        """Whether there is a document of this id; of what is no id, there is none."""
+        try:
+            return self.snapshot.find([check_id(id)])[0] is not None
+        except InvalidInput:
+            return False
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None if there is none of this id."""
+        place = self.snapshot.find([check_id(id)])[0]
+        return None if place is None else read_documents(self.snapshot, [place], self._n_codebooks)[0]
+
+    def all_ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+        found = [
+            pair
+            for partition in self.snapshot.partitions.values()
+            for pair in zip(
+                partition.numbers[partition.live_rows()].tolist(),
+                partition.ids.take(partition.live_rows()),
+                strict=True,
+            )
+        ]
+        return [id for _, id in sorted(found, key=lambda pair: pair[0])]
+
+    def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents in the order of their numbers."""
+        return scroll_documents(self.snapshot, where, after, limit, self._n_codebooks, is_part=self.is_part)
+
+    def facets(self, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+        """Count the values of payload fields."""
+        return count_facets(self.snapshot, where, fields, limit)
+
+    def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """The payloads of what a search of this snapshot found."""
+        return self.snapshot.payloads(self.snapshot.places(hits.numbers))
+
+    def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
+        """The sides of the documents that a search of this snapshot found."""
+        return [SIDES[place.coding] for place in self.snapshot.places(hits.numbers)]
+
+    @property
+    def _n_codebooks(self) -> int:
+        return len(self.snapshot.quantizers["image"].codewords)
+
+    def _examples(self, partition: Partition, rows: Any) -> list[Example]:
+        codes = {side: partition.code_rows(side, rows, self._n_codebooks) for side in partition.codes}
+        return [
+            Example(number, partition.coding, {side: each[i] for side, each in codes.items()})
+            for i, number in enumerate(partition.numbers[rows].tolist())
+        ]

@@ -1,0 +1,226 @@
+"""Documents of one coding as one record of the file holds them, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes
+from crossbyte.index.bitset import Bitset, pack_bits
+from crossbyte.index.docids import DocIds, Id, PackedIds
+from crossbyte.index.filters.columns import Column
+from crossbyte.index.storage.records import NewRecord, Record, raise_damaged
+from crossbyte.index.storage.store import Store
+
+SIDES: dict[str, tuple[str, ...]] = {
+    "training": ("image", "text"),
+    "pair": ("image", "text"),
+    "image": ("image",),
+    "text": ("text",),
+}
+"""Which sides the documents of a coding have."""
+
+CODINGS = tuple(SIDES)
+
+SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
+_COLUMN = "column:"
+
+
+def name_column_part(field: str) -> str:
+    """Name of the part that holds the column of a field."""
+    return _COLUMN + field
+
+
+@contextmanager
+def refuse_damage(path: str, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while bytes of the file are taken apart into DamagedIndexFile."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise_damaged(path, f"{what} cannot be understood ({error})", error)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The group of every document: a place in a list of labels, 0 for none."""
+
+    places: NDArray[np.uint32]
+    labels: PackedIds
+
+    @classmethod
+    def of(cls, labels: Sequence[Id | None]) -> Groups:
+        """Number the labels in the order of their first document."""
+        places: dict[Id, int] = {}
+        numbered = [0 if label is None else places.setdefault(label, len(places) + 1) for label in labels]
+        return cls(np.array(numbered, dtype=np.uint32), PackedIds.of(list(places)))
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
+        """Labels of some documents."""
+        places = self.places[rows].astype(np.int64)
+        labels = iter(self.labels.take(places[places > 0] - 1))  # of these alone: there may be a million
+        return [next(labels) if place else None for place in places.tolist()]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory."""
+        return self.places.nbytes + self.labels.n_bytes
+
+    @classmethod
+    def join(cls, parts: Sequence[Groups | None], lengths: Sequence[int]) -> Groups:
+        """The groups of all documents of the parts; None: of so many documents without any."""
+        known: dict[Id, int] = {}
+        joined = []
+        for part, length in zip(parts, lengths, strict=True):
+            labels = [] if part is None else list(part.labels)
+            renamed = np.array([0, *(known.setdefault(label, len(known) + 1) for label in labels)], np.uint32)
+            joined.append(np.zeros(length, np.uint32) if part is None else renamed[part.places])
+        return cls(np.concatenate([np.empty(0, np.uint32), *joined]), PackedIds.of(list(known)))
+
+    def select(self, rows: NDArray[np.integer[Any]]) -> Groups | None:
+        """The groups of some documents, without labels that none of them has."""
+        places, first = np.unique(self.places[rows], return_inverse=True)
+        labels = self.labels.select(places[places > 0].astype(np.int64) - 1)
+        return Groups((first + (places[:1] > 0)).astype(np.uint32), labels) if len(labels) else None
+
+    def to_parts(self) -> dict[str, Any]:
+        """Give what goes into the file, by name."""
+        labels = {f"groups.{name}": part for name, part in self.labels.to_parts().items()}
+        return {"groups": self.places.astype("<u4"), **labels}
+
+    @classmethod
+    def load(cls, store: Store, record: Record) -> Groups | None:
+        """Read them from a record; None where no document of it has a group."""
+        kind = record.document["groups"]
+        if kind is None:
+            return None
+        names = {name.removeprefix("groups."): name for name in record.parts if name.startswith("groups.")}
+        parts = {short: store.part(record, name) for short, name in names.items()}
+        places = np.frombuffer(store.part(record, "groups"), "<u4")
+        labels = PackedIds.from_parts(kind["kind"], parts, kind["count"])
+        if len(places) != record.document["rows"] or (len(places) and places.max() > len(labels)):
+            raise ValueError("groups of another number")
+        return cls(places, labels)
+
+
+class SegmentCells(NamedTuple):
+    """The cells that documents were given when they were written.
+
+    Attributes
+    ----------
+    digest : str
+        Of the cells.
+    cells : mapping of side to (n,) uint16
+    added : mapping of side to (count, sum of squared distances to the centres)
+        Empty where the documents are not new: after a compaction.
+    """
+
+    digest: str
+    cells: Mapping[str, NDArray[np.uint16]]
+    added: Mapping[str, tuple[int, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Documents of one coding in the order of their numbers; row i of everything belongs to document i.
+
+    Attributes
+    ----------
+    coding : str
+        "training", "pair", "image" or "text".
+    numbers : Numbers
+    ids : PackedIds
+    codes : mapping of side to (n, M) uint8
+    with_payload : Words
+        Which documents have a payload.
+    groups : Groups or None
+    columns : mapping of field to Column
+        Empty in a segment that was read: columns are read when a filter asks for them.
+    cells : SegmentCells or None
+        None where the index had no cells.
+    """
+
+    coding: str
+    numbers: DocIds
+    ids: PackedIds
+    codes: Mapping[str, Codes]
+    with_payload: Bitset
+    groups: Groups | None
+    columns: Mapping[str, Column]
+    cells: SegmentCells | None = None
+
+    def to_record(self) -> NewRecord:
+        """What is written."""
+        groups = self.groups
+        document: dict[str, Any] = {
+            "coding": self.coding,
+            "rows": self.numbers.count,
+            "first": self.numbers.first,
+            "ids": self.ids.kind,
+            "fields": {field: sorted(column.types) for field, column in self.columns.items()},
+            "groups": None if groups is None else {"kind": groups.labels.kind, "count": len(groups.labels)},
+        }
+        parts: dict[str, Any] = {f"codes.{side}": codes for side, codes in self.codes.items()}
+        parts |= {**self.numbers.to_parts(), **self.ids.to_parts()}
+        if self.with_payload.any():
+            parts["payloads"] = self.with_payload.astype("<u8")
+        if groups is not None:
+            parts |= groups.to_parts()
+        parts |= {name_column_part(field): column.to_bytes() for field, column in self.columns.items()}
+        if self.cells is not None:
+            added = {side: list(values) for side, values in self.cells.added.items()}
+            document["cells"] = {"digest": self.cells.digest, "added": added}
+            parts |= {f"cells.{side}": cells.astype("<u2") for side, cells in self.cells.cells.items()}
+        return NewRecord("documents", document, parts)
+
+    @classmethod
+    def load(cls, store: Store, record: Record, n_codebooks: int) -> Segment:
+        """Read everything but columns and groups."""
+        with refuse_damage(store.path, f"segment {record.number}"):
+            document = record.document
+            rows = int(document["rows"])
+            parts = {
+                name: store.part(record, name)
+                for name in record.parts
+                if name.split(".")[0] in ("codes", "numbers", "ids", "payloads", "cells")
+            }
+            codes = {
+                side: np.frombuffer(parts[f"codes.{side}"], np.uint8).reshape(rows, n_codebooks)
+                for side in SIDES[document["coding"]]
+            }
+            return cls(
+                document["coding"],
+                DocIds.from_parts(int(document["first"]), rows, parts),
+                PackedIds.from_parts(document["ids"], parts, rows),
+                codes,
+                _load_payload_bits(parts.get("payloads"), rows),
+                None,
+                {},
+                _load_cells(document.get("cells"), parts, rows),
+            )
+
+
+def _load_payload_bits(data: bytes | None, rows: int) -> Bitset:
+    if data is None:
+        return pack_bits(np.zeros(rows, dtype=bool))
+    words = np.frombuffer(data, "<u8").astype(np.uint64)
+    if len(words) != -(-rows // 64):
+        raise ValueError("payload marks of another number")
+    return words
+
+
+def _load_cells(
+    document: Mapping[str, Any] | None, parts: Mapping[str, bytes], rows: int
+) -> SegmentCells | None:
+    if document is None:
+        return None
+    names = {name.removeprefix("cells."): name for name in parts if name.startswith("cells.")}
+    cells = {side: np.frombuffer(parts[name], "<u2").astype(np.uint16) for side, name in names.items()}
+    if any(len(each) != rows for each in cells.values()):
+        raise ValueError("cells of another number")
+    added = {side: (int(count), float(total)) for side, (count, total) in document["added"].items()}
+    return SegmentCells(str(document["digest"]), cells, added)

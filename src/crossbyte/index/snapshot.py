@@ -1,0 +1,577 @@
+"""Hold one committed generation of an index in memory: what every answer of an open index is taken from.
+
+A snapshot never changes. A commit makes the next one, which shares what stayed the same; what was added is
+only put into the partitions when somebody looks at them, so that adding many batches stays cheap. Columns,
+groups, payloads and the answers of filters are read from the file when somebody asks for them, and kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte._json import parse_json
+from crossbyte.compute.executor import Workers
+from crossbyte.errors import FilterError, WrongModel
+from crossbyte.index.bitset import Bitset, count_bits, pack_bits, test_bits, unpack_bits
+from crossbyte.index.docids import DocIds, Id, IdLookup
+from crossbyte.index.filters.columns import Column, join_columns
+from crossbyte.index.filters.conditions import check_fields, evaluate_condition, fields_of
+from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
+from crossbyte.index.filters.grammar import Condition, parse_filter
+from crossbyte.index.ivf.state import KIND, CellState, check_cells
+from crossbyte.index.partition import Partition, Quantizers
+from crossbyte.index.segment import SIDES, Groups, Segment, name_column_part, refuse_damage
+from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
+from crossbyte.index.storage.store import Store
+from crossbyte.model.estimator import CMCQ
+
+_MAX_ANSWERS = 32  # answers; a bit per document each
+_MAX_COUNTS = 512  # counts of fields; a few values each
+
+
+def read_filter(where: Any, fields: Mapping[str, set[str]]) -> Condition:
+    """Parse a filter; refuse one that names a field which is none of these.
+
+    Raises
+    ------
+    FilterError, UnknownField
+    """
+    condition = parse_filter(_check_filter_text(where))
+    check_fields(condition, fields)
+    return condition
+
+
+def _check_filter_text(where: Any) -> str:
+    if not isinstance(where, str):
+        raise FilterError(f'where: expected a filter such as "year >= 2020", got {type(where).__name__}')
+    return where
+
+
+class Place(NamedTuple):
+    """Where a document is."""
+
+    coding: str
+    row: int
+
+
+class Update(NamedTuple):
+    """The payload of a document that was updated.
+
+    Attributes
+    ----------
+    version : int
+        Of the current payload row.
+    present : bool
+        Whether there is such a row; False after an update with None.
+    older : tuple of int
+        Versions above 0 that are in the file but no longer current.
+    """
+
+    version: int
+    present: bool
+    older: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of an index after a commit.
+
+    Attributes
+    ----------
+    catalogue : Catalogue
+    last_record : int
+    settled : dict of coding to Partition
+        What was in the partitions when somebody looked at them last.
+    added : tuple of (Segment, Record)
+        Added since then.
+    deleted : tuple of (n,) int64
+        Numbers of the documents deleted since then.
+    patches : tuple of (Record, (n,) int64)
+        "updates" records in order, and the numbers of their documents: they change columns.
+    updates : dict of number to Update
+    fields : dict of field to set of str
+        Types of value that the fields of the documents have, or once had.
+    cells : CellState or None
+    rebuilt : bool
+        Whether the cells are not those in which the partitions were laid out.
+    lookup : IdLookup
+    store : Store
+        The file, from which columns, groups and payloads are read when they are asked for.
+    """
+
+    catalogue: Catalogue
+    last_record: int
+    quantizers: Quantizers
+    store: Store
+    settled: dict[str, Partition] = field(default_factory=dict)
+    added: tuple[tuple[Segment, Record], ...] = ()
+    deleted: tuple[NDArray[np.int64], ...] = ()
+    patches: tuple[tuple[Record, NDArray[np.int64]], ...] = ()
+    updates: dict[int, Update] = field(default_factory=dict)
+    fields: dict[str, set[str]] = field(default_factory=dict)
+    n_jobs: int | None = None
+    cells: CellState | None = None
+    rebuilt: bool = False
+    # Read or computed when asked for, and kept; the next snapshot starts without any.
+    _columns: dict[tuple[int, str], Column] = field(default_factory=dict, init=False)
+    _groups: dict[str, Groups | None] = field(default_factory=dict, init=False)
+    _answers: OrderedDict[str, dict[str, Bitset]] = field(default_factory=OrderedDict, init=False)
+    _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
+    _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
+    _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
+
+    @property
+    def generation(self) -> int:
+        """Number of the commit."""
+        return self.catalogue.generation
+
+    @cached_property
+    def partitions(self) -> dict[str, Partition]:
+        """All documents, by coding."""
+        with Workers(self.n_jobs) as workers:
+            partitions = dict(self.settled)
+            for coding in SIDES:
+                new = [pair for pair in self.added if pair[0].coding == coding]
+                if new:
+                    partitions[coding] = Partition.join(partitions.get(coding), new, self.quantizers, workers)
+                if coding in partitions and (self.rebuilt or (new and self.cells)):
+                    segments = [segment for segment, _ in new]
+                    partitions[coding] = partitions[coding].in_cells(
+                        self.cells, segments, self.quantizers, workers
+                    )
+            for coding, partition in partitions.items():
+                rows = [
+                    row for row in (_find_rows(partition, numbers) for numbers in self.deleted) if len(row)
+                ]
+                if rows:
+                    partitions[coding] = partition.without(np.concatenate(rows))
+            return partitions
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something has happened that the partitions that are kept do not show."""
+        return bool(self.added or self.deleted or self.rebuilt)
+
+    def settle(self) -> Snapshot:
+        """The same state, with everything in the partitions and nothing kept twice."""
+        if not self.unsettled:
+            return self
+        cells = None if self.cells is None else self.cells.settled()
+        state = replace(self, settled=self.partitions, added=(), deleted=(), cells=cells, rebuilt=False)
+        if "lookup" in self.__dict__:
+            state.__dict__["lookup"] = self.lookup
+        return state
+
+    def unread(self) -> Snapshot:
+        """The same state, of which nothing has been read yet: columns and groups come from the file anew."""
+        return replace(self.settle())
+
+    @cached_property
+    def lookup(self) -> IdLookup:
+        """Which documents may have an id."""
+        lookup = IdLookup()
+        for partition in self.partitions.values():
+            lookup = lookup.grown(partition.ids, _list_docids(partition.numbers))
+        return lookup
+
+    # The next one
+
+    def next(self, catalogue: Catalogue, records: Sequence[Record], segments: Sequence[Segment]) -> Snapshot:
+        """The state after a commit that wrote these records; ``segments`` are those of kind "documents"."""
+        added = list(zip(segments, (r for r in records if r.kind == "documents"), strict=True))
+        base = self.settle() if "partitions" in self.__dict__ else self
+        state = replace(
+            base,
+            catalogue=catalogue,
+            last_record=max([self.last_record, *(record.number for record in records)]),
+            added=(*base.added, *added),
+            fields=_join_fields(self.fields, records),
+        )
+        replaced = [record.number for record in records if record.kind == KIND][:-1]
+        for record in records:
+            if record.number not in replaced:  # cells that others follow need not be read
+                state = state._after(record)
+        if "lookup" in self.__dict__:
+            lookup = self.lookup
+            for segment, _ in added:
+                lookup = lookup.grown(segment.ids, _list_docids(segment.numbers))
+            state.__dict__["lookup"] = lookup
+        return state
+
+    def _after(self, record: Record) -> Snapshot:
+        if record.kind in (KIND, "documents"):
+            with refuse_damage(self.store.path, f"record {record.number}"):
+                return self._with_cells(record)
+        if record.kind not in ("deletions", "updates"):
+            return self
+        with refuse_damage(self.store.path, f"record {record.number}"):
+            numbers = np.frombuffer(self.store.part(record, "numbers"), "<i8").astype(np.int64)
+            if record.kind == "deletions":
+                return replace(self, deleted=(*self.deleted, numbers))
+            present = np.frombuffer(self.store.part(record, "present"), np.bool_)
+            updates = self.updates | dict(_make_updates(self.updates, numbers, present))
+            return replace(self, updates=updates, patches=(*self.patches, (record, numbers)))
+
+    def _with_cells(self, record: Record) -> Snapshot:
+        if record.kind == "documents":
+            return self._in_cells(record)
+        cells = CellState.load(self.store, record)
+        if cells is not None:
+            for coding, sides in SIDES.items():
+                for side in set(sides) & set(cells.sides):
+                    if len(cells.numbered.get((coding, side), ())) != self._rows_before(coding, record):
+                        raise ValueError("cells of another number of documents")
+        return replace(self, cells=cells, rebuilt=True)
+
+    def _rows_before(self, coding: str, record: Record) -> int:
+        """Rows of a partition when a record was written."""
+        settled = len(self.settled[coding]) if coding in self.settled else 0
+        before = [s for s, r in self.added if s.coding == coding and r.number < record.number]
+        return settled + sum(segment.numbers.count for segment in before)
+
+    def _in_cells(self, record: Record) -> Snapshot:
+        """Judge the cells of a new segment, and count its documents."""
+        document = record.document.get("cells")
+        if self.cells is None or document is None or document["digest"] != self.cells.digest:
+            return self
+        segment = next(segment for segment, own in self.added if own.number == record.number)
+        assert segment.cells is not None
+        for side, cells in segment.cells.cells.items():
+            check_cells(cells, segment.numbers.count, len(self.cells.sides[side].centres))
+        return replace(self, cells=self.cells.grown(document))
+
+    # Documents
+
+    def __len__(self) -> int:
+        return sum(partition.n_live for partition in self.partitions.values())
+
+    def cell_sizes(self) -> dict[str, NDArray[np.int64]]:
+        """How many live documents are in each cell, by side; nothing of an index without cells."""
+        sides = {} if self.cells is None else self.cells.sides
+        sizes = {name: np.zeros(len(side.centres), dtype=np.int64) for name, side in sides.items()}
+        for partition in self.partitions.values():
+            live = unpack_bits(partition.live, len(partition))
+            for name, lists in partition.inverted_lists.items():
+                sizes[name] += np.bincount(lists.cells[live], minlength=len(sizes[name]))
+        return sizes
+
+    def find(self, ids: Sequence[Id]) -> list[Place | None]:
+        """Where the documents of these ids are; None for ids that there are not."""
+        found: list[Place | None] = [None] * len(ids)
+        places, numbers = self.lookup.candidates(ids)
+        for coding, partition in self.partitions.items() if len(places) else ():
+            rows, there = partition.numbers.find(numbers)
+            there[there] = test_bits(partition.live, rows[there])
+            candidates = zip(
+                places[there].tolist(), rows[there].tolist(), partition.ids.take(rows[there]), strict=True
+            )
+            for place, row, known in candidates:
+                if known == ids[place] and type(known) is type(ids[place]):
+                    found[place] = Place(coding, row)
+        return found
+
+    def places(self, numbers: NDArray[np.int64]) -> list[Place]:
+        """Find where documents are by their numbers; those that are not here are left out."""
+        found: dict[int, Place] = {}
+        for coding, partition in self.partitions.items():
+            rows, there = partition.numbers.find(numbers)
+            kept = np.flatnonzero(there).tolist()
+            found |= {
+                place: Place(coding, row) for place, row in zip(kept, rows[there].tolist(), strict=True)
+            }
+        return [found[place] for place in sorted(found)]
+
+    def payload_keys(self, places: Sequence[Place]) -> list[tuple[int, int] | None]:
+        """Number and version of the payload rows of documents; None for those without one."""
+        keys: list[tuple[int, int] | None] = [None] * len(places)
+        for coding in {place.coding for place in places}:
+            mine = [i for i, place in enumerate(places) if place.coding == coding]
+            partition, rows = self.partitions[coding], np.array([places[i].row for i in mine])
+            marks = test_bits(partition.with_payload, rows)
+            for i, number, marked in zip(mine, partition.numbers[rows].tolist(), marks.tolist(), strict=True):
+                version, present, _ = self.updates.get(number, Update(0, marked, ()))
+                keys[i] = (number, version) if present else None
+        return keys
+
+    # Columns, groups, payloads, and filters
+
+    def allowed(self, where: str | None, *, is_part: bool = False) -> dict[str, Bitset]:
+        """Bits of the documents that are not deleted and that the filter allows, by coding.
+
+        Of one of several shards (``is_part``), a field that no document here has is not refused.
+        """
+        if where is None:
+            return {coding: partition.live for coding, partition in self.partitions.items()}
+        with self._guard:
+            if _check_filter_text(where) not in self._answers:
+                self._answers[where] = self._evaluate(where, is_part)
+                if len(self._answers) > _MAX_ANSWERS:
+                    self._answers.popitem(last=False)
+            self._answers.move_to_end(where)
+            return self._answers[where]
+
+    def masks(self, where: str | None, *, is_part: bool = False) -> Masks:
+        """The same as booleans, (n,) by coding; None where all are allowed."""
+        partitions = self.partitions
+        return {
+            coding: None
+            if count_bits(words) == len(partitions[coding])
+            else unpack_bits(words, len(partitions[coding]))
+            for coding, words in self.allowed(where, is_part=is_part).items()
+        }
+
+    def column(self, coding: str, field: str) -> Column:
+        """The values of one field in one partition, updates included: what a compaction writes."""
+        partition = self.partitions[coding]
+        parts = [self._column(segment.record, field, segment.n_rows) for segment in partition.segments]
+        column = join_columns(parts, [segment.n_rows for segment in partition.segments])
+        for record, numbers in self.patches:
+            rows, there = partition.numbers.find(numbers)
+            if there.any():
+                new = self._column(record, field, len(rows)).take(np.flatnonzero(there))
+                column = column.patched(rows[there], new)
+        return column
+
+    def values(self, field: str, kind: str | None = None) -> FieldValues:
+        """The values of one field in all partitions, numbered for counting; of one kind, or the commonest."""
+        with self._guard:
+            if (field, kind) not in self._values:
+                self._values[field, kind] = FieldValues.of(
+                    self._columns_by_coding(field), self.masks(None), kind
+                )
+            return self._values[field, kind]
+
+    def kinds(self, field: str) -> dict[str, int]:
+        """How many values of each kind a field has."""
+        return count_kinds(self._columns_by_coding(field), self.masks(None))
+
+    def _columns_by_coding(self, field: str) -> dict[str, Column]:
+        return {coding: self.column(coding, field) for coding in self.partitions}
+
+    def counted(self, key: Hashable, count: Callable[[], Any]) -> Any:
+        """What ``count`` gives, kept under a key; for small results only."""
+        with self._guard:
+            known = self._counted.get(key)
+        if known is None:  # counted without the guard, so that searches with filters need not wait
+            known = count()
+            with self._guard:
+                self._counted[key] = known
+                if len(self._counted) > _MAX_COUNTS:
+                    self._counted.popitem(last=False)
+        return known
+
+    def groups(self, coding: str) -> Groups | None:
+        """The groups of the documents in one partition; None where none of them has one."""
+        with self._guard:
+            if coding not in self._groups:
+                segments = self.partitions[coding].segments
+                with refuse_damage(self.store.path, "the groups"):
+                    parts = [Groups.load(self.store, segment.record) for segment in segments]
+                    lengths = [segment.n_rows for segment in segments]
+                    self._groups[coding] = Groups.join(parts, lengths) if any(parts) else None
+            return self._groups[coding]
+
+    def group_labels(self, coding: str, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
+        """The labels of some documents' groups; None for those without one."""
+        groups = self.groups(coding)
+        return [None] * len(rows) if groups is None else groups.take(rows)
+
+    def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
+        """The payloads of some documents; None where there is none."""
+        keys = self.payload_keys(places)
+        bodies = iter(self.store.payloads([key for key in keys if key], self.generation))
+        with refuse_damage(self.store.path, "a payload"):
+            return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes in memory of what was read or computed when it was asked for."""
+        answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
+        groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
+        values = sum(values.n_bytes for values in self._values.values())
+        return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
+
+    def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
+        condition = parse_filter(where) if is_part else read_filter(where, self.fields)
+        return {
+            coding: partition.live & pack_bits(self._matches(partition, condition))
+            for coding, partition in self.partitions.items()
+        }
+
+    def _matches(self, partition: Partition, condition: Condition) -> NDArray[np.bool_]:
+        """Segment by segment; then again for documents with a newer payload."""
+        parts = [self._judge(segment.record, segment.n_rows, condition) for segment in partition.segments]
+        matches = np.concatenate(parts)
+        for record, numbers in self.patches:
+            rows, there = partition.numbers.find(numbers)
+            matches[rows[there]] = self._judge(record, len(rows), condition)[there]
+        return matches
+
+    def _judge(self, record: Record, n_rows: int, condition: Condition) -> NDArray[np.bool_]:
+        columns = {field: self._column(record, field, n_rows) for field in fields_of(condition)}
+        return evaluate_condition(condition, columns, n_rows)
+
+    def _column(self, record: Record, field: str, n_rows: int) -> Column:
+        key = record.number, field
+        if key not in self._columns:
+            name = name_column_part(field)
+            with refuse_damage(self.store.path, f"the column of {field!r}"):
+                there = name in record.parts
+                self._columns[key] = (
+                    Column.from_bytes(self.store.part(record, name), n_rows)
+                    if there
+                    else Column.empty(n_rows)
+                )
+        return self._columns[key]
+
+
+def _make_updates(
+    known: dict[int, Update], numbers: NDArray[np.int64], present: NDArray[np.bool_]
+) -> Iterable[tuple[int, Update]]:
+    for number, there in zip(numbers.tolist(), present.tolist(), strict=True):
+        old = known.get(number, Update(0, False, ()))
+        older = (*old.older, old.version) if old.version and old.present else old.older
+        yield number, Update(old.version + 1, there, older)
+
+
+def _join_fields(known: dict[str, set[str]], records: Iterable[Record]) -> dict[str, set[str]]:
+    fields = dict(known)
+    for record in records:
+        for name, types in record.document.get("fields", {}).items():
+            fields[name] = fields.get(name, set()) | set(types)
+    return fields
+
+
+def _list_docids(numbers: DocIds) -> NDArray[np.int64]:
+    return numbers[np.arange(numbers.count)]
+
+
+def _find_rows(partition: Partition, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    rows, there = partition.numbers.find(numbers)
+    return rows[there]
+
+
+def model_record(model: CMCQ) -> NewRecord:
+    """The record that holds a model."""
+    return NewRecord("model", {}, {"model": model.to_bytes()})
+
+
+def load_model(store: Store, given: CMCQ | None) -> CMCQ:
+    """Read the model of an index; refuse if another one was given."""
+    with store.reading():
+        records = [record for record in store.records() if record.kind == "model"]
+        if len(records) != 1:
+            raise_damaged(store.path, f"it holds {len(records)} models")
+        if given is not None:
+            if part_checksum([memoryview(given.to_bytes())]) != records[0].parts["model"].checksum:
+                raise WrongModel(f"{store.path}: the index was made with another model than the one given")
+            return given
+        return CMCQ.from_bytes(store.part(records[0], "model"), store.path)
+
+
+def get_quantizers(model: CMCQ) -> Quantizers:
+    """The quantizers of a fitted model by side."""
+    learned = model.fitted_
+    return {"image": learned.image_quantizer, "text": learned.text_quantizer}
+
+
+def load_snapshot(store: Store, quantizers: Quantizers, n_jobs: int | None) -> Snapshot:
+    """Read the newest generation."""
+    with store.reading() as catalogue:
+        empty = Snapshot(catalogue, 0, quantizers, store, n_jobs=n_jobs)
+        return _load_after(empty, store.records())
+
+
+def load_next(snapshot: Snapshot) -> Snapshot:
+    """Read what was committed since a snapshot; the same object if nothing was."""
+    store = snapshot.store
+    with store.reading() as catalogue:
+        if catalogue.generation == snapshot.generation:
+            return snapshot
+        if catalogue.oldest > snapshot.generation:
+            return load_snapshot(store, snapshot.quantizers, snapshot.n_jobs)
+        return _load_after(snapshot, store.records(after=snapshot.last_record))
+
+
+def _load_after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
+    n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
+    with store.reading() as catalogue:
+        segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        return snapshot.next(catalogue, records, segments).settle()
+
+
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Read all columns and groups, and count the payload rows that there should be."""
+    path, expected = snapshot.store.path, 0
+    for coding, partition in snapshot.partitions.items():
+        for name in snapshot.fields:
+            snapshot.column(coding, name)
+        snapshot.groups(coding)
+        expected += int(unpack_bits(partition.with_payload, len(partition)).sum())
+    if _has_duplicate_ids(snapshot):
+        raise_damaged(path, "an id occurs twice")
+    expected += sum(len(update.older) + update.present for update in snapshot.updates.values())
+    if expected != snapshot.catalogue.n_payloads:
+        raise_damaged(path, f"it has {snapshot.catalogue.n_payloads} payloads, but its documents {expected}")
+
+
+def _has_duplicate_ids(snapshot: Snapshot) -> bool:
+    live = [(partition.ids, partition.live_rows()) for partition in snapshot.partitions.values()]
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(ids.hashes()[rows] for ids, rows in live)]))
+    if not (hashes[1:] == hashes[:-1]).any():  # sorting hashes is far cheaper than making all ids
+        return False
+    known = [id for ids, rows in live for id in ids.take(rows)]
+    return len(set(known)) < len(known)
+
+
+def measure_index(snapshot: Snapshot) -> dict[str, Any]:
+    """Count documents and bytes.
+
+    Returns
+    -------
+    dict
+        ``documents``, ``deleted`` (still in the file), ``items`` (images and texts), ``codings``, ``fields``,
+        ``generation``, ``segments``; ``disk`` and ``memory``, each with ``bytes`` and ``per_item`` by part.
+    """
+    counts = {coding: partition.n_live for coding, partition in snapshot.partitions.items()}
+    documents = sum(counts.values())
+    items = {
+        side: sum(count for coding, count in counts.items() if side in SIDES[coding])
+        for side in ("image", "text")
+    }
+    n_items = max(1, sum(items.values()))
+    return {
+        "documents": documents,
+        "deleted": sum(map(len, snapshot.partitions.values())) - documents,
+        "items": items,
+        "codings": counts,
+        "fields": {field: sorted(types) for field, types in sorted(snapshot.fields.items())},
+        "generation": snapshot.generation,
+        "segments": sum(len(partition.segments) for partition in snapshot.partitions.values()),
+        "disk": summarize_bytes(snapshot.store.sizes(), n_items),
+        "memory": summarize_bytes(_measure_memory(snapshot), n_items),
+    }
+
+
+def _measure_memory(snapshot: Snapshot) -> dict[str, int]:
+    parts = dict.fromkeys(("codes", "ids", "numbers", "marks", "cells"), 0)
+    for partition in snapshot.partitions.values():
+        for name, size in partition.memory().items():
+            parts[name] += size
+    # Made only when somebody filters, groups, or looks a document up by its id.
+    parts["filters"] = snapshot.read_bytes
+    parts["lookup"] = snapshot.lookup.n_bytes if "lookup" in vars(snapshot) else 0
+    return parts | {"total": sum(parts.values())}
+
+
+def summarize_bytes(parts: dict[str, int], n_items: int) -> dict[str, Any]:
+    """Bytes by part, and for each image and text."""
+    return {"bytes": parts, "per_item": {name: round(size / n_items, 3) for name, size in parts.items()}}

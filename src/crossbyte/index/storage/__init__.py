@@ -1,0 +1,1 @@
+"""Keep an index in one SQLite file: commits, checksums, the writer's lock."""

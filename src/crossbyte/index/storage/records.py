@@ -1,0 +1,425 @@
+"""Describe the records of an index file, check them by their checksums, and say what is damaged."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from crossbyte._json import canonical_json, parse_json, plain_json
+from crossbyte.errors import (
+    DamagedIndexFile,
+    ForeignIndexFile,
+    IndexBusy,
+    InvalidInput,
+    ReadOnlyIndex,
+    StorageFailed,
+    StorageFull,
+)
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MEMORY = (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR_NOMEM)
+_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+
+def raise_damaged(path: str, what: str, cause: BaseException | None = None) -> NoReturn:
+    """Raise DamagedIndexFile, saying what disagrees."""
+    message = f"{path}: the index is damaged: {what}; restore it from a backup or build it again"
+    raise DamagedIndexFile(message) from cause
+
+
+def raise_foreign(path: str, what: str, cause: BaseException | None = None) -> NoReturn:
+    """Raise ForeignIndexFile, saying what the file is instead."""
+    raise ForeignIndexFile(f"{path}: expected a crossbyte index, but {what}; check the path") from cause
+
+
+@contextmanager
+def translate_sqlite_errors(path: str, *, writing: bool) -> Iterator[None]:
+    """Turn errors of sqlite3 within this block into crossbyte's.
+
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    writing : bool
+        Whether the block writes; a block that only reads has more errors that can only mean damage.
+    """
+    try:
+        yield
+    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
+        raise  # a fault of ours, not of the file
+    except sqlite3.Error as error:
+        _raise_translated(error, path, writing)
+    except (OverflowError, UnicodeDecodeError) as error:
+        if writing:
+            raise  # a caller's value
+        raise_damaged(path, str(error), error)
+
+
+@contextmanager
+def translate_system_errors(path: str) -> Iterator[None]:
+    """Turn refusals of the system to write within this block into crossbyte's errors.
+
+    FileNotFoundError and FileExistsError pass through: what they mean, the caller knows.
+    """
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise StorageFull(_disk_full_message(path, error)) from error
+        if error.errno in _FORBIDDEN:
+            raise ReadOnlyIndex(_unwritable_message(path, error)) from error
+        if error.errno is None:
+            raise  # one of ours
+        raise StorageFailed(_io_failed_message(path, error)) from error
+
+
+def _raise_translated(error: sqlite3.Error, path: str, writing: bool) -> NoReturn:
+    code, primary = _extended_code(error), primary_code(error)
+    if code in _MEMORY or primary == sqlite3.SQLITE_NOMEM:
+        raise MemoryError(f"{path}: SQLite got no memory") from error
+    if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and writing and _is_full(path)):
+        raise StorageFull(_disk_full_message(path, error)) from error
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        raise IndexBusy(f"{path}: another process held the file for too long ({error}); try again") from error
+    if primary in _UNWRITABLE:
+        _raise_refusal(error, path, writing)
+    if primary == sqlite3.SQLITE_IOERR and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+        raise StorageFailed(_io_failed_message(path, error)) from error
+    if writing and primary in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG):
+        message = f"{path}: expected new rows of a size that SQLite takes, got: {error}; nothing was changed"
+        raise InvalidInput(message) from error
+    raise_damaged(path, str(error), error)
+
+
+def _raise_refusal(error: sqlite3.Error, path: str, writing: bool) -> NoReturn:
+    """Tell apart who is refused: a writer, a reader that must first roll back, or any reader."""
+    if writing:
+        raise ReadOnlyIndex(_unwritable_message(path, error)) from error
+    if os.path.exists(path + "-journal"):
+        raise ReadOnlyIndex(
+            f"{path}: a write was interrupted and must be rolled back before reading, but the system forbids"
+            f" writing here ({error}); open the index once where writing is allowed"
+        ) from error
+    raise StorageFailed(f"{path}: the system refused to open it ({error}); check its permissions") from error
+
+
+def _extended_code(error: BaseException) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code if isinstance(code, int) else None
+
+
+def primary_code(error: BaseException) -> int | None:
+    """Give SQLite's code of an error without its refinement; None when it has none."""
+    code = _extended_code(error)
+    return None if code is None else code & 0xFF
+
+
+def _is_full(path: str) -> bool:
+    """Look whether space is what was missing: SQLite reports a passed quota as any other failure."""
+    try:
+        free = os.statvfs(os.path.dirname(path))
+    except (OSError, AttributeError):  # Windows has no statvfs
+        return False
+    return free.f_bavail == 0
+
+
+def _disk_full_message(path: str, error: BaseException) -> str:
+    return f"{path}: the disk is full ({error}); nothing was changed; make space and open the index again"
+
+
+def _unwritable_message(path: str, error: BaseException) -> str:
+    return f"{path}: the system forbids writing to the file or its folder ({error}); check the permissions"
+
+
+def _io_failed_message(path: str, error: BaseException) -> str:
+    return (
+        f"{path}: the system failed to read or write ({error}); look at the disk, then open the index again"
+    )
+
+
+_LONG, _SHORT = 16, 8  # payload rows are many and small, so theirs is the short one
+EMPTY_DIGEST = bytes(_LONG)
+
+
+def part_checksum(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Give the checksum of a part, whose pieces are taken as one string of bytes.
+
+    Parameters
+    ----------
+    pieces : iterable of bytes or memoryview
+
+    Returns
+    -------
+    bytes
+        16 bytes.
+    """
+    state = hashlib.blake2b(digest_size=_LONG, person=b"crossbyte part")
+    for piece in pieces:
+        state.update(piece)
+    return state.digest()
+
+
+def record_checksum(number: int, head: bytes) -> bytes:
+    """Give the checksum (16 bytes) of a record's head and number."""
+    message = struct.pack("<q", number) + head
+    return hashlib.blake2b(message, digest_size=_LONG, person=b"crossbyte record").digest()
+
+
+def extend_digest(digest: bytes, number: int, checksum: bytes) -> bytes:
+    """Give the digest of all records, one record longer.
+
+    A chain, so that a commit need not read the records that are there already.
+
+    Parameters
+    ----------
+    digest : bytes
+        Of the records with smaller numbers; `EMPTY_DIGEST` when there are none.
+    number : int
+    checksum : bytes
+        `record_checksum` of the record.
+
+    Returns
+    -------
+    bytes
+        16 bytes.
+    """
+    message = digest + struct.pack("<q", number) + checksum
+    return hashlib.blake2b(message, digest_size=_LONG, person=b"crossbyte chain").digest()
+
+
+def catalogue_checksum(numbers: Iterable[int], digest: bytes) -> bytes:
+    """Give the checksum (16 bytes) of the catalogue: its numbers, and the digest of all records."""
+    values = tuple(numbers)
+    message = struct.pack(f"<{len(values)}q", *values) + digest
+    return hashlib.blake2b(message, digest_size=_LONG, person=b"crossbyte all").digest()
+
+
+def payload_checksum(number: int, version: int, body: bytes) -> bytes:
+    """Give the checksum (8 bytes) of a payload row."""
+    message = struct.pack("<qq", number, version) + body
+    return hashlib.blake2b(message, digest_size=_SHORT, person=b"crossbyte row").digest()
+
+
+BytesLike = bytes | bytearray | memoryview | np.ndarray[Any, Any]
+
+MAX_PIECE_BYTES = 64 * 2**20  # a part larger than this is stored in several rows
+MAX_HEAD_BYTES = 8 * 2**20
+PIECES_PER_RECORD = 2**20  # a piece's row number is record number * this + its place in the record
+
+
+class PartHead(NamedTuple):
+    """What a record says about one of its parts.
+
+    Attributes
+    ----------
+    n_bytes : int
+    checksum : bytes
+        16 bytes, over the whole part.
+    first, n_pieces : int
+        Which rows of the record's pieces hold it.
+    """
+
+    n_bytes: int
+    checksum: bytes
+    first: int
+    n_pieces: int
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record to be written.
+
+    Attributes
+    ----------
+    kind : str
+    document : dict
+        Small: JSON values with finite numbers.
+    parts : mapping of str to bytes, memoryview or C-contiguous ndarray
+    """
+
+    kind: str
+    document: dict[str, Any]
+    parts: Mapping[str, BytesLike] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it is in the file; its parts are read one by one with `Store.part`.
+
+    Attributes
+    ----------
+    number : int
+        From 1 upwards in the order of writing, never given twice.
+    generation : int
+        The commit that wrote it.
+    kind : str
+    document : dict
+    parts : mapping of str to PartHead
+    """
+
+    number: int
+    generation: int
+    kind: str
+    document: dict[str, Any]
+    parts: Mapping[str, PartHead]
+
+
+class Catalogue(NamedTuple):
+    """The state of the file after a commit.
+
+    Attributes
+    ----------
+    generation : int
+        1 after creation, one more with each commit.
+    oldest : int
+        Readers of an older generation are stale: a compaction took away what they would read.
+    next_number : int
+        The next document number to give.
+    n_payloads, n_records : int
+        Rows in the file.
+    digest : bytes
+        16 bytes, over all heads of records.
+    """
+
+    generation: int
+    oldest: int
+    next_number: int
+    n_payloads: int
+    n_records: int
+    digest: bytes
+
+
+class CatalogueRow(NamedTuple):
+    """The catalogue with what only the storage layer needs.
+
+    Attributes
+    ----------
+    catalogue : Catalogue
+    next_record : int
+        The next record number to give.
+    payload_bytes : int
+        Sum of the lengths of all payload bodies.
+    """
+
+    catalogue: Catalogue
+    next_record: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """Everything that one commit writes.
+
+    Attributes
+    ----------
+    records : sequence of NewRecord
+    payloads : iterable of (number, version, body)
+        Read inside the transaction, one row at a time.
+    next_number : int
+        The next document number to give after this commit.
+    drop : sequence of int
+        Numbers of records to remove; then readers of earlier generations become stale.
+    """
+
+    records: Sequence[NewRecord] = ()
+    payloads: Iterable[tuple[int, int, bytes]] = ()
+    next_number: int = 0
+    drop: Sequence[int] = ()
+
+
+def as_bytes(value: BytesLike, name: str) -> memoryview:
+    """View a part as plain bytes, without a copy.
+
+    Raises
+    ------
+    InvalidInput
+        Not bytes-like, or an array that is not C-contiguous.
+    """
+    try:
+        view = memoryview(value)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+        return view.cast("B") if view.nbytes else memoryview(b"")
+    except (TypeError, ValueError, BufferError) as error:
+        message = f"expected part {name!r} as bytes or a C-contiguous array, got {type(value).__name__}"
+        raise InvalidInput(f"{message} ({error})") from error
+
+
+def encode_head(record: NewRecord, generation: int, views: Mapping[str, memoryview]) -> bytes:
+    """Spell the head of a new record: canonical JSON with everything but the parts' bytes.
+
+    Parameters
+    ----------
+    record : NewRecord
+    generation : int
+    views : mapping of str to memoryview
+        The parts as bytes, in the order in which they will be stored.
+
+    Raises
+    ------
+    InvalidInput
+        Kind or document cannot be stored faithfully, or the head is too large.
+    """
+    parts: dict[str, Any] = {}
+    first = 0
+    for name, view in views.items():
+        n_pieces = -(-len(view) // MAX_PIECE_BYTES)
+        checksum = part_checksum([view]).hex()
+        parts[name] = {"bytes": len(view), "checksum": checksum, "first": first, "pieces": n_pieces}
+        first += n_pieces
+    if first > PIECES_PER_RECORD:
+        raise InvalidInput(f"expected at most {PIECES_PER_RECORD} pieces in a record, got {first}")
+    document = plain_json(record.document, "document")
+    values = {"document": document, "generation": generation, "kind": record.kind, "parts": parts}
+    head = canonical_json(plain_json(values, "record")).encode()
+    if len(head) > MAX_HEAD_BYTES:
+        raise InvalidInput(f"expected a record's document of at most {MAX_HEAD_BYTES} bytes, got {len(head)}")
+    return head
+
+
+def parse_head(path: str, number: int, head: bytes) -> Record:
+    """Read a head whose checksum is right; refuse it all the same if its structure is not ours.
+
+    Raises
+    ------
+    DamagedIndexFile
+    """
+    try:
+        values = parse_json(head.decode())
+        document, kind, generation = values["document"], values["kind"], values["generation"]
+        if type(generation) is not int or not isinstance(kind, str) or not isinstance(document, dict):
+            raise ValueError("a value has the wrong type")
+        return Record(number, generation, kind, document, _parse_parts(values["parts"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise_damaged(path, f"record {number} cannot be understood ({error})", error)
+
+
+def _parse_parts(parts: dict[str, dict[str, Any]]) -> dict[str, PartHead]:
+    heads = {name: _parse_part(values) for name, values in parts.items()}
+    first = 0
+    for head in sorted(heads.values(), key=lambda head: (head.first, head.n_pieces)):
+        if head.first != first:
+            raise ValueError("its parts overlap or leave a gap")
+        first += head.n_pieces
+    if first > PIECES_PER_RECORD:
+        raise ValueError("its parts have too many pieces")
+    return heads
+
+
+def _parse_part(values: dict[str, Any]) -> PartHead:
+    n_bytes, first, n_pieces = values["bytes"], values["first"], values["pieces"]
+    if not all(type(value) is int and value >= 0 for value in (n_bytes, first, n_pieces)):
+        raise ValueError("a size is no natural number")
+    if n_pieces > n_bytes or n_bytes > n_pieces * MAX_PIECE_BYTES:
+        raise ValueError("a part's size does not fit its pieces")
+    return PartHead(n_bytes, bytes.fromhex(values["checksum"]), first, n_pieces)

@@ -1,0 +1,1 @@
+"""The laboratory's report: the paper's tables and figures, and more."""

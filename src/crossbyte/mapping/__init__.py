@@ -1,1 +1,0 @@
-"""The common space: the paper's sparse mapping, canonical correlation, and a contrastive refinement."""

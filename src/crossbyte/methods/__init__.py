@@ -1,1 +1,0 @@
-"""The compared systems, one file each, behind one protocol."""

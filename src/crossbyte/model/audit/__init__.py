@@ -1,1 +1,0 @@
-"""Which pairs look wrong, and which rows repeat each other."""

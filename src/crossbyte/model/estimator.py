@@ -1,0 +1,686 @@
+"""Define CMCQ, the estimator: it checks, fits, codes and measures, and goes into a file and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from crossbyte._not_fitted import NotFitted
+from crossbyte.arrays import Codes, Float32
+from crossbyte.calibration import measure
+from crossbyte.calibration.calibration import (
+    Calibration,
+    calibration_document,
+    restore_calibration,
+    restore_report,
+)
+from crossbyte.compute.executor import Executor, Workers, default_memory, keep_connected, make_executor
+from crossbyte.data.ondisk import coerce_rows
+from crossbyte.encoders.base import EncoderState
+from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotCalibrated
+from crossbyte.model import fit as fitting
+from crossbyte.model import selection as auto
+from crossbyte.model import selection as scoring
+from crossbyte.model.file_format import model_bytes, parse_model_bytes, read_model_file, write_model_file
+from crossbyte.model.fit import FittedModel
+from crossbyte.model.objective import ObjectiveRecord
+from crossbyte.model.params import AUTOMATIC, MAX_BITS, QUERY_MAPS, Settings, check_parameters, make_generator
+from crossbyte.model.persistence import (
+    check_encoder,
+    encoder_contents,
+    model_contents,
+    restore_encoders,
+    restore_model,
+)
+from crossbyte.model.selection import Trial
+from crossbyte.model.space.sparse import SparseSpace
+from crossbyte.progress import ProgressCallback, Watch, ignore_progress
+from crossbyte.report.model_report import Report
+from crossbyte.validation import (
+    check_choice,
+    check_codes,
+    check_features,
+    check_groups,
+    check_integer,
+    check_pairs,
+    check_rows_agree,
+    is_stored,
+)
+
+_NOT_IN_FILE = ("n_jobs", "callback")
+# Parameters that came later, with their defaults: without them, older versions can read the file, too.
+_ONLY_IF_CHANGED = {"ridge": None, "text_ridge": None, "image_power": 1.0, "text_power": 1.0}
+
+
+class CMCQ(BaseEstimator):
+    """Collaborative quantization for cross-modal search.
+
+    From pairs of image and text features (of any two encoders) it learns a common space and two additive
+    quantizers together, so that the codes of the two halves of a pair agree. An item is then
+    ``n_bits / 8`` bytes; the distance from a query of either kind to an item is a sum of as many table
+    entries.
+
+    Parameters
+    ----------
+    n_bits : int, default=32
+        Bits per item and side; a multiple of 8. One codebook of 256 words per byte.
+    mapping : {"sparse", "cca", "contrastive", "auto", "auto-space"}, default="sparse"
+        The common space: the paper's sparse coding, regularised canonical correlation, its contrastive
+        refinement, or whatever finds more partners among held-out pairs; "auto" chooses γ, μ and the cross
+        term, too, "auto-space" takes them as given, which is quicker, and wiser with few pairs.
+    n_components : int or None, default=None
+        Dimensions of the common space; None for ``n_bits``. At most the rank with ``"cca"``.
+    n_atoms : int, default=512
+        Atoms of the image dictionary (sparse mapping).
+    image_components, text_components : int or None, default=None
+        PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
+    image_power, text_power : float, default=1.0
+        Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms and counts.
+    ridge : float or None, default=None
+        Added to every variance of a canonical space, in units of the side's mean variance. None: 1, or chosen
+        with ``"auto"``.
+    text_ridge : float or None, default=None
+        The same for the texts, where it differs; the more, the nearer the space is to that of the texts.
+    sparsity : float, default=0.3
+        ρ, weight of the sparse codes' l1 norm.
+    text_weight : float, default=0.7
+        η, weight of the text reconstruction.
+    alignment : float, default=0.7
+        λ, weight of the distance between the two points of a pair.
+    correlation : float, default=0.3
+        γ, weight of the distance between the two codes of a pair.
+    cross_penalty : float, default=0.1
+        μ, weight of the penalty that keeps cross terms constant.
+    sparsity_mode : {"absolute", "ratio"}, default="absolute"
+        ρ as it stands in the objective, or as a share of each sample's largest useful value.
+    query_map : {"paper", "ridge"}, default="paper"
+        How items without their other half are placed (sparse mapping): lasso and minimum-norm solution,
+        or regressions learned from the training points. May be changed after fitting.
+    shared_codebooks : bool, default=False
+        One set of codebooks for both sides (the paper's ablation C = D).
+    cross_term : {"constant", "stored"}, default="constant"
+        At search, take the cross term for its mean (the paper), or add the item's own, rounded to a byte.
+    max_iter : int, default=10
+        Largest number of rounds, for the mapping alone and for the alternation.
+    tol : float, default=1e-4
+        A round that lowers the objective by a smaller share of it is the last.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed. The same integer gives the same model, byte for byte, with any number of threads.
+    n_jobs : int or None, default=None
+        Threads; None for all cores. The result does not depend on it.
+    callback : callable or None, default=None
+        Called with a :class:`crossbyte.progress.Progress` after every step of a fit.
+
+    Attributes
+    ----------
+    image_codebooks_, text_codebooks_ : (M, 256, D) float32
+        C and D.
+    image_codes_, text_codes_ : (N, M) uint8
+        P and Q: codes of the training pairs.
+    image_cross_, text_cross_ : float
+        ε₁ and ε₂: mean cross terms.
+    image_dictionary_, text_basis_, image_map_ : ndarray
+        B (A, d_I), U (D, d_T) and R (A, D); only with the sparse mapping.
+    mapping_, n_components_, correlation_, cross_penalty_, cross_term_, ridge_
+        What was used; with ``mapping="auto"``, what was chosen.
+    selection_ : list of Trial
+        Everything ``mapping="auto"`` tried; empty otherwise.
+    objective_history_ : list of ObjectiveRecord
+        The objective, term by term, after every block update; ``.total`` is its value.
+    calibration_ : Calibration or None
+        What searches need of that: offsets and probabilities; None before :meth:`calibrate`.
+    report_ : Report
+        What :meth:`calibrate` measured: ``print(model.report_)``, ``.to_dict()``, ``.to_html()``.
+    n_features_in_, n_text_features_ : int
+        Width of image and text features.
+    fitted_ : FittedModel
+        All of this as one immutable value, for code that searches, plans or explains with the model.
+
+    References
+    ----------
+    T. Zhang, J. Wang: Collaborative Quantization for Cross-Modal Similarity Search. CVPR 2016.
+    """
+
+    _learned: FittedModel
+    _trials: list[Trial]
+    _calibration: Calibration | None
+    _report: Report | None = None
+    _encoders: Mapping[str, EncoderState] = MappingProxyType({})
+
+    def __init__(
+        self,
+        n_bits: int = 32,
+        *,
+        mapping: str = "sparse",
+        n_components: int | None = None,
+        n_atoms: int = 512,
+        image_components: int | None = None,
+        text_components: int | None = None,
+        image_power: float = 1.0,
+        text_power: float = 1.0,
+        ridge: float | None = None,
+        text_ridge: float | None = None,
+        sparsity: float = 0.3,
+        text_weight: float = 0.7,
+        alignment: float = 0.7,
+        correlation: float = 0.3,
+        cross_penalty: float = 0.1,
+        sparsity_mode: str = "absolute",
+        query_map: str = "paper",
+        shared_codebooks: bool = False,
+        cross_term: str = "constant",
+        max_iter: int = 10,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.mapping = mapping
+        self.n_components = n_components
+        self.n_atoms = n_atoms
+        self.image_components = image_components
+        self.text_components = text_components
+        self.image_power = image_power
+        self.text_power = text_power
+        self.ridge = ridge
+        self.text_ridge = text_ridge
+        self.sparsity = sparsity
+        self.text_weight = text_weight
+        self.alignment = alignment
+        self.correlation = correlation
+        self.cross_penalty = cross_penalty
+        self.sparsity_mode = sparsity_mode
+        self.query_map = query_map
+        self.shared_codebooks = shared_codebooks
+        self.cross_term = cross_term
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.callback = callback
+
+    # Fitting
+
+    def fit(
+        self,
+        images: Any,
+        texts: Any,
+        groups: Any = None,
+        *,
+        cluster: str | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``.
+
+        The model's bytes are those of the rows, wherever these are and whoever goes through them.
+
+        Parameters
+        ----------
+        images : (N, d_I) array or sparse matrix, or rows on disk
+            Rows on disk are what :func:`crossbyte.open_rows` gives, or the path that it takes; a memory map,
+            which is read through its file; or an iterable of blocks (arrays or sparse matrices of one width),
+            which is written to scratch files once. An iterator will do, and is used up.
+        texts : (N, d_T) array or sparse matrix, or rows on disk
+            Never made dense as a whole.
+        groups : (N,) labels, optional
+            Rows of one group (captions of one picture) are never told apart in selection.
+        cluster : str, optional
+            ``"local"`` to start Ray on this machine, or the address of a Ray cluster; by default, threads.
+        max_memory : int or str, optional
+            Bytes, or text like ``"1.5GB"``, for what is kept of every row during the fit; larger arrays of
+            rows are in scratch files, in the folder that ``TMPDIR`` names. By default a quarter of the
+            machine's memory if a side is on disk, and no bound otherwise. Libraries (some 200 MB), and about
+            100 MB for each thread, come on top; the codes, 2 ``n_bits`` / 8 bytes a pair, are in memory.
+
+        Raises
+        ------
+        InvalidInput
+            Before any long work starts.
+        StorageFull
+            The disk of the scratch files is full; the model is as it was before.
+        ClusterError, MissingExtra
+            There is no such cluster, it was lost, or Ray is not installed; the model is as it was before.
+        FitInterrupted
+            On Ctrl-C; the model is as it was before.
+        """
+        if texts is None:
+            raise InvalidInput(
+                "fit requires y to be passed, but the target y is None: expected the texts, row by row"
+            )
+        settings = check_parameters(self)
+        executor = make_executor(self.n_jobs, cluster=cluster, max_memory=max_memory)
+        watch = Watch(self.callback or ignore_progress)
+        rng = make_generator(self.random_state)
+        try:
+            with keep_connected(cluster, self.n_jobs):  # that there is none is said before all rows were read
+                raw = check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"))
+                labels = check_groups(groups, raw[0].shape[0])
+                if cluster is None and max_memory is None and any(map(is_stored, raw)):
+                    executor = make_executor(self.n_jobs, max_memory=default_memory())
+                with executor as workers:
+                    settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
+                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
+        except KeyboardInterrupt:
+            raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
+        validate_data(self, raw[0] if is_stored(raw[0]) else images, skip_check_array=True)
+        self._learned, self._trials = learned, trials
+        self._calibration = self._report = None
+        self._encoders = {}
+        return self
+
+    def _chosen(
+        self,
+        settings: Settings,
+        raw: tuple[Any, Any],
+        labels: NDArray[np.intp],
+        rng: np.random.Generator,
+        watch: Watch,
+        workers: Executor,
+    ) -> tuple[Settings, list[Trial]]:
+        """What a sample of the pairs chooses where the mapping is left open, and every trial made."""
+        if self.mapping not in AUTOMATIC:
+            return settings, []
+        free = auto.OpenParameters(self.n_components is None, self.ridge is None)
+        choose = auto.choose_parameters if self.mapping == "auto" else auto.choose_space
+        return choose(settings, *raw, labels, rng, watch, workers, free)
+
+    def calibrate(
+        self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measure.CURVE
+    ) -> Self:
+        """Measure on held-out pairs what this model is worth: ``calibration_`` and ``report_``.
+
+        The model is fitted again on 90 % of the groups (a refit) and measured on the others; the model itself
+        stays as it is. For the curve, there are refits of other code lengths too (on a sample, beyond
+        20,000 pairs). A later ``fit`` forgets everything.
+
+        Of pairs that are on disk, only a sample of whole groups with at most 20,000 pairs is read, and
+        everything is measured on these; ``report_.n_pairs`` says how many they were.
+
+        Parameters
+        ----------
+        images, texts, groups
+            As for :meth:`fit`, usually the same rows; at least 20 groups. Held-out items are coded from one
+            side alone.
+        curve : sequence of int
+            Bytes per item at which quality is measured; empty for no curve, which is the quickest.
+
+        Raises
+        ------
+        InvalidInput
+            Before any long work starts; also if there are too few groups to hold out any.
+        FitInterrupted
+            On Ctrl-C; the model is as it was before.
+        """
+        pairs = self.fitted_.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"), groups)
+        widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
+        watch, rng = Watch(self.callback or ignore_progress), make_generator(self.random_state)
+        try:
+            with Workers(self.n_jobs) as workers:
+                pairs = measure.load_pairs(pairs, rng)
+                found = measure.measure_model(
+                    self._settings_at, self._n_codebooks, pairs, widths, rng, watch, workers
+                )
+        except KeyboardInterrupt:
+            raise FitInterrupted(
+                f"calibrate was interrupted {watch}; the model is as it was before"
+            ) from None
+        self._calibration, self._report = found
+        return self
+
+    def _settings_at(self, n_bytes: int) -> Settings:
+        """Settings of this model with another code length."""
+        settings = self.fitted_.settings
+        if n_bytes == settings.n_codebooks:
+            return settings
+        follows = self.n_components is None and self.mapping not in AUTOMATIC
+        n_components = 8 * n_bytes if follows else settings.n_components
+        return settings._replace(n_codebooks=n_bytes, n_components=n_components)
+
+    # What was learned
+
+    @property
+    def fitted_(self) -> FittedModel:
+        """Everything that was learned, as one immutable value; with the query map as it is set now.
+
+        Raises
+        ------
+        NotFitted
+            Before ``fit``.
+        """
+        self._check_fitted()
+        learned = self._learned
+        if self.query_map == learned.settings.query_map or not isinstance(learned.space, SparseSpace):
+            return learned
+        query_map = check_choice(self.query_map, "query_map", QUERY_MAPS)
+        settings = learned.settings._replace(query_map=query_map)
+        return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
+
+    @property
+    def image_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks C of the images."""
+        return self.fitted_.image_quantizer.codewords
+
+    @property
+    def text_codebooks_(self) -> Float32:
+        """(M, 256, D) codebooks D of the texts."""
+        return self.fitted_.text_quantizer.codewords
+
+    @property
+    def image_codes_(self) -> Codes:
+        """(N, M) codes P of the training images."""
+        return self.fitted_.image_codes
+
+    @property
+    def text_codes_(self) -> Codes:
+        """(N, M) codes Q of the training texts."""
+        return self.fitted_.text_codes
+
+    @property
+    def image_cross_(self) -> float:
+        """Mean cross term ε₁ of the images."""
+        return self.fitted_.image_quantizer.epsilon
+
+    @property
+    def text_cross_(self) -> float:
+        """Mean cross term ε₂ of the texts."""
+        return self.fitted_.text_quantizer.epsilon
+
+    @property
+    def image_dictionary_(self) -> NDArray[np.float64]:
+        """(A, d_I) image dictionary B."""
+        return self._sparse_space("image_dictionary_").image_dictionary
+
+    @property
+    def text_basis_(self) -> NDArray[np.float64]:
+        """(D, d_T) text basis U."""
+        return self._sparse_space("text_basis_").text_basis
+
+    @property
+    def image_map_(self) -> NDArray[np.float64]:
+        """(A, D) image map R."""
+        return self._sparse_space("image_map_").image_map
+
+    @property
+    def mapping_(self) -> str:
+        """The mapping in use."""
+        return self.fitted_.settings.mapping
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the common space."""
+        return self.fitted_.settings.n_components
+
+    @property
+    def ridge_(self) -> float:
+        """Regularisation of the canonical correlation, in units of the mean variance."""
+        return self.fitted_.settings.ridge
+
+    @property
+    def correlation_(self) -> float:
+        """γ in use."""
+        return self.fitted_.settings.quantization_weights.correlation
+
+    @property
+    def cross_penalty_(self) -> float:
+        """μ in use."""
+        return self.fitted_.settings.quantization_weights.cross_penalty
+
+    @property
+    def cross_term_(self) -> str:
+        """How the cross term is treated at search."""
+        return self.fitted_.settings.cross_term
+
+    @property
+    def selection_(self) -> list[Trial]:
+        """Everything that ``mapping="auto"`` tried."""
+        self._check_fitted()
+        return list(self._trials)
+
+    @property
+    def objective_history_(self) -> list[ObjectiveRecord]:
+        """The objective after every block update."""
+        return list(self.fitted_.history)
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """What ``calibrate`` measured on held-out pairs; None where it has not run."""
+        self._check_fitted()
+        return self._calibration
+
+    @property
+    def report_(self) -> Report:
+        """The quality report that ``calibrate`` made.
+
+        Raises
+        ------
+        NotCalibrated
+            Where it has not run.
+        """
+        self._check_fitted()
+        if self._report is None:
+            raise NotCalibrated("this model has no quality report: call calibrate(images, texts) first")
+        return self._report
+
+    @property
+    def encoder_states_(self) -> dict[str, EncoderState]:
+        """What made the features, by side ("image", "text"); empty for a model of plain features."""
+        self._check_fitted()
+        return dict(self._encoders)
+
+    @property
+    def n_text_features_(self) -> int:
+        """Width of the text features."""
+        return self.fitted_.text_preparation.n_features
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_learned"):
+            raise NotFitted(
+                f"This {type(self).__name__} instance is not fitted yet: "
+                "call fit(images, texts), or load a model"
+            )
+
+    def _sparse_space(self, name: str) -> SparseSpace:
+        space = self.fitted_.space
+        if not isinstance(space, SparseSpace):
+            raise AttributeError(
+                f"{name} belongs to mapping='sparse'; this model has mapping={self.mapping_!r}"
+            )
+        return space
+
+    @property
+    def _n_codebooks(self) -> int:
+        return self.fitted_.settings.n_codebooks
+
+    # New items
+
+    def transform_images(self, images: Any) -> Float32:
+        """Place (n, d_I) image features in the common space: (n, D) float32."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_images(images, workers)
+
+    def transform_texts(self, texts: Any) -> Float32:
+        """Place (n, d_T) text features in the common space: (n, D) float32."""
+        learned = self.fitted_
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.transform_texts(texts, workers)
+
+    def encode_images(self, images: Any) -> Codes:
+        """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_images(images, workers)
+
+    def encode_texts(self, texts: Any) -> Codes:
+        """Code (n, d_T) text features that come without their images: (n, M) uint8."""
+        learned = self.fitted_
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_texts(texts, workers)
+
+    def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
+        """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
+        learned = self.fitted_
+        images = check_features(images, "images", learned.image_preparation.n_features)
+        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        check_rows_agree(images, texts)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_pairs(images, texts, workers)
+
+    def decode_images(self, codes: Any) -> Float32:
+        """Give the points (n, D) that image codes (n, M) stand for."""
+        return self._decode("image", codes)
+
+    def decode_texts(self, codes: Any) -> Float32:
+        """Give the points (n, D) that text codes (n, M) stand for."""
+        return self._decode("text", codes)
+
+    # Distances
+
+    def distances(
+        self, *, images: Any = None, texts: Any = None, image_codes: Any = None, text_codes: Any = None
+    ) -> Float32:
+        """Distances (n, N) float32 from queries of one kind to coded items of one kind.
+
+        Give one of ``images`` and ``texts`` (query features) and one of ``image_codes`` and ``text_codes``
+        (items, (N, M) uint8). A distance estimates the squared Euclidean one in the common space.
+        """
+        if (images is None) == (texts is None) or (image_codes is None) == (text_codes is None):
+            raise InvalidInput(
+                "expected one kind of query (images= or texts=) "
+                "and one kind of item (image_codes= or text_codes=)"
+            )
+        points = self.transform_texts(texts) if images is None else self.transform_images(images)
+        side = "text" if image_codes is None else "image"
+        codes = check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
+        quantizer = getattr(self.fitted_, f"{side}_quantizer")
+        with Workers(self.n_jobs) as workers:
+            scan = quantizer.scan_codes(codes, workers)
+        return np.asarray(quantizer.table(points).distances(scan), dtype=np.float32)
+
+    def training_distances(self, *, images: Any = None, texts: Any = None) -> Float32:
+        """Distances (n, N) from image queries to the training texts, or from texts to the images.
+
+        The paper's search: the database is the training set with its learned codes.
+        """
+        if images is not None:
+            return self.distances(images=images, texts=texts, text_codes=self.text_codes_)
+        return self.distances(texts=texts, image_codes=self.image_codes_)
+
+    def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> scoring.PartnerRanks:
+        """Rank of each item's true partner among these pairs, every item coded from its own side alone."""
+        pairs = self.fitted_.check_pairs(images, texts, groups)
+        with Workers(self.n_jobs) as workers:
+            return scoring.held_out_ranks(self.fitted_, *pairs, workers)
+
+    def score(self, images: Any, texts: Any, groups: Any = None) -> float:
+        """Mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
+        if texts is None:
+            raise InvalidInput("score requires y to be passed, but the target y is None: expected the texts")
+        return self.partner_ranks(images, texts, groups).recall(10)
+
+    def _decode(self, side: str, codes: Any) -> Float32:
+        codes = check_codes(codes, self._n_codebooks)
+        with Workers(self.n_jobs) as workers:
+            return np.asarray(getattr(self.fitted_, f"{side}_quantizer").decode(codes, workers))
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write the model to one safetensors file, all or nothing; returns its identity digest."""
+        return write_model_file(path, *self._contents())
+
+    def to_bytes(self) -> bytes:
+        """Give the bytes that :meth:`save` would write."""
+        return model_bytes(*self._contents())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model written by :meth:`save`; every byte is verified."""
+        contents = read_model_file(path)
+        return cls._from_contents(contents.arrays, contents.document, os.fspath(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "model") -> Self:
+        """Read a model from the bytes of :meth:`to_bytes`."""
+        contents = parse_model_bytes(data, name)
+        return cls._from_contents(contents.arrays, contents.document, name)
+
+    def attach_encoders(self, *, image: EncoderState | None = None, text: EncoderState | None = None) -> Self:
+        """Record what made the features, so that queries are encoded the same way; ``fit`` forgets it.
+
+        Parameters
+        ----------
+        image, text : EncoderState, optional
+            The ``state`` of an encoder; None for features that came from elsewhere.
+
+        Raises
+        ------
+        InvalidInput
+            Its features have another width than the model's.
+        """
+        learned = self.fitted_
+        widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
+        given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
+        self._encoders = {side: check_encoder(side, state, widths[side]) for side, state in given.items()}
+        return self
+
+    def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, document = model_contents(self.fitted_)
+        params = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params().items()
+            if name not in _NOT_IN_FILE and not (name in _ONLY_IF_CHANGED and value == _ONLY_IF_CHANGED[name])
+        }
+        if not isinstance(params["random_state"], int):
+            params["random_state"] = None  # a generator has moved on since; its state would say nothing
+        selection = [list(trial) for trial in self._trials]
+        document |= {"parameters": params, "selection": selection}
+        encoder_arrays, encoders = encoder_contents(self._encoders)
+        arrays, document = arrays | encoder_arrays, document | encoders
+        return arrays, document | calibration_document(self._calibration, self._report)
+
+    @classmethod
+    def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
+        learned = restore_model(arrays, document, name)
+        try:
+            model = cls(**document["parameters"])
+            trials = [Trial(*trial) for trial in document["selection"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
+        model._learned, model._trials = learned, trials
+        model._calibration, model._report = (
+            restore_calibration(document, name),
+            restore_report(document, name),
+        )
+        model._encoders = restore_encoders(arrays, document, name)
+        model.n_features_in_ = learned.image_preparation.n_features
+        return model
+
+    # scikit-learn
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether ``fit`` has run."""
+        return hasattr(self, "_learned")
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what ``fit`` takes."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,121 @@
+"""Check the constructor's parameters and resolve them into the settings of a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from crossbyte.data.preparation import MAX_GRAM_DIMS
+from crossbyte.errors import InvalidInput
+from crossbyte.model.quantization.collaborative import QuantizationWeights
+from crossbyte.model.space.sparse import SparseWeights
+from crossbyte.validation import check_choice, check_integer, check_number
+
+if TYPE_CHECKING:
+    from crossbyte.model.estimator import CMCQ
+
+AUTOMATIC = ("auto", "auto-space")
+MAPPINGS = ("sparse", "cca", "contrastive", *AUTOMATIC)
+QUERY_MAPS = ("paper", "ridge")
+MAX_BITS = 512
+SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
+IMAGE_COMPONENTS = 256
+_FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
+DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
+SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
+
+
+class Settings(NamedTuple):
+    """All choices of one fit, resolved: nothing here is None or "auto"."""
+
+    n_codebooks: int
+    mapping: str
+    n_components: int
+    n_atoms: int
+    image_components: int | None
+    text_components: int | None
+    ridge: float
+    weights: SparseWeights
+    quantization_weights: QuantizationWeights
+    shared_codebooks: bool
+    cross_term: str
+    query_map: str
+    max_iter: int
+    tol: float
+    image_power: float = 1.0
+    text_power: float = 1.0
+    text_ridge: float | None = None
+
+
+def check_parameters(model: CMCQ) -> Settings:
+    """Return the settings of a fit, or say which parameter is wrong."""
+    n_codebooks = _check_bits(model.n_bits)
+    mapping = check_choice(model.mapping, "mapping", MAPPINGS)
+    is_sparse = mapping == "sparse"
+    components = SPARSE_IMAGE_COMPONENTS if is_sparse else IMAGE_COMPONENTS
+    if not isinstance(model.shared_codebooks, (bool, np.bool_)):
+        raise InvalidInput(f"shared_codebooks: expected True or False, got {model.shared_codebooks!r}")
+    if model.n_jobs is not None and check_integer(model.n_jobs, "n_jobs", -1) == 0:
+        raise InvalidInput("n_jobs: expected a number of threads, or None or -1 for all cores, got 0")
+    if model.callback is not None and not callable(model.callback):
+        raise InvalidInput(f"callback: expected a function of one argument, got {model.callback!r}")
+    return Settings(
+        n_codebooks=n_codebooks,
+        mapping=mapping,
+        n_components=_check_optional(model.n_components, "n_components") or 8 * n_codebooks,
+        n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
+        image_components=_check_optional(model.image_components, "image_components") or components,
+        text_components=_check_optional(model.text_components, "text_components"),
+        ridge=DEFAULT_RIDGE if model.ridge is None else check_number(model.ridge, "ridge", 0.0),
+        weights=SparseWeights(
+            check_number(model.sparsity, "sparsity", 0.0, open_low=True),
+            check_number(model.text_weight, "text_weight", 0.0, open_low=True),
+            check_number(model.alignment, "alignment", 0.0),
+            check_choice(model.sparsity_mode, "sparsity_mode", ("absolute", "ratio")) == "ratio",
+        ),
+        quantization_weights=QuantizationWeights(
+            check_number(model.correlation, "correlation", 0.0),
+            check_number(model.cross_penalty, "cross_penalty", 0.0),
+            0.0 if is_sparse else SHRINKAGE,
+        ),
+        shared_codebooks=bool(model.shared_codebooks),
+        cross_term=check_choice(model.cross_term, "cross_term", ("constant", "stored")),
+        query_map=check_choice(model.query_map, "query_map", QUERY_MAPS),
+        max_iter=check_integer(model.max_iter, "max_iter", 1),
+        tol=check_number(model.tol, "tol", 0.0),
+        image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
+        text_power=check_number(model.text_power, "text_power", 0.0, 1.0, open_low=True),
+        text_ridge=None if model.text_ridge is None else check_number(model.text_ridge, "text_ridge", 0.0),
+    )
+
+
+def canonical_settings(settings: Settings, text_width: int) -> Settings:
+    """The same with plain canonical correlation, prepared so that it can be fitted to any data."""
+    too_wide = text_width > MAX_GRAM_DIMS
+    return settings._replace(
+        mapping="cca",
+        image_components=max(settings.image_components or 0, IMAGE_COMPONENTS),
+        text_components=settings.text_components or (_FEWER_TEXT_COMPONENTS if too_wide else None),
+    )
+
+
+def make_generator(random_state: Any) -> np.random.Generator:
+    """Make the generator of a seed, or take one as it is."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if random_state is not None:
+        random_state = check_integer(random_state, "random_state", 0)
+    return np.random.default_rng(random_state)
+
+
+def _check_bits(n_bits: Any) -> int:
+    if check_integer(n_bits, "n_bits", 8, MAX_BITS) % 8:
+        raise InvalidInput(f"n_bits: expected a multiple of 8 (one byte per codebook), got {n_bits}")
+    return int(n_bits) // 8
+
+
+def _check_optional(value: Any, name: str) -> int | None:
+    return None if value is None else check_integer(value, name, 1)

@@ -1,0 +1,1 @@
+"""Additive quantizers: codebooks, codes, distance tables, collaborative training."""

@@ -1,0 +1,287 @@
+"""Learn codebooks by k-means, improve them, sum and number their codewords.
+
+The number of a codeword means nothing to the method. The scan uses it: where a processor can hold only 64
+table entries in registers, it looks up the smallest entry of the four codewords that share their six high
+bits, and the closer these are, the more items that bound rules out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, sparse
+
+from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.compute import kernels
+from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import Executor
+from crossbyte.compute.kernels import N_CODEWORDS, CrossPenalty
+
+_ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core
+
+
+def kmeans(
+    points: Float32, n_codewords: int, rng: np.random.Generator, workers: Executor, n_iter: int = 12
+) -> Float64:
+    """Return (n_codewords, d) centres; with fewer points than codewords, points are repeated."""
+    order = rng.permutation(len(points))
+    centres = points[np.resize(order, n_codewords)].astype(np.float64)
+    if len(points) <= n_codewords:
+        return centres
+    for _ in range(n_iter):
+        labels, errors = nearest_centres(points, centres, workers)
+        centres = _update_means(points, labels, errors, centres)
+    return centres
+
+
+def nearest_centres(points: Float32, centres: Float64, workers: Executor) -> tuple[NDArray[np.intp], Float32]:
+    """Index of the nearest centre of each point, and the squared distance to it."""
+    table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
+
+    def assign(block: slice) -> tuple[NDArray[np.intp], Float32]:
+        labels = np.empty(block.stop - block.start, dtype=np.intp)
+        errors = np.empty(len(labels), dtype=np.float32)
+        own = points[block]
+        for rows in row_blocks(len(own), _ROWS_AT_ONCE):
+            scores = own[rows] @ table
+            scores *= -2
+            scores += offsets
+            labels[rows] = best = scores.argmin(axis=1)
+            errors[rows] = scores[np.arange(len(best)), best]
+        errors += np.einsum("nd,nd->n", own, own)
+        return labels, errors
+
+    found = list(workers.map(assign, row_blocks(len(points))))
+    no_labels, no_errors = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
+    labels = np.concatenate([no_labels, *(part[0] for part in found)])
+    return labels, np.concatenate([no_errors, *(part[1] for part in found)])
+
+
+def _update_means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
+    counts = np.bincount(labels, minlength=len(centres))
+    members = sparse.csr_matrix(
+        (np.ones(len(labels)), (labels, np.arange(len(labels)))), (len(centres), len(labels))
+    )
+    sums = np.asarray(members @ points.astype(np.float64))
+    empty = np.flatnonzero(counts == 0)
+    # An empty codeword takes over the worst-served points, one each.
+    sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
+    return sums / np.maximum(counts, 1)[:, None]
+
+
+def decode(codewords: NDArray[Any], codes: Codes, workers: Executor) -> Float32:
+    """Sum the chosen codewords (M, K, d) of each row of (n, M) codes: (n, d) float32."""
+    points: Float32 = workers.rows(
+        lambda rows: _decode_block(codewords, codes[rows]), len(codes), (codewords.shape[2],), np.float32
+    )
+    return points
+
+
+def _decode_block(codewords: NDArray[Any], codes: Codes) -> Float32:
+    total = np.zeros((len(codes), codewords.shape[2]))
+    for m, chosen in enumerate(codes.T):
+        total += codewords[m, chosen]
+    return total.astype(np.float32)
+
+
+def cross_terms(codewords: NDArray[Any], codes: Codes, workers: Executor) -> Float64:
+    """Inner products of the chosen codewords, summed over ordered pairs of codebooks: (n,) float64."""
+    own = codeword_squares(codewords)
+    cross: Float64 = workers.rows(
+        lambda rows: block_cross_terms(codewords, own, codes[rows]), len(codes), (), np.float64
+    )
+    return cross
+
+
+def codeword_squares(codewords: NDArray[Any]) -> Float64:
+    """Squared lengths (M, K) of the codewords, for :func:`block_cross_terms`."""
+    return np.asarray((codewords.astype(np.float64) ** 2).sum(axis=2))
+
+
+def block_cross_terms(codewords: NDArray[Any], own: Float64, codes: Codes) -> Float64:
+    """Cross terms (n,) of one block of codes."""
+    total = np.zeros((len(codes), codewords.shape[2]))
+    squares = np.zeros(len(codes))
+    for m, chosen in enumerate(codes.T):
+        total += codewords[m, chosen]
+        squares += own[m, chosen]
+    return np.einsum("nd,nd->n", total, total) - squares
+
+
+def mean_cross(codewords: NDArray[Any], codes: Codes, workers: Executor) -> float:
+    """Mean of the cross terms."""
+    own = codeword_squares(codewords)
+    total = workers.total(lambda rows: block_cross_terms(codewords, own, codes[rows]).sum(), len(codes))
+    return float(total) / len(codes)
+
+
+def cross_spread(codewords: NDArray[Any], codes: Codes, around: float, workers: Executor) -> float:
+    """Sum of the squared differences of the cross terms from a number."""
+    own = codeword_squares(codewords)
+
+    def one_block(rows: slice) -> float:
+        gap = block_cross_terms(codewords, own, codes[rows]) - around
+        return float(gap @ gap)
+
+    return float(workers.total(one_block, len(codes)))
+
+
+def deal_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
+    """Dimensions (M, width) of the parts of a product quantizer, dealt so that all parts vary alike.
+
+    The strongest first, there and back; -1 where a part has one less. There are at most as many parts as
+    dimensions.
+    """
+    n_parts = min(n_parts, len(variances))
+    rounds = np.full((-(-len(variances) // n_parts), n_parts), -1)
+    rounds.flat[: len(variances)] = np.argsort(-variances, kind="stable")
+    rounds[1::2] = rounds[1::2, ::-1].copy()
+    return np.ascontiguousarray(rounds.T)
+
+
+def residual_codebooks(
+    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
+) -> Float64:
+    """K-means of what the codebooks before leave over."""
+    codewords = np.empty((n_codebooks, N_CODEWORDS, points.shape[1]))
+    rest = points.copy()
+    for m in range(n_codebooks):
+        codewords[m] = kmeans(rest, N_CODEWORDS, rng, workers)
+        labels, _ = nearest_centres(rest, codewords[m], workers)
+        rest -= codewords[m].astype(np.float32)[labels]
+    return codewords
+
+
+def update_codebooks(
+    codewords: Float64,
+    codes: Codes,
+    targets: Float32,
+    penalty: CrossPenalty,
+    shrinkage: float,
+    workers: Executor,
+    max_iter: int = 12,
+) -> Float64:
+    """Minimise Σ |t - C p|² + μ (cross - ε)² + τ |C|² over the codewords; never worse than the start.
+
+    τ (``shrinkage``) acts like τ items at the origin per codeword: a codeword that few items share would
+    otherwise learn them by heart and serve new items badly.
+    """
+
+    def objective(candidate: Float64) -> tuple[float, Float64]:
+        value, gradient = _value_gradient(candidate, codes, targets, penalty, workers)
+        return _add_shrinkage(value, gradient, candidate, shrinkage)
+
+    return minimise(objective, codewords, codeword_counts(codes, workers) + shrinkage, max_iter)
+
+
+def _value_gradient(
+    codewords: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty, workers: Executor
+) -> tuple[float, Float64]:
+    def one_block(rows: slice) -> tuple[float, Float64]:
+        return kernels.codebook_value_gradient(codewords, codes[rows], targets[rows], penalty)
+
+    value, gradient = workers.total(one_block, len(codes))
+    return value, gradient
+
+
+def update_shared_codebooks(
+    codewords: Float64,
+    codes: tuple[Codes, Codes],
+    points: tuple[Float32, Float32],
+    penalties: tuple[CrossPenalty, CrossPenalty],
+    correlation: float,
+    shrinkage: float,
+    workers: Executor,
+    max_iter: int = 12,
+) -> Float64:
+    """Minimise both sides' objectives plus γ |C (P - Q)|² over one set of codewords.
+
+    Here the blended target would move with the codewords, so the term in γ is taken as it is: its value
+    is the error of one side's codes against the other side's decoded points, and its gradient is the
+    sum of the two gradients with the opposite side held still.
+    """
+
+    def one_block(rows: slice, candidate: Float64) -> tuple[float, Float64]:
+        value, gradient = 0.0, np.zeros_like(candidate)
+        own = [_decode_block(candidate, side[rows]) for side in codes]
+        for i in (0, 1):
+            part = kernels.codebook_value_gradient(candidate, codes[i][rows], points[i][rows], penalties[i])
+            tie = kernels.codebook_value_gradient(
+                candidate, codes[i][rows], own[1 - i], CrossPenalty(0.0, 0.0)
+            )
+            value += part[0] + correlation * tie[0] / 2
+            gradient += part[1] + correlation * tie[1]
+        return value, gradient
+
+    def objective(candidate: Float64) -> tuple[float, Float64]:
+        value, gradient = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
+        return _add_shrinkage(value, gradient, candidate, shrinkage)
+
+    used = codeword_counts(codes[0], workers) + codeword_counts(codes[1], workers)
+    return minimise(objective, codewords, used + shrinkage, max_iter)
+
+
+def _add_shrinkage(
+    value: float, gradient: Float64, codewords: Float64, shrinkage: float
+) -> tuple[float, Float64]:
+    return value + shrinkage * float(np.vdot(codewords, codewords)), gradient + 2 * shrinkage * codewords
+
+
+def codeword_counts(codes: Codes, workers: Executor) -> NDArray[np.intp]:
+    """How many rows use each codeword: (M, K)."""
+
+    def one_block(rows: slice) -> NDArray[np.intp]:
+        return np.stack([np.bincount(column, minlength=N_CODEWORDS) for column in codes[rows].T])
+
+    counts: NDArray[np.intp] = workers.total(one_block, len(codes))
+    return counts
+
+
+def minimise(objective: Any, codewords: Float64, counts: NDArray[Any], max_iter: int) -> Float64:
+    """L-BFGS over codewords scaled by the square root of their use.
+
+    The scaling makes the diagonal of the Hessian constant: a codeword of 500 items and a codeword of one then
+    need the same step, and a dozen iterations do the work of hundreds.
+    """
+    scale = np.sqrt(np.maximum(counts, 1.0))[:, :, None]
+
+    def scaled(flat: Float64) -> tuple[float, Float64]:
+        value, gradient = objective(np.ascontiguousarray(flat.reshape(codewords.shape) / scale))
+        return value, (gradient / scale).ravel()
+
+    start = (codewords * scale).ravel()
+    before, _ = scaled(start)
+    found = optimize.minimize(
+        scaled, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": 1e-6}
+    )
+    better = found.fun < before and np.isfinite(found.x).all()
+    return found.x.reshape(codewords.shape) / scale if better else codewords
+
+
+_TOGETHER = 4  # codewords that share their six high bits
+
+
+def renumber_codewords(codewords: Float32, codes: Codes) -> tuple[Float32, Codes]:
+    """Give codebooks (M, K, d) and codes (n, M) of the same points with codewords numbered by place."""
+    orders = np.stack([_order_codewords(book.astype(np.float64), np.arange(len(book))) for book in codewords])
+    numbers = np.argsort(orders, axis=1)  # from old to new
+    new_codes = np.stack([numbers[m, column] for m, column in enumerate(codes.T)], axis=1)
+    return np.take_along_axis(codewords, orders[:, :, None], axis=1), new_codes.astype(np.uint8)
+
+
+def _order_codewords(book: NDArray[np.float64], codewords: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Halve the codewords along their widest direction, and each half again."""
+    if len(codewords) <= _TOGETHER:
+        return np.sort(codewords)
+    points = book[codewords] - book[codewords].mean(axis=0)
+    place = points @ _widest_direction(points)
+    ranked = codewords[np.argsort(place, kind="stable")]
+    half = len(codewords) // 2
+    return np.concatenate([_order_codewords(book, ranked[:half]), _order_codewords(book, ranked[half:])])
+
+
+def _widest_direction(points: NDArray[np.float64]) -> NDArray[Any]:
+    direction = np.linalg.svd(points, full_matrices=False)[2][0]
+    return direction * (1.0 if direction[np.abs(direction).argmax()] >= 0 else -1.0)  # one of two signs

@@ -1,0 +1,230 @@
+"""Collaborative quantization: two additive quantizers whose codes agree on pairs (Sec. 3 and 4.2).
+
+With everything of the other side fixed, one side is plain composite quantization of a blended target:
+
+    |x - Cp|² + γ |Cp - Dq|² + μ(…)²  =  (1 + γ) |t - Cp|² + μ(…)² + const,   t = (x + γ Dq) / (1 + γ)
+
+so one set of functions serves images and texts, and γ = 0 is composite quantization itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.compute import kernels
+from crossbyte.compute.blocks import sample_rows
+from crossbyte.compute.executor import Executor
+from crossbyte.compute.kernels import CodewordTables, CrossPenalty
+from crossbyte.model.quantization import codebooks
+
+BEAM_WIDTH = 16
+MAX_SWEEPS = 10
+_ROWS_AT_ONCE = 1024  # items are coded each for itself, so small blocks keep all threads busy to the end
+
+
+class Side(NamedTuple):
+    """The quantizer of one modality and what it makes of the training points."""
+
+    codewords: Float64
+    """(M, K, d) codebooks: C or D"""
+    codes: Codes
+    """(N, M): P or Q"""
+    epsilon: float
+    """what the cross terms should be: ε₁ or ε₂"""
+    decoded: Float32
+    """(N, d): C P or D Q"""
+
+
+class QuantizationWeights(NamedTuple):
+    """The weights of what draws codes and codewords away from their own points.
+
+    These are γ (towards the other half of the pair), μ (towards constant cross terms) and τ (of the
+    codewords towards the origin).
+    """
+
+    correlation: float = 0.0
+    cross_penalty: float = 0.1
+    shrinkage: float = 0.0
+
+    def penalty(self, epsilon: float) -> CrossPenalty:
+        """The penalty beside a blended target, whose error counts 1 + γ times."""
+        return CrossPenalty(self.cross_penalty / (1.0 + self.correlation), epsilon)
+
+
+def blend_targets(points: Float32, other: Float32, correlation: float) -> Float32:
+    """The target (x + γ Dq) / (1 + γ) of one side, given the decoded other half of each pair."""
+    if correlation == 0.0:
+        return points
+    mixed = (points + np.float32(correlation) * other) / np.float32(1.0 + correlation)
+    return np.asarray(mixed, dtype=np.float32)
+
+
+def encode(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, workers: Executor) -> Codes:
+    """Codes of new items: a beam search, then the code update from there."""
+
+    def code(rows: slice) -> Codes:
+        some = targets[rows]
+        found = kernels.beam_search(tables, some, penalty, BEAM_WIDTH)
+        return kernels.icm(tables, some, penalty, found, MAX_SWEEPS)
+
+    codes: Codes = workers.rows(code, len(targets), (len(tables.codewords),), np.uint8, _ROWS_AT_ONCE)
+    return codes
+
+
+def improve_codes(
+    tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Executor
+) -> Codes:
+    """Codes improved from where they are; no row gets worse."""
+
+    def update(rows: slice) -> Codes:
+        return kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
+
+    better: Codes = workers.rows(update, len(codes), (len(tables.codewords),), np.uint8, _ROWS_AT_ONCE)
+    return better
+
+
+def initial_side(
+    points: Float32,
+    n_codebooks: int,
+    weights: QuantizationWeights,
+    rng: np.random.Generator,
+    workers: Executor,
+) -> Side:
+    """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
+    chosen = sample_rows(len(points), rng)
+    some = np.asarray(points) if chosen is None else points[chosen]
+    side = composite_quantization(some, n_codebooks, weights, rng, workers.local)
+    if chosen is not None:
+        return code_points(side.codewords, points, weights.penalty(side.epsilon), workers)
+    return side._replace(codes=workers.hold(side.codes), decoded=workers.hold(side.decoded))
+
+
+def composite_quantization(
+    points: Float32,
+    n_codebooks: int,
+    weights: QuantizationWeights,
+    rng: np.random.Generator,
+    workers: Executor,
+) -> Side:
+    """Composite quantization of points in memory, from residual k-means."""
+    codewords = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
+    return refine(code_points(codewords, points, CrossPenalty(0.0, 0.0), workers), points, weights, workers)
+
+
+def code_points(codewords: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
+    """Code the points from nothing with these codewords."""
+    codes = encode(CodewordTables.of(codewords), points, penalty, workers)
+    side = Side(codewords, codes, 0.0, codebooks.decode(codewords, codes, workers))
+    return update_epsilon(side, workers)
+
+
+def refine(
+    side: Side, points: Float32, weights: QuantizationWeights, workers: Executor, n_rounds: int = 5
+) -> Side:
+    """Alternate codebooks, ε and codes of composite quantization, the other half left out."""
+    alone = weights._replace(correlation=0.0)
+    for _ in range(n_rounds):
+        side = update_codewords(side, points, side.decoded, alone, workers)
+        side = update_epsilon(side, workers)
+        side = update_codes(side, points, side.decoded, alone, workers)
+    return update_epsilon(side, workers)
+
+
+def _targets(points: Float32, other: Float32, correlation: float, workers: Executor) -> Float32:
+    """Blend all rows."""
+    if correlation == 0.0:
+        return points
+    targets: Float32 = workers.rows(
+        lambda rows: blend_targets(points[rows], other[rows], correlation),
+        len(points),
+        points.shape[1:],
+        np.float32,
+    )
+    return targets
+
+
+def update_codewords(
+    side: Side, points: Float32, other: Float32, weights: QuantizationWeights, workers: Executor
+) -> Side:
+    """C: L-BFGS on the blended target."""
+    targets = _targets(points, other, weights.correlation, workers)
+    codewords = codebooks.update_codebooks(
+        side.codewords,
+        side.codes,
+        targets,
+        weights.penalty(side.epsilon),
+        weights.shrinkage / (1.0 + weights.correlation),  # beside a blended target, as the penalty
+        workers,
+    )
+    return side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
+
+
+def update_epsilon(side: Side, workers: Executor) -> Side:
+    """ε: the mean of the cross terms."""
+    return side._replace(epsilon=codebooks.mean_cross(side.codewords, side.codes, workers))
+
+
+def update_codes(
+    side: Side, points: Float32, other: Float32, weights: QuantizationWeights, workers: Executor
+) -> Side:
+    """P: iterated conditional modes on the blended target."""
+    targets = _targets(points, other, weights.correlation, workers)
+    codes = improve_codes(
+        CodewordTables.of(side.codewords), targets, weights.penalty(side.epsilon), side.codes, workers
+    )
+    return side._replace(codes=codes, decoded=codebooks.decode(side.codewords, codes, workers))
+
+
+def update_shared_codewords(
+    sides: tuple[Side, Side], points: tuple[Float32, Float32], weights: QuantizationWeights, workers: Executor
+) -> tuple[Side, Side]:
+    """C = D: L-BFGS on the joint objective of both sides."""
+    codewords = codebooks.update_shared_codebooks(
+        sides[0].codewords,
+        (sides[0].codes, sides[1].codes),
+        points,
+        (
+            CrossPenalty(weights.cross_penalty, sides[0].epsilon),
+            CrossPenalty(weights.cross_penalty, sides[1].epsilon),
+        ),
+        weights.correlation,
+        2 * weights.shrinkage,  # the codewords serve both sides, and count once for each
+        workers,
+    )
+    images, texts = (
+        side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
+        for side in sides
+    )
+    return images, texts
+
+
+def encode_pairs(
+    tables: tuple[CodewordTables, CodewordTables],
+    points: tuple[Float32, Float32],
+    epsilons: tuple[float, float],
+    weights: QuantizationWeights,
+    workers: Executor,
+    max_rounds: int = 10,
+) -> tuple[Codes, Codes]:
+    """Codes of new pairs, both halves known: P and Q alternately on their blended targets.
+
+    Starts from the codes that each half would get if the other could follow it freely: min over the other's
+    point of |x' - a|² + |y' - b|² + γ|a - b|² is |x' - a|² + w|y' - a|² with w = γ / (1 + γ). From the codes
+    of each half alone, the larger γ is, the sooner the alternation is stuck. Ends when no code changes.
+    """
+    penalties = tuple(weights.penalty(epsilon) for epsilon in epsilons)
+    w = weights.correlation / (1.0 + weights.correlation)
+    starts = [blend_targets(points[i], points[1 - i], w) for i in (0, 1)]
+    codes = [encode(tables[i], starts[i], penalties[i], workers) for i in (0, 1)]
+    for _ in range(max_rounds if weights.correlation > 0 else 0):
+        before = [side.copy() for side in codes]
+        for i in (0, 1):
+            other = codebooks.decode(tables[1 - i].codewords, codes[1 - i], workers)
+            target = blend_targets(points[i], other, weights.correlation)
+            codes[i] = improve_codes(tables[i], target, penalties[i], codes[i], workers)
+        if all((new == old).all() for new, old in zip(codes, before, strict=True)):
+            break
+    return codes[0], codes[1]

@@ -1,0 +1,131 @@
+"""The fitted quantizer of one modality: encode, decode, and the table that a search adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Codes, Float32
+from crossbyte.compute import kernels
+from crossbyte.compute.executor import Executor
+from crossbyte.compute.kernels import CodewordTables, CrossPenalty
+from crossbyte.model.quantization import codebooks, collaborative
+
+_LEVELS = 256  # a stored cross term is one byte
+_KEPT_CODEBOOKS = 16  # 64 MB of inner products
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceTable:
+    """What a search adds up for some queries.
+
+    Attributes
+    ----------
+    tables : (n, M', 256) float32
+        ``tables[q, m, code]``; one table per codebook, and one more for a stored cross term.
+    offsets : (n,) float32
+        Added last: -(M - 1)|x'|², and ε where the cross term is not stored.
+    """
+
+    tables: Float32
+    offsets: Float32
+
+    def distances(self, scan_codes: Codes) -> Float32:
+        """Distances (n, N) float32 to items given by their scan codes (N, M').
+
+        The canonical sum: float32, table after table, the offset last.
+        """
+        total = self.tables[:, 0, scan_codes[:, 0]]
+        for m in range(1, scan_codes.shape[1]):
+            total += self.tables[:, m, scan_codes[:, m]]
+        total += self.offsets[:, None]
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """Codebooks of one side, and how their cross term is treated.
+
+    Attributes
+    ----------
+    codewords : (M, 256, d) float32
+        Codebooks C or D.
+    epsilon : float
+        Mean cross term of the training items.
+    cross_penalty : float
+        μ, for coding items on their own.
+    cross_levels : (256,) float32 or None
+        Values that a stored cross term is rounded to; None with the paper's constant cross term.
+    """
+
+    codewords: Float32
+    epsilon: float
+    cross_penalty: float
+    cross_levels: Float32 | None
+
+    @cached_property
+    def _codewords_by_dim(self) -> Float32:
+        return np.ascontiguousarray(self.codewords.transpose(0, 2, 1))
+
+    @property
+    def tables(self) -> CodewordTables:
+        """What coding needs to know of the codewords; kept while it is small (it grows with M²)."""
+        return (
+            self._kept_tables if len(self.codewords) <= _KEPT_CODEBOOKS else CodewordTables.of(self.codewords)
+        )
+
+    @cached_property
+    def _kept_tables(self) -> CodewordTables:
+        return CodewordTables.of(self.codewords)
+
+    @property
+    def penalty(self) -> CrossPenalty:
+        """The penalty when coding one side alone; a stored cross term needs none."""
+        return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
+
+    def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
+        """The same codewords with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
+        if cross_term == "constant":
+            return replace(self, cross_levels=None)
+        return replace(
+            self, cross_levels=_cross_levels(codebooks.cross_terms(self.codewords, codes, workers))
+        )
+
+    def encode(self, points: Float32, workers: Executor) -> Codes:
+        """Codes (n, M) uint8 of points (n, d) of the common space."""
+        return collaborative.encode(self.tables, points, self.penalty, workers)
+
+    def decode(self, codes: Codes, workers: Executor) -> Float32:
+        """The points (n, d) that codes (n, M) stand for."""
+        return codebooks.decode(self.codewords, codes, workers)
+
+    def scan_codes(self, codes: Codes, workers: Executor) -> Codes:
+        """What a search reads: the codes, and one more byte where the cross term is stored."""
+        if self.cross_levels is None:
+            return codes
+        cross = codebooks.cross_terms(self.codewords, codes, workers)
+        low, high = float(self.cross_levels[0]), float(self.cross_levels[-1])
+        step = (high - low) / (_LEVELS - 1)
+        byte = np.clip(np.rint((cross - low) / (step or 1.0)), 0, _LEVELS - 1).astype(np.uint8)
+        return np.column_stack([codes, byte])
+
+    def table(self, points: Float32) -> DistanceTable:
+        """Distance table of query points (n, d); a query's does not depend on the others."""
+        tables = kernels.distance_tables(points, self._codewords_by_dim)
+        # In order, so that it does not depend on the batch either.
+        squares = np.add.accumulate(points * points, axis=1)[:, -1]
+        offsets = -np.float32(len(self.codewords) - 1) * squares
+        if self.cross_levels is None:
+            return DistanceTable(tables, offsets + np.float32(self.epsilon))
+        stored = np.broadcast_to(self.cross_levels, (len(points), 1, _LEVELS))
+        return DistanceTable(np.concatenate([tables, stored], axis=1), offsets)
+
+
+def _cross_levels(cross: NDArray[np.float64]) -> Float32:
+    """256 even levels over the range of the training items' cross terms, with a margin."""
+    low, high = float(cross.min()), float(cross.max())
+    margin = 0.1 * (high - low)
+    return np.linspace(low - margin, high + margin, _LEVELS).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Map both modalities into the common space: sparse (the paper), canonical, contrastive."""

@@ -1,1 +1,0 @@
-"""The index: one file of coded documents, and the search over it."""

@@ -1,1 +1,0 @@
-"""Why a document is as near to a query as it is."""

@@ -1,1 +1,0 @@
-"""Doors to other systems: FAISS, vectors as .npy and Parquet, TREC runs."""

@@ -1,1 +1,0 @@
-"""Filters over payloads: their language, typed columns, and which documents they allow."""

@@ -1,1 +1,0 @@
-"""What an index will cost, before it is built."""

@@ -1,0 +1,1 @@
+"""Check, limit and frame every request."""

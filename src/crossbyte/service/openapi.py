@@ -1,0 +1,143 @@
+"""Describe each route for OpenAPI: its body, its answers, and every error that it may give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
+
+from crossbyte import __version__
+from crossbyte.service.error_codes import ERROR_CODES
+from crossbyte.service.permissions import PERMISSIONS, Permission
+from crossbyte.service.schemas import (
+    AddAnswer,
+    AuditAnswer,
+    Batch,
+    DeleteAnswer,
+    Deletion,
+    DocumentAnswer,
+    DocumentsAnswer,
+    ErrorAnswer,
+    Explain,
+    FacetsAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    NewDocuments,
+    Search,
+    SearchAnswer,
+)
+
+_BODIES: list[type[BaseModel]] = [
+    Search,
+    Batch,
+    Explain,
+    NewDocuments,
+    Deletion,
+]
+_ANSWERS: list[type[BaseModel]] = [
+    AddAnswer,
+    AuditAnswer,
+    DeleteAnswer,
+    DocumentAnswer,
+    DocumentsAnswer,
+    ErrorAnswer,
+    FacetsAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    SearchAnswer,
+]
+_REFERENCE = "#/components/schemas/{model}"
+_ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}
+_DESCRIPTION = """Search images by words and texts by pictures, in 2 to 16 bytes per item.
+
+Errors have one form, `{"error": {"code", "message", "hint", "request_id"}}`. Routes that write need the
+header `Authorization: Bearer TOKEN`; so do routes that read, unless the server listens on its own
+machine only."""
+
+
+def describe_route(
+    answer: type[BaseModel] | str,
+    *,
+    body: type[BaseModel] | dict[str, Any] | None = None,
+    more: tuple[int, ...] = (),
+    media: str = "application/json",
+) -> dict[str, Any]:
+    """Arguments of a route: what it takes, what it answers (a model, or words), and how it may fail."""
+    said = answer if isinstance(answer, str) else (answer.__doc__ or "").strip()
+    schema: dict[str, Any] = (
+        {} if isinstance(answer, str) else {"$ref": _REFERENCE.format(model=answer.__name__)}
+    )
+    fine = {"description": said, "content": {media: {"schema": schema}}}
+    options: dict[str, Any] = {
+        "responses": {200: fine} | {status: _error_answer(status) for status in _error_statuses(more)}
+    }
+    if media != "application/json":
+        options["response_class"] = Response
+    if body is not None:
+        content = body if isinstance(body, dict) else _json_content(body)
+        options["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    return options
+
+
+def describe_form(required: tuple[str, ...], **fields: str) -> dict[str, Any]:
+    """Describe a form: the fields, each with what it is for; ``image`` is a file."""
+    properties = {
+        name: {"type": "string", "description": said} | ({"format": "binary"} if name == "image" else {})
+        for name, said in fields.items()
+    }
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {"multipart/form-data": {"schema": schema}}
+
+
+def _json_content(model: type[BaseModel]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
+
+
+def _error_statuses(more: tuple[int, ...]) -> list[int]:
+    return sorted(_ALWAYS | set(more))
+
+
+def _error_answer(status: int) -> dict[str, Any]:
+    codes = ", ".join(f"`{name}`" for name, code in ERROR_CODES.items() if code.status == status)
+    content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model="ErrorAnswer")}}}
+    return {"description": codes, "content": content}
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Make an application describe itself like this."""
+    app.openapi = lambda: _build_document(app)  # type: ignore[method-assign]
+
+
+def _build_document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title="crossbyte", version=__version__, description=_DESCRIPTION, routes=app.routes
+        )
+        components = document.setdefault("components", {})
+        components["schemas"] = _build_schemas()
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        _mark_permissions(document)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _build_schemas() -> dict[str, Any]:
+    asked = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
+    told = models_json_schema([(model, "serialization") for model in _ANSWERS], ref_template=_REFERENCE)[1]
+    return dict(sorted((asked["$defs"] | told["$defs"]).items()))
+
+
+def _mark_permissions(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            level = PERMISSIONS[method.upper(), path]
+            operation["x-level"] = level.value
+            operation["security"] = {
+                Permission.OPEN: [],
+                Permission.READ: [{}, {"token": []}],
+                Permission.WRITE: [{"token": []}],
+            }[level]

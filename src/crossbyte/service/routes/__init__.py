@@ -1,0 +1,1 @@
+"""Answer each route of the service."""

@@ -1,0 +1,278 @@
+"""Answer the routes of documents: read, browse, count, show, add and delete.
+
+What a call has changed is on the disk when it is answered, and a call that is refused has changed nothing.
+Documents with the same sides are one commit, so a call may be up to three; only a disk that fills up or fails
+between them can leave a part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crossbyte._json import plain_json
+from crossbyte.errors import InvalidInput, UnknownId
+from crossbyte.gallery.gallery import NewDocument as GalleryDocument
+from crossbyte.index.docids import check_id, resolve_id
+from crossbyte.index.index import BaseIndex
+from crossbyte.service.body_parser import FormField, parse_body, parse_form, parse_json_body
+from crossbyte.service.error_codes import RequestRefused
+from crossbyte.service.openapi import describe_form, describe_route
+from crossbyte.service.routes.search import check_filter, get_picture
+from crossbyte.service.schemas import (
+    AddAnswer,
+    BrowseQuery,
+    DeleteAnswer,
+    Deletion,
+    DocumentAnswer,
+    DocumentsAnswer,
+    FacetsAnswer,
+    FacetsQuery,
+    IdQuery,
+    NewDocument,
+    NewDocuments,
+    document_to_json,
+    json_response,
+)
+from crossbyte.service.settings import LIMITS
+from crossbyte.service.state import Service, get_service
+from crossbyte.validation import check_features
+
+if TYPE_CHECKING:
+    from crossbyte.index.facets import Facet
+
+router = APIRouter(tags=["documents"])
+
+
+@router.get("/v1/document", summary="One document", **describe_route(DocumentAnswer))
+async def document(request: Request, query: Annotated[IdQuery, Query()]) -> Response:
+    service = get_service(request)
+    return json_response(await service.lanes.reading.run(_read_document, service, query.id))
+
+
+def _read_document(service: Service, name: str) -> dict[str, Any]:
+    def look(view: BaseIndex) -> dict[str, Any]:
+        found = view.get(resolve_id(view, name))
+        if found is None:
+            raise UnknownId(f"id: no document has the id {name[:200]!r}")
+        return document_to_json(service.gallery, found)
+
+    return service.read(look)
+
+
+@router.get(
+    "/v1/documents",
+    summary="Browse documents in the order of their numbers",
+    **describe_route(DocumentsAnswer),
+)
+async def documents(request: Request, query: Annotated[BrowseQuery, Query()]) -> Response:
+    service = get_service(request)
+    return json_response(await service.lanes.reading.run(_browse, service, query))
+
+
+def _browse(service: Service, query: BrowseQuery) -> dict[str, Any]:
+    check_filter(query.where)
+
+    def look(view: BaseIndex) -> dict[str, Any]:
+        found = view.documents(query.where, query.after, query.limit + 1)
+        shown = found[: query.limit]
+        return {
+            "generation": view.generation,
+            "documents": [document_to_json(service.gallery, each) for each in shown],
+            "next": shown[-1].number if len(found) > query.limit else None,
+        }
+
+    return service.read(look)
+
+
+@router.get("/v1/facets", summary="Values of payload fields, to choose by", **describe_route(FacetsAnswer))
+async def facets(request: Request, query: Annotated[FacetsQuery, Query()]) -> Response:
+    service = get_service(request)
+    return json_response(await service.lanes.reading.run(_count_facets, service, query))
+
+
+def _count_facets(service: Service, query: FacetsQuery) -> dict[str, Any]:
+    check_filter(query.where)
+    fields = None if query.fields is None else [name for name in query.fields.split(",") if name]
+
+    def look(view: BaseIndex) -> dict[str, Any]:
+        found = view.facets(query.where, fields)
+        return {"generation": view.generation, "facets": [_facet_to_json(each) for each in found]}
+
+    return service.read(look)
+
+
+def _facet_to_json(facet: Facet) -> dict[str, Any]:
+    """Give a facet in plain types; JSON has no number for what is beyond float64."""
+    values = [(value, count) for value, count in facet.values if _is_json_number(value)]
+    unspoken = sum(count for _, count in facet.values) - sum(count for _, count in values)
+    return {
+        "field": facet.field,
+        "kind": facet.kind,
+        "n_documents": facet.n_documents,
+        "values": [{"value": value, "count": count} for value, count in values],
+        "others": facet.n_others + unspoken,
+        "low": facet.low if _is_json_number(facet.low) else None,
+        "high": facet.high if _is_json_number(facet.high) else None,
+    }
+
+
+def _is_json_number(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@router.get(
+    "/v1/thumbnail",
+    summary="A document's small picture",
+    **describe_route("The picture, made by us, without metadata.", media="image/jpeg", more=(304,)),
+)
+async def thumbnail(request: Request, query: Annotated[IdQuery, Query()]) -> Response:
+    service = get_service(request)
+    data = await service.lanes.reading.run(_read_thumbnail, service, query.id)
+    mark = f'"{blake2b(data, digest_size=16).hexdigest()}"'
+    headers = {"ETag": mark, "Cache-Control": "private, max-age=300", "Content-Disposition": "inline"}
+    if request.headers.get("if-none-match") == mark:
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers, media_type="image/jpeg")
+
+
+def _read_thumbnail(service: Service, name: str) -> bytes:
+    def look(view: BaseIndex) -> bytes:
+        data = service.gallery.thumbnail(resolve_id(view, name))
+        if data is None and view.lost:  # which may hold a document whose id is this number
+            raise RequestRefused("shard_lost")
+        if data is None:
+            raise RequestRefused("no_thumbnail", f"id: no picture is kept for {name[:200]!r}")
+        return data
+
+    return service.read(look)
+
+
+writing_router = APIRouter(tags=["writing"])
+_FORM_FIELDS = {
+    "id": "The document's id, a string.",
+    "text": "Its words.",
+    "payload": "A JSON object.",
+    "group": "Its group, a string.",
+    "upsert": "true or false: whether to replace a document of the same id.",
+}
+
+
+@writing_router.post(
+    "/v1/documents",
+    summary="Add documents",
+    **describe_route(AddAnswer, body=NewDocuments, more=(409, 415, 507)),
+)
+async def add(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+
+    def work() -> dict[str, Any]:
+        given = parse_body(NewDocuments, request, body)
+        return _add_documents(
+            service, [_check_document(service, each) for each in given.documents], given.upsert
+        )
+
+    return json_response(await service.lanes.writing.run(work))
+
+
+def _check_document(service: Service, document: NewDocument) -> GalleryDocument:
+    """Judge all that can be judged first: documents of different sides are commits of their own."""
+    model, name = service.gallery.index.model, str(document.id)[:200]
+    _check_payload(document.payload, name)
+    _check_row(document.image_features, model.n_features_in_, f"document {name!r}: image_features")
+    _check_row(document.text_features, model.n_text_features_, f"document {name!r}: text_features")
+    if document.group is not None:
+        check_id(document.group)
+    return GalleryDocument(
+        document.id,
+        text=document.text,
+        image_features=document.image_features,
+        text_features=document.text_features,
+        payload=document.payload,
+        group=document.group,
+    )
+
+
+def _check_row(row: list[float] | None, width: int, what: str) -> None:
+    if row is not None and len(row) != width:
+        raise InvalidInput(f"{what}: expected {width} numbers, got {len(row)}")
+    if row is not None:
+        check_features([row], what)
+
+
+def _check_payload(payload: Any, id: str) -> None:
+    """Weigh a payload before it is looked into: messages about its values name their places in full."""
+    size = len(json.dumps(payload, separators=(",", ":")))
+    if size > LIMITS.payload_bytes:
+        message = f"document {id!r}: expected a payload of at most {LIMITS.payload_bytes} bytes, got {size}"
+        raise RequestRefused("payload_too_large", message, "keep long values elsewhere")
+    plain_json(payload, "payload")
+
+
+def _add_documents(service: Service, documents: list[GalleryDocument], upsert: bool) -> dict[str, Any]:
+    added = service.gallery.add(documents, upsert=upsert)
+    return {"added": added, "generation": service.gallery.index.generation}
+
+
+@writing_router.post(
+    "/v1/documents/image",
+    summary="Add a document with its picture",
+    **describe_route(
+        AddAnswer,
+        body=describe_form(("image", "id"), image="A picture: JPEG, PNG, WebP, BMP or GIF.", **_FORM_FIELDS),
+        more=(409, 415, 507),
+    ),
+)
+async def add_picture(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    document, upsert = await service.lanes.pictures.run(_parse_picture_form, service, request, body)
+    return json_response(await service.lanes.writing.run(_add_documents, service, [document], upsert))
+
+
+def _parse_picture_form(service: Service, request: Request, body: bytes) -> tuple[GalleryDocument, bool]:
+    parts = parse_form(request, body)
+    data = get_picture(parts, tuple(_FORM_FIELDS))
+    given = NewDocument.model_validate(
+        {
+            "id": _form_value(parts, "id"),
+            "text": _form_value(parts, "text"),
+            "group": _form_value(parts, "group"),
+            "payload": _form_value(parts, "payload", lambda text: parse_json_body(text.encode())),
+        },
+        strict=True,
+    )
+    upsert = _form_value(parts, "upsert", _parse_flag) or False
+    return _check_document(service, given)._replace(picture=service.gallery.read_picture(data)), upsert
+
+
+def _form_value(parts: dict[str, FormField], name: str, read: Callable[[str], Any] = str) -> Any:
+    return read(parts[name].text) if name in parts and parts[name].data else None
+
+
+def _parse_flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise RequestRefused("bad_multipart", f"upsert: expected true or false, got {text[:20]!r}")
+    return text == "true"
+
+
+@writing_router.post(
+    "/v1/documents/delete",
+    summary="Delete documents",
+    **describe_route(DeleteAnswer, body=Deletion, more=(409, 415, 507)),
+)
+async def delete(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+
+    def work() -> dict[str, Any]:
+        given = parse_body(Deletion, request, body)
+        deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
+        return {"deleted": deleted, "generation": service.gallery.index.generation}
+
+    return json_response(await service.lanes.writing.run(work))

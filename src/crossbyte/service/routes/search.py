@@ -1,0 +1,270 @@
+"""Answer the routes that search, and those that explain a hit.
+
+A query is the one keyword argument of ``Index.search`` that says what is looked for (``texts``, ``images`` or
+``like``) with its value; the options of a request are its other keyword arguments. Every answer is of one
+generation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from crossbyte.index.docids import Id, resolve_id
+from crossbyte.index.filters.grammar import And, Condition, Not, Or, parse_filter
+from crossbyte.index.index import BaseIndex
+from crossbyte.service.body_parser import FormField, parse_body, parse_form
+from crossbyte.service.error_codes import Problem, RequestRefused, describe_error, get_request_id
+from crossbyte.service.openapi import describe_form, describe_route
+from crossbyte.service.schemas import (
+    Batch,
+    Explain,
+    ExplainOptions,
+    Search,
+    SearchAnswer,
+    SearchOptions,
+    TextSearch,
+    document_to_json,
+    encode_json,
+    find_document,
+    hits_to_json,
+    json_response,
+    read_payloads,
+)
+from crossbyte.service.settings import LIMITS
+from crossbyte.service.state import Service, get_service
+
+_OTHER_SIDE = {"images": "text", "texts": "image"}
+_NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
+
+
+def encode_text(service: Service, text: str) -> dict[str, Any]:
+    """Make a query of words."""
+    with service.metrics.step("encode"):
+        return {"texts": service.gallery.encode_texts([text])}
+
+
+def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
+    """Make a query of the bytes of a picture."""
+    with service.metrics.step("encode"):
+        picture = service.gallery.read_picture(data)
+        return {"images": service.gallery.encode_pictures([picture])}
+
+
+def encode_query(service: Service, query: Search | Explain) -> dict[str, Any]:
+    """Make a query of whatever a body gives: words, an id, or features."""
+    if query.text is not None:
+        return encode_text(service, query.text)
+    if query.like is not None:
+        return {"like": query.like}
+    if query.image_features is not None:
+        return {"images": np.array(query.image_features, dtype=np.float64)}
+    return {"texts": np.array(query.text_features, dtype=np.float64)}
+
+
+def run_search(
+    service: Service, encode: Callable[[], dict[str, Any]], options: SearchOptions
+) -> dict[str, Any]:
+    """Encode a query and search with it; gives a ``SearchAnswer``."""
+    start = time.perf_counter()
+    check_filter(options.where)
+    with service.metrics.step("total"):
+        query = encode()
+        found = service.read(lambda view: _search_view(service, view, query, options))
+    return found | {"took_ms": round(1000 * (time.perf_counter() - start), 3)}
+
+
+def _search_view(
+    service: Service, view: BaseIndex, query: dict[str, Any], options: SearchOptions
+) -> dict[str, Any]:
+    """Search one generation of the index."""
+    with service.metrics.step("scan"):
+        hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
+    with service.metrics.step("payload"):
+        payloads = read_payloads(view, hits) if options.payloads else None
+    [(keyword, value)] = query.items()
+    target = options.target or _default_target(view, keyword, value)
+    shown = hits_to_json(service.gallery, view, hits, payloads)
+    return {
+        "generation": view.generation,
+        "target": target,
+        "no_match": hits.no_match,
+        "verdict": service.gallery.verdict(keyword, target, hits, getattr(options, "text", None)),
+        "partial": service.is_partial(view, hits),
+        "hits": shown,
+    }
+
+
+def _default_target(view: BaseIndex, keyword: str, value: Any) -> str:
+    """Name what is searched where nothing was chosen: the other side, or of a document its own."""
+    if keyword != "like":
+        return _OTHER_SIDE[keyword]
+    document = view.get(value)
+    return "text" if document is not None and document.image_code is None else "image"
+
+
+def check_filter(where: str | None) -> None:
+    """Refuse a filter of too many conditions."""
+    if where is not None and (count := _count_conditions(parse_filter(where))) > LIMITS.filter_terms:
+        message = f"where: expected at most {LIMITS.filter_terms} conditions, got {count}"
+        raise RequestRefused("filter_too_many_terms", message, "use IN with a list of values")
+
+
+def _count_conditions(condition: Condition) -> int:
+    if isinstance(condition, And | Or):
+        return sum(map(_count_conditions, condition.operands))
+    return _count_conditions(condition.operand) if isinstance(condition, Not) else 1
+
+
+_SHOWN = ("id", "payload", "thumbnail")
+
+
+def explain_document(
+    service: Service, view: BaseIndex, id: Id, query: dict[str, Any], target: str | None
+) -> dict[str, Any]:
+    """Say why a document is as near to a query as it is."""
+    vocabulary = service.gallery.vocabulary()
+    why = view.explain(id, **query, target=target, vocabulary=vocabulary).to_dict()
+    why["examples"] = [
+        example | _training_document(service, view, example["row"]) for example in why["examples"]
+    ]
+    return why
+
+
+def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str, Any]:
+    """Give what is still known of a training pair: nothing if it was deleted, or came as plain features."""
+    id = service.gallery.training_id(row)
+    document = None if id is None else find_document(view, id)
+    answer = {} if document is None else document_to_json(service.gallery, document)
+    return {name: answer.get(name) for name in _SHOWN}
+
+
+router = APIRouter(tags=["search"])
+_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
+
+
+@router.get("/v1/search", summary="Search in words, while they are typed", **describe_route(SearchAnswer))
+async def search_by_text(request: Request, query: Annotated[TextSearch, Query()]) -> Response:
+    service = get_service(request)
+    encode = partial(encode_text, service, query.text)
+    return json_response(await service.lanes.reading.run(run_search, service, encode, query))
+
+
+@router.post(
+    "/v1/search",
+    summary="Search by words, features, or a document",
+    **describe_route(SearchAnswer, body=Search, more=(415,)),
+)
+async def search(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    return json_response(await service.lanes.reading.run(_search_by_body, service, request, body))
+
+
+def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
+    query = parse_body(Search, request, body)
+    return run_search(service, partial(encode_query, service, query), query)
+
+
+@router.post(
+    "/v1/search/image",
+    summary="Search by a picture",
+    **describe_route(SearchAnswer, body=_PICTURE_FORM, more=(415,)),
+)
+async def search_by_picture(request: Request, options: Annotated[SearchOptions, Query()]) -> Response:
+    service, body = get_service(request), await request.body()
+
+    def work() -> dict[str, Any]:
+        picture = get_picture(parse_form(request, body))
+        return run_search(service, partial(encode_picture, service, picture), options)
+
+    return json_response(await service.lanes.pictures.run(work))
+
+
+def get_picture(parts: dict[str, FormField], others: tuple[str, ...] = ()) -> bytes:
+    """Take the picture out of a form, which has no other fields than these."""
+    if "image" not in parts:
+        raise RequestRefused("bad_multipart", "expected a form with the field image, got none")
+    known = ("image", *others)
+    unknown = [name for name in parts if name not in known]
+    if unknown:
+        message = f"expected no fields but {', '.join(known)}, got {unknown[0][:100]!r}"
+        raise RequestRefused("bad_multipart", message, "leave it out")
+    data = parts["image"].data
+    if len(data) > LIMITS.upload_bytes:
+        message = f"expected a picture of at most {LIMITS.upload_bytes} bytes, got {len(data)}"
+        raise RequestRefused("picture_too_large", message, "send a smaller one")
+    return data
+
+
+@router.post(
+    "/v1/search/batch",
+    summary="Search many times: one line of JSON per query, in order, as soon as it is known",
+    **describe_route(
+        "A SearchAnswer, or an ErrorAnswer, per line.", body=Batch, more=(415,), media="application/x-ndjson"
+    ),
+)
+async def search_batch(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    batch = await service.lanes.reading.run(parse_body, Batch, request, body)
+    lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+async def _stream_answers(service: Service, queries: list[Search], request_id: str) -> AsyncIterator[bytes]:
+    """Answer query after query; what is not answered in time says so."""
+    end = time.monotonic() + 0.9 * service.settings.request_seconds  # before the whole request is cut off
+    for query in queries:
+        if time.monotonic() > end:
+            line = Problem("timed_out", "the batch took too long", "send fewer queries").to_dict(request_id)
+        else:
+            line = await _answer_line(service, query, request_id)
+        yield encode_json(line) + b"\n"
+
+
+async def _answer_line(service: Service, query: Search, request_id: str) -> dict[str, Any]:
+    try:
+        return await service.lanes.reading.run(
+            run_search, service, partial(encode_query, service, query), query
+        )
+    except Exception as error:  # a line says what went wrong with it; the others do not suffer
+        return describe_error(error, request_id, service.gallery.index.path).to_dict(request_id)
+
+
+@router.post(
+    "/v1/explain",
+    summary="Say why a document is as near to a query as it is",
+    **describe_route("The explanation: docs/explanation.md.", body=Explain, more=(415,)),
+)
+async def explain(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    return json_response(await service.lanes.reading.run(_explain_by_body, service, request, body))
+
+
+def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
+    wanted = parse_body(Explain, request, body)
+    query = encode_query(service, wanted)
+    return service.read(lambda view: explain_document(service, view, wanted.id, query, wanted.target))
+
+
+@router.post(
+    "/v1/explain/image",
+    summary="Say why a document is as near to a picture as it is",
+    **describe_route("The explanation: docs/explanation.md.", body=_PICTURE_FORM, more=(415,)),
+)
+async def explain_picture(request: Request, options: Annotated[ExplainOptions, Query()]) -> Response:
+    service, body = get_service(request), await request.body()
+
+    def work() -> dict[str, Any]:
+        query = encode_picture(service, get_picture(parse_form(request, body)))
+        return service.read(
+            lambda view: explain_document(service, view, resolve_id(view, options.id), query, options.target)
+        )
+
+    return json_response(await service.lanes.pictures.run(work))

@@ -1,0 +1,127 @@
+"""Serve an index until somebody stops it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+
+from crossbyte.errors import InvalidInput
+from crossbyte.service.app import create_app
+from crossbyte.service.middleware.idle_timeout import IdleTimeoutProtocol
+from crossbyte.service.settings import LIMITS, Settings
+
+_GRACE_SECONDS = 30  # for answers that are under way when the server is stopped
+_BACKLOG = 1024
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that has its socket already, and says when it answers."""
+
+    def __init__(
+        self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[str], None]
+    ) -> None:
+        super().__init__(config)
+        self._listening, self._ready = listening, ready
+
+    @property
+    def url(self) -> str:
+        """URL at which the server answers."""
+        host, port = self._listening.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until stopped; answers under way are finished."""
+        super().run(sockets or [self._listening])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and call ``ready`` with the URL."""
+        url = self.url
+        await super().startup(sockets)
+        if self.started:
+            self._ready(url)
+
+
+def make_server(
+    path: str | os.PathLike[str], settings: Settings, ready: Callable[[str], None] = lambda url: None
+) -> Server:
+    """Take the port and open the index; ``run()`` then serves, in any thread."""
+    listening = _listen(settings)
+    try:
+        app = create_app(path, settings)
+    except BaseException:
+        listening.close()
+        raise
+    return Server(_configuration(app), listening, ready)
+
+
+def serve(
+    path: str | os.PathLike[str], settings: Settings, ready: Callable[[str], None] = lambda url: None
+) -> None:
+    """Serve an index until SIGINT or SIGTERM; Ctrl-C is the usual way to end it, and no error.
+
+    Parameters
+    ----------
+    path : path-like
+        Of an index.
+    settings : Settings
+    ready : callable
+        Called with the URL once the server answers.
+
+    Raises
+    ------
+    InvalidInput
+        The port is taken, or the address is not of this machine.
+    The errors of :meth:`crossbyte.Index.open`.
+    """
+    server = make_server(path, settings, ready)
+    with suppress(KeyboardInterrupt):  # raised once more by uvicorn, after it has ended in good order
+        server.run()
+
+
+def _configuration(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=IdleTimeoutProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        h11_max_incomplete_event_size=2 * (LIMITS.url_bytes + LIMITS.header_bytes),
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host.strip("[]"), settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidInput(f"host: expected an address of this machine, got {settings.host!r}") from error
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _cannot_listen(settings, error) from error
+    return listening
+
+
+def _cannot_listen(settings: Settings, error: OSError) -> InvalidInput:
+    if error.errno == errno.EADDRINUSE:
+        return InvalidInput(
+            f"port: {settings.port} is taken by another program; choose another, or 0 for any"
+        )
+    reason = os.strerror(error.errno or 0)
+    return InvalidInput(f"host: cannot listen on {settings.host!r} port {settings.port}: {reason}")

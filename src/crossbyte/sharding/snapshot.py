@@ -1,0 +1,381 @@
+"""Scatter a question over the shards of one moment, and gather their answers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossbyte.errors import InvalidInput
+from crossbyte.index.docids import Id, check_id
+from crossbyte.index.facets import Facet
+from crossbyte.index.hits import Document, Hits
+from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
+from crossbyte.index.ivf.state import Cells
+from crossbyte.index.scan import Example, Query, Ranking, Standing, keep_first_of_groups, rank_groups
+from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.index.snapshot import read_filter, summarize_bytes
+from crossbyte.sharding.facets import count_facets
+from crossbyte.sharding.gather import MergedHits, merge_standings
+from crossbyte.sharding.pool import ShardPool
+from crossbyte.sharding.wire import CellSummary, CellSums, ShardLost, ShardSummary, make_sendable
+
+if TYPE_CHECKING:
+    from crossbyte.index.ivf.state import SideCells
+
+
+def describe_shard_cells(moment: ShardedSnapshot) -> Cells | None:
+    """Say of the cells of all shards what one index would; None unless all of them have the same.
+
+    Raises
+    ------
+    ShardLost
+        How well cells fit cannot be told without a part of the documents.
+    """
+    if moment.cells is None:
+        return None
+    parts = moment.ask_all("cell_sums")
+    sums = {side: _add_cell_sums([part[side] for part in parts]) for side in parts[0]}
+    told: Cells = next(iter(moment.ask("cells", sums).values()))
+    return told
+
+
+def _add_cell_sums(parts: Sequence[CellSums]) -> CellSums:
+    return CellSums(
+        sum(part.n_documents for part in parts),
+        sum(part.n_added for part in parts),
+        sum(part.added_distance for part in parts),
+        np.sum([part.sizes for part in parts], axis=0),
+    )
+
+
+def split_side(side: SideCells, shard: int, n_shards: int) -> SideCells:
+    """What one of the shards of a cut index is told of a side: counts that add up to the whole again."""
+    documents, added = (
+        count * (shard + 1) // n_shards - count * shard // n_shards
+        for count in (side.n_documents, side.n_added)
+    )
+    distance = side.added_distance * added / max(1, side.n_added)
+    return side._replace(n_documents=documents, n_added=added, added_distance=distance)
+
+
+def make_build_error(path: str | os.PathLike[str]) -> InvalidInput:
+    """The error that cells cannot be built over shards."""
+    return InvalidInput(
+        f"{os.fspath(path)}: cells are learned from all documents, and no shard has them all; build the "
+        "cells in one file and cut it with `crossbyte shard` (split_index in Python): its shards keep them"
+    )
+
+
+def measure_shards(moment: ShardedSnapshot) -> dict[str, Any]:
+    """Count documents and bytes: see :meth:`crossbyte.ShardedIndex.stats`.
+
+    Returns
+    -------
+    dict
+        As :func:`crossbyte.index.snapshot.measure_index` gives it, with ``partial``, and ``shards``: a list
+        of dicts with ``name``, ``documents``, ``generation``, ``lost``, and ``disk`` and ``memory`` in bytes.
+    """
+    answers = moment.ask("stats")
+    whole = {name: _add_counts(each[name] for each in answers.values()) for name in ("items", "codings")}
+    n_items = max(1, sum(whole["items"].values()))
+    return {
+        "documents": len(moment),
+        "deleted": sum(each["deleted"] for each in answers.values()),
+        **whole,
+        "fields": {field: sorted(types) for field, types in sorted(moment.fields.items())},
+        "generation": sum(summary.generation for summary in moment.summaries),
+        "segments": sum(each["segments"] for each in answers.values()),
+        "disk": summarize_bytes(_add_counts(each["disk"]["bytes"] for each in answers.values()), n_items),
+        "memory": summarize_bytes(_add_counts(each["memory"]["bytes"] for each in answers.values()), n_items),
+        "partial": len(answers) < len(moment.summaries),
+        "shards": [
+            _describe_shard(moment, shard, answers.get(shard)) for shard in range(len(moment.summaries))
+        ],
+    }
+
+
+def _describe_shard(moment: ShardedSnapshot, shard: int, answer: dict[str, Any] | None) -> dict[str, Any]:
+    summary = moment.summaries[shard]
+    return {
+        "name": moment.holder.names[shard],
+        "documents": summary.n_documents,
+        "generation": summary.generation,
+        "lost": answer is None,
+        "disk": None if answer is None else answer["disk"]["bytes"]["file"],
+        "memory": None if answer is None else answer["memory"]["bytes"]["total"],
+    }
+
+
+def _add_counts(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        for name, count in part.items():
+            total[name] += count
+    return dict(total)
+
+
+class ShardedSnapshot:
+    """Answers from the generations of all shards that belong together: scatter and gather.
+
+    One is made for every question, because it remembers what was found: see
+    :class:`crossbyte.index.scan.SearchBackend`.
+
+    Parameters
+    ----------
+    path : str
+        Of the sharded index, for messages.
+    holder : ShardPool
+    summaries : sequence of ShardSummary
+        One per shard.
+    n_threads : int
+    """
+
+    def __init__(
+        self, path: str, holder: ShardPool, summaries: Sequence[ShardSummary], n_threads: int
+    ) -> None:
+        self.path, self.holder, self.summaries, self.n_threads = path, holder, summaries, n_threads
+        self.partial = False
+        self._pool = MergedHits()
+
+    # What is known without asking
+
+    def __len__(self) -> int:
+        return sum(summary.n_documents for summary in self.summaries)
+
+    @cached_property
+    def codings(self) -> dict[str, int]:
+        """How many documents have each coding, in all shards; lost ones, too."""
+        counts = {coding: sum(s.codings.get(coding, 0) for s in self.summaries) for coding in CODINGS}
+        return {coding: count for coding, count in counts.items() if count}
+
+    @cached_property
+    def fields(self) -> dict[str, set[str]]:
+        """Payload fields of all shards, and their types."""
+        fields: dict[str, set[str]] = {}
+        for summary in self.summaries:
+            for field, types in summary.fields.items():
+                fields[field] = fields.get(field, set()) | types
+        return fields
+
+    @cached_property
+    def cells(self) -> CellSummary | None:
+        """The cells of all shards, if they all have the same."""
+        known = [summary.cells for summary in self.summaries]
+        return known[0] if all(each == known[0] for each in known) else None
+
+    def describe_cells(self) -> Cells | None:
+        """Say what is known of the cells, of all shards together; None unless all have the same."""
+        return describe_shard_cells(self)
+
+    def stats(self) -> dict[str, Any]:
+        """Count documents and bytes, of all shards and of each."""
+        return measure_shards(self)
+
+    def check_filter(self, where: str | None) -> None:
+        """Refuse a filter that cannot be read, or that names a field which no shard has."""
+        if where is not None:
+            read_filter(where, self.fields)
+
+    # Asking
+
+    def ask(self, method: str, *arguments: Any) -> dict[int, Any]:
+        """Ask every shard; the answers of those that answer, which is at least one.
+
+        Raises
+        ------
+        ShardLost
+            None of them answers.
+        """
+        calls = {shard: (each.generation, *arguments) for shard, each in enumerate(self.summaries)}
+        answers = self.holder.ask(method, calls)
+        if not answers:
+            reasons = self._reasons(self.holder.names)
+            raise ShardLost(
+                f"{self.path}: none of its {len(calls)} shards answers{reasons}; try again in a while, or "
+                "open it anew"
+            )
+        return answers
+
+    def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Ask every shard for what is wrong without any of them.
+
+        Raises
+        ------
+        ShardLost
+        """
+        return self.complete(self.ask(method, *arguments))
+
+    def complete(self, answers: dict[int, Any]) -> list[Any]:
+        """Refuse answers among which one is missing."""
+        missing = [name for shard, name in enumerate(self.holder.names) if shard not in answers]
+        if missing:
+            raise self.lost(missing)
+        return list(answers.values())
+
+    def lost(self, names: Sequence[str]) -> ShardLost:
+        """The error that these shards are missing."""
+        return ShardLost(
+            f"{self.path}: {', '.join(names)} of {len(self.summaries)} shards cannot be reached, and this "
+            f"needs all of them{self._reasons(names)}; try again when Ray has restarted what was lost"
+        )
+
+    def _reasons(self, names: Sequence[str]) -> str:
+        """Why shards are lost, where that is known."""
+        lost = {self.holder.names[shard]: why for shard, why in self.holder.lost.items()}
+        known = [f"{name}: {lost[name]}" for name in names if name in lost]
+        return f" ({'; '.join(known)})" if known else ""
+
+    # Searching
+
+    def examples(self, ids: Sequence[Id]) -> list[Example | None]:
+        """The documents of these ids, wherever they are."""
+        answers = self.ask("examples", ids)
+        found: dict[int, Example] = {}
+        for part in answers.values():
+            found = part | found
+        if len(found) < len(ids):
+            self.complete(answers)  # it may be on a shard that is lost
+        return [found.get(place) for place in range(len(ids))]
+
+    def rank(self, query: Query, where: str | None, *, distinct: bool, grouped: bool) -> list[Ranking]:
+        """Find the nearest documents of all shards."""
+        self.check_filter(where)
+        if not distinct:
+            return self._nearest(query, where, grouped)
+        if query.probe != ALL_CELLS:
+            return rank_groups(query, lambda some: self._nearest(some, where, True), self.groups)
+        # Of everything, the nearest k groups are among the nearest k of each shard.
+        merged = self._ranked(query, where, True, True, k=query.k * len(self.summaries))
+        return [keep_first_of_groups(each, self.groups(each)).take(slice(query.k)) for each in merged]
+
+    def _nearest(self, query: Query, where: str | None, grouped: bool) -> list[Ranking]:
+        """Look into as many cells as one index would; everywhere, for queries that find too little there."""
+        probe = self._n_visited(query, where) if query.probe is None else query.probe
+        rankings = self._ranked(query._replace(probe=probe), where, False, grouped, k=query.k)
+        if query.probe is None and probe != ALL_CELLS and query.max_distance == np.inf:
+            few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
+            if few:
+                again = query.take(few)._replace(probe=ALL_CELLS)
+                for place, ranking in zip(few, self._nearest(again, where, grouped), strict=True):
+                    rankings[place] = ranking
+        return rankings
+
+    def _n_visited(self, query: Query, where: str | None) -> int | str:
+        """How many cells are visited unless told: :func:`crossbyte.index.scan.choose_cells`."""
+        known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
+        if known is None:
+            return ALL_CELLS
+        share = 1.0
+        if where is not None:
+            allowed, there = np.sum(list(self.ask("allowed", where, query.target).values()), axis=0)
+            share = float(allowed / max(1, there))
+        count = count_visited_cells(*known, share)
+        return ALL_CELLS if count >= known[1] else count
+
+    def _ranked(
+        self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
+    ) -> list[Ranking]:
+        rankings: list[Ranking] = []
+        for some in query.parts():
+            answers = self.ask("rank", some, where, distinct, grouped)
+            self.partial = self.partial or len(answers) < len(self.summaries)
+            rankings += self._pool.merge(answers, k)
+        return rankings
+
+    def standing(self, query: Query, number: int) -> Standing:
+        """Where a document stands among all."""
+        return merge_standings(self.ask_all("standing", make_sendable(query), number))
+
+    def groups(self, ranking: Ranking) -> list[Id | None]:
+        """The groups of ranked documents."""
+        return [self._pool.groups[row] for row in ranking.rows.tolist()]
+
+    def ids(self, ranking: Ranking) -> list[Id]:
+        """The ids of ranked documents."""
+        return [self._pool.ids[row] for row in ranking.rows.tolist()]
+
+    def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
+        """The payloads of ranked documents, from the shards that have them.
+
+        Raises
+        ------
+        ShardLost
+            One of them was lost since it has found something.
+        """
+        owners = self._pool.shards[ranking.rows]
+        calls = {
+            shard: (self.summaries[shard].generation, ranking.numbers[owners == shard])
+            for shard in np.unique(owners).tolist()
+        }
+        answers = self.holder.ask("payloads", calls)
+        if len(answers) < len(calls):
+            raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
+        pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
+        return [answers[shard][number] for shard, number in pairs]
+
+    # Documents
+
+    def contains(self, id: object) -> bool:
+        """Whether there is a document of this id; of what is no id, there is none."""
+        try:
+            names = [check_id(id)]
+        except InvalidInput:
+            return False
+        return any(self._ask_for("find", names))
+
+    def get(self, id: Id) -> Document | None:
+        """Give a document, or None if there is none of this id."""
+        found = self._ask_for("get", check_id(id))
+        return next((document for document in found if document is not None), None)
+
+    def all_ids(self) -> list[Id]:
+        """All ids in the order of the documents' numbers."""
+        parts = self.ask_all("ids")
+        order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+        ids = [id for _, own in parts for id in own]
+        return [ids[place] for place in order.tolist()]
+
+    def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
+        """Give one page of documents in the order of their numbers."""
+        self.check_filter(where)
+        parts = self.ask_all("documents", where, after, limit)
+        return sorted((each for part in parts for each in part), key=lambda each: each.number)[:limit]
+
+    def facets(self, where: str | None, fields: Sequence[str] | None, limit: int) -> list[Facet]:
+        """Count the values of payload fields.
+
+        Counts are exact. Shards send all values of a field that can be chosen from, and their counts.
+        """
+        return count_facets(self, where, fields, limit)
+
+    def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
+        """The payloads of what a search at this moment found."""
+        found = self._ask_by_number("payloads", hits)
+        return [found.get(number) for number in hits.numbers.tolist()]
+
+    def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
+        """The sides of the documents that a search at this moment found."""
+        if hits._codings is not None:
+            return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
+        found = self._ask_by_number("codings", hits)
+        return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
+
+    def _ask_by_number(self, method: str, hits: Hits) -> dict[int, Any]:
+        """Ask for something of every hit; lost shards are missed only if they have one of them."""
+        answers = self.ask(method, hits.numbers)
+        found: dict[int, Any] = {}
+        for part in answers.values():
+            found |= part
+        if len(found) < len(hits):
+            self.complete(answers)
+        return found
+
+    def _ask_for(self, method: str, sought: Any) -> list[Any]:
+        """Ask for something that one shard has; without it, no shard may be missing."""
+        answers = self.ask(method, sought)
+        return list(answers.values()) if any(answers.values()) else self.complete(answers)

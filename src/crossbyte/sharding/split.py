@@ -1,0 +1,122 @@
+"""Make the files of a sharded index: from one index file, or empty for a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.index.compaction import compact_segments
+from crossbyte.index.docids import DocIds
+from crossbyte.index.index import Index
+from crossbyte.index.snapshot import Snapshot
+from crossbyte.index.storage.records import NewRecord
+from crossbyte.index.storage.store import Store
+from crossbyte.model.estimator import CMCQ
+from crossbyte.sharding.manifest import Manifest, create_folder, find_model_record
+from crossbyte.sharding.snapshot import split_side
+from crossbyte.validation import check_integer
+
+Path = str | os.PathLike[str]
+
+MAX_SHARDS = 10_000
+_PAYLOADS_AT_ONCE = 4096
+
+
+def split_index(path: Path, out: Path, n_shards: int) -> None:
+    """Copy an index file into shards of equal size: a folder that :class:`crossbyte.ShardedIndex` opens.
+
+    Every document keeps its number, id, codes, coding, payload and group; what is deleted stays behind. The
+    index itself is only read.
+
+    Parameters
+    ----------
+    path : path-like
+        An index file.
+    out : path-like
+        A folder such as ``photos.cbs``; nothing may be there yet.
+    n_shards : int
+
+    Raises
+    ------
+    FileNotFoundError, ForeignIndexFile, DamagedIndexFile, NewerIndexFile
+    IndexExists
+        Something is at ``out``; it is left as it is.
+    InvalidInput
+        ``n_shards`` is no whole number from 1.
+    StorageFull, ReadOnlyIndex
+        Nothing is left at ``out``.
+    """
+    check_integer(n_shards, "n_shards", 1, MAX_SHARDS)
+    with create_folder(out) as folder, Index.open(path) as index:
+        snapshot = index.snapshot()
+        record, digest = find_model_record(snapshot.store)
+        model = NewRecord("model", {}, {"model": snapshot.store.part(record, "model")})
+        manifest = Manifest.new(folder, digest, n_shards)
+        ranges = _split_numbers(snapshot, n_shards)
+        for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
+            before = [model, *_make_cell_records(snapshot, shard, n_shards)]
+            _write_shard(file, snapshot, before, within)
+        manifest.write(folder)
+
+
+def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
+    """Make the files of an empty sharded index.
+
+    Raises
+    ------
+    IndexExists, InvalidInput, NotFitted, ReadOnlyIndex, StorageFull
+    """
+    check_integer(n_shards, "n_shards", 1, MAX_SHARDS)
+    with create_folder(path) as folder:
+        manifest = Manifest.new(folder, "", n_shards)
+        for shard in manifest.paths:
+            with Index.create(shard, model) as index:
+                digest = find_model_record(index.snapshot().store)[1]
+        manifest._replace(model=digest).write(folder)
+
+
+def _split_numbers(snapshot: Snapshot, n_shards: int) -> list[range]:
+    """Cut the numbers of all live documents into runs that have as many each; numbers need no memory so."""
+    partitions = snapshot.partitions.values()
+    numbers = np.sort(
+        np.concatenate([_NONE, *(partition.numbers[partition.live_rows()] for partition in partitions)])
+    )
+    firsts = [int(part[0]) if len(part) else None for part in np.array_split(numbers, n_shards)]
+    end = snapshot.catalogue.next_number
+    bounds = [0, *(end if first is None else first for first in firsts[1:]), end]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def _make_cell_records(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
+    """All cells, with a shard's part of what was counted."""
+    if snapshot.cells is None:
+        return []
+    sides = {name: split_side(side, shard, n_shards) for name, side in snapshot.cells.sides.items()}
+    return [replace(snapshot.cells.settled(), sides=sides).to_record()]
+
+
+def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within: range) -> None:
+    n_codebooks = len(snapshot.quantizers["image"].codewords)
+    segments = list(compact_segments(snapshot, n_codebooks, within))
+    records = [*before, *(segment.to_record() for segment in segments)]
+    payloads = _read_payloads(snapshot, [segment.numbers for segment in segments])
+    Store.create(path, records, payloads, snapshot.catalogue.next_number).close()
+
+
+def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, bytes]]:
+    """Payload rows of documents, as they are in the file, some at a time."""
+    for numbers in parts:
+        for start in range(0, numbers.count, _PAYLOADS_AT_ONCE):
+            some = numbers[np.arange(start, min(start + _PAYLOADS_AT_ONCE, numbers.count))]
+            keys = [key for key in snapshot.payload_keys(snapshot.places(some)) if key is not None]
+            rows = snapshot.store.payloads(keys, snapshot.generation)
+            for (number, _), body in zip(keys, rows, strict=True):
+                yield number, 0, body
+
+
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
