@@ -425,7 +425,8 @@ def make_page(results: DemoResults, *, pictures: bool = True) -> Iterator[Render
     yield _make_heading("Show a picture, read words")
     yield _make_text(
         f"These {len(_select_answers(results, 'picture'))} were kept away from everything above, and are not "
-        f"picked: the first of {results.choice.unseen.name}. Green words are their own, which nothing here has seen."
+        f"picked: the first of {results.choice.unseen.name}. Green words are their own, "
+        "which nothing here has seen."
     )
     for answer in _select_answers(results, "picture"):
         yield _show_texts(results, answer, pictures)

@@ -39,7 +39,8 @@ class LSSH(UnifiedHashing):
     ``|X - S B|² + ρ |S|₁ + λ |A - S R|² + μ |Y - A U|²`` with the rows of B, R and U in the unit ball is
     minimised block by block. It is the common space that CMCQ took over, so the updates are those of
     :mod:`crossbyte.model.space.sparse`. A document is coded by the sign of
-    ``(μ y U' + λ s R) (μ U U' + λ I)⁻¹`` with s from its image alone, a text by the same without s, an image by the sign of ``s R``.
+    ``(μ y U' + λ s R) (μ U U' + λ I)⁻¹`` with s from its image alone, a text by the same
+    without s, an image by the sign of ``s R``.
 
     Attributes
     ----------
