@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.datasets import shares_label
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import CLOCKS, Clock, Goal, Turn, measurements, medians, print_goals, take_turns, told
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.lab.methods.hashing import hamming_distances
 from crossbyte.metrics.scorer import Scorer
 

@@ -10,7 +10,7 @@ from benchmarks.paper_arithmetic import Machine, Shape
 from benchmarks.paper_inputs import Figure, Figures, K, PerLength
 from benchmarks.tail_latency import from_quantiles, maximum_quantile, simulate
 from crossbyte._format import readable_bytes, readable_seconds
-from crossbyte.compute.blocks import SHARE_ROWS
+from crossbyte.compute.executor import SHARE_ROWS
 
 __all__ = ["PAIRS", "Assumed", "Case", "tables"]
 

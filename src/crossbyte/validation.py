@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Codes, Raw
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.errors import InvalidInput, NotFinite
 
 _LARGEST = 1e150  # squares of larger values overflow

@@ -13,8 +13,7 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.compute.blocks import TILE_ROWS, deterministic_product
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import TILE_ROWS, Workers, deterministic_product
 from crossbyte.data.preparation import Preparation
 from crossbyte.data.synthetic import make_pairs
 

@@ -11,9 +11,8 @@ import pytest
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from crossbyte.compute import blocks
-from crossbyte.compute.blocks import BLOCK_ROWS, row_blocks
-from crossbyte.compute.executor import Workers, available_cores
+from crossbyte.compute import executor
+from crossbyte.compute.executor import BLOCK_ROWS, Workers, available_cores, row_blocks
 
 
 def _blas_threads() -> list[int]:
@@ -22,7 +21,7 @@ def _blas_threads() -> list[int]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(executor, "BLOCK_ROWS", 7)
 
 
 @pytest.mark.parametrize("n", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])

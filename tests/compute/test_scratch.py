@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.compute import blocks, scratch
+from crossbyte.compute import executor, scratch
 from crossbyte.compute.executor import Workers, default_memory, make_executor, parse_memory
 from crossbyte.compute.scratch import DiskArray, DiskSparse, ScratchWorkers
 from crossbyte.errors import InvalidInput, StorageFailed, StorageFull
@@ -119,7 +119,7 @@ def test_files_have_no_name_and_go_with_their_object(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("max_memory", [1, 32 * 600, 10**9])
 def test_rows_are_those_of_memory(monkeypatch: pytest.MonkeyPatch, n_jobs: int, max_memory: int) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(executor, "BLOCK_ROWS", 16)
     with ScratchWorkers(n_jobs, max_memory) as workers:
         dense = workers.rows(lambda block: 2 * ROWS[block], 100, (7,), np.float32)
         thin = workers.sparse_rows(lambda block: SPARSE[block], 100, 7)

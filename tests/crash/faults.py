@@ -18,7 +18,7 @@ from crossbyte.index.index import Index
 from crossbyte.index.storage import creation, store
 from crossbyte.index.storage import creation as copying
 from crossbyte.index.storage import database as connection
-from crossbyte.index.storage import rows as store_writing
+from crossbyte.index.storage import records as store_writing
 
 from .workloads import Session
 

@@ -23,7 +23,7 @@ from crash.damage import answers, judge
 from crash.shim import environment
 from crossbyte.errors import CrossbyteError
 from crossbyte.index.index import Index
-from crossbyte.index.storage import rows as store_reading
+from crossbyte.index.storage import records as store_reading
 from support.index_twin import features, small_model
 
 PROCESSES = 2

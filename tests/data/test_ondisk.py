@@ -389,7 +389,7 @@ def test_stored_rows_pass_and_keep_their_place(tmp_path: Path) -> None:
 def test_values_that_are_not_finite_are_found_in_later_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 16)
+    monkeypatch.setattr("crossbyte.compute.executor.BLOCK_ROWS", 16)
     values = ROWS.copy()
     values[37, 2] = np.nan
     with pytest.raises(NotFinite, match="images: .* NaN at row 37, column 2"):

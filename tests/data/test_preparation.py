@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crossbyte.compute.blocks import BLOCK_ROWS
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import BLOCK_ROWS, Workers
 from crossbyte.data import preparation
 from crossbyte.data.preparation import CentredSparseRows, Preparation
 from crossbyte.errors import InvalidInput
@@ -165,7 +164,7 @@ def test_every_memory_order_gives_the_same_bits(store: Any, n_components: int | 
 def test_the_number_of_threads_does_not_change_a_bit(
     n_components: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 16)
+    monkeypatch.setattr("crossbyte.compute.executor.BLOCK_ROWS", 16)
     raw = np.random.default_rng(6).standard_normal((90, 15))
     found = []
     for n_jobs in (1, 3):

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.compute.blocks import BLOCK_ROWS
+from crossbyte.compute.executor import BLOCK_ROWS
 from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(100, 12, 20, random_state=3)

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 
 from crossbyte import CMCQ
 from crossbyte.calibration import measure
-from crossbyte.compute import blocks, scratch
+from crossbyte.compute import executor, scratch
 from crossbyte.data.ondisk import RowSubset, open_rows
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import FitInterrupted, InvalidInput, NotFinite, StorageFull
@@ -36,8 +36,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks and shares of few rows, and starts that are learned from a sample."""
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 32)
-    monkeypatch.setattr(blocks.sample_rows, "__defaults__", (200,))
+    monkeypatch.setattr(executor, "BLOCK_ROWS", 32)
+    monkeypatch.setattr(executor.sample_rows, "__defaults__", (200,))
 
 
 def in_blocks(values: Any, size: int) -> list[Any]:
@@ -138,7 +138,7 @@ class Watched:
 def test_selection_and_calibration_read_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossbyte.model.selection.split_groups.__defaults__", (100,))
     monkeypatch.setattr(measure, "MAX_PAIRS", 100)
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(executor, "BLOCK_ROWS", 64)
     images, texts = Watched(IMAGES), Watched(TEXTS.astype(np.float32))
     groups = np.arange(300) // 2
     model = CMCQ(**(SMALL | {"mapping": "auto-space", "max_iter": 1})).fit(images, texts, groups)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ
-from crossbyte.compute.blocks import SAMPLE_ROWS
+from crossbyte.compute.executor import SAMPLE_ROWS
 from crossbyte.data.synthetic import make_pairs
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,7 @@ N = 400
 @pytest.fixture(params=[1, 2])
 def problem(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Problem]:
     """A small problem, over several blocks."""
-    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 128)
+    monkeypatch.setattr("crossbyte.compute.executor.BLOCK_ROWS", 128)
     images, texts = oracles.paired_rows(np.random.default_rng(0), N, (12, 10))
     weights, quantization = SparseWeights(0.2, 0.5, 0.9), QuantizationWeights(0.4, 0.6, 0.05)
     with Workers(request.param) as workers:

@@ -162,7 +162,7 @@ def test_ratio_mode_runs_and_only_its_sparse_codes_may_raise(workers: Workers) -
 
 @pytest.mark.parametrize("name", ["full", "shared", "cca"])
 def test_training_is_a_function_of_data_and_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 150)
+    monkeypatch.setattr("crossbyte.compute.executor.BLOCK_ROWS", 150)
     found = []
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:

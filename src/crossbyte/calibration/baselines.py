@@ -15,8 +15,7 @@ import numpy as np
 
 from crossbyte.arrays import Float32
 from crossbyte.calibration.holdout import TrainingRows
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.model.params import Settings, canonical_settings
 from crossbyte.model.quantization.codebooks import (
     deal_dimensions,

@@ -16,8 +16,7 @@ from scipy import optimize
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.calibration.holdout import CODINGS, SIDES, TARGETS, By, HeldOutSample, target_distances
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.errors import DamagedModelFile
 from crossbyte.model.selection import auroc
 from crossbyte.report.measurements import Reliability

@@ -19,8 +19,8 @@ from scipy import sparse
 
 import crossbyte
 from crossbyte.compute import kernels, ray_session
-from crossbyte.compute.blocks import SHARE_BLOCKS, row_blocks
 from crossbyte.compute.executor import (
+    SHARE_BLOCKS,
     Executor,
     Item,
     Result,
@@ -29,6 +29,7 @@ from crossbyte.compute.executor import (
     available_cores,
     empty_csr,
     iter_batches,
+    row_blocks,
 )
 from crossbyte.compute.ray_session import LOCAL, RayCluster, ray_module, translate_ray_errors
 from crossbyte.errors import ClusterError

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Executor, Item, Result, Workers, empty_csr
+from crossbyte.compute.executor import Executor, Item, Result, Workers, empty_csr, row_blocks
 from crossbyte.errors import StorageFailed, StorageFull
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crossbyte.compute.blocks import BLOCK_ROWS, row_blocks
+from crossbyte.compute.executor import BLOCK_ROWS, row_blocks
 from crossbyte.compute.scratch import DiskArray, DiskSparse, read_at, resolve_rows
 from crossbyte.data.dataset import Dataset
 from crossbyte.data.embedding_folder import (

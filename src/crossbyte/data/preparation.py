@@ -21,8 +21,15 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.compute.blocks import SHARE_ROWS, covers_all_rows, deterministic_product, row_blocks
-from crossbyte.compute.executor import Executor, TallArray, TallSparse
+from crossbyte.compute.executor import (
+    SHARE_ROWS,
+    Executor,
+    TallArray,
+    TallSparse,
+    covers_all_rows,
+    deterministic_product,
+    row_blocks,
+)
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import is_sparse
 

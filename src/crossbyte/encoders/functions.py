@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from crossbyte.arrays import Raw
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encode_texts, encoder_fingerprint
 from crossbyte.errors import InvalidInput
 

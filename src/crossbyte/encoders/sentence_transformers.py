@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from crossbyte.arrays import Float32, Raw
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.encoders.base import EncoderState, check_rows, encode_texts, encoder_fingerprint
 from crossbyte.encoders.hub import (
     check_hub_answers,

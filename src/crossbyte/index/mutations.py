@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from crossbyte._json import canonical_json, plain_json
 from crossbyte.arrays import Codes
-from crossbyte.compute.blocks import BLOCK_ROWS, SHARE_ROWS, row_blocks
-from crossbyte.compute.executor import Executor, Workers, keep_connected, make_executor
+from crossbyte.compute.executor import (
+    BLOCK_ROWS,
+    SHARE_ROWS,
+    Executor,
+    Workers,
+    keep_connected,
+    make_executor,
+    row_blocks,
+)
 from crossbyte.errors import DuplicateId, InvalidInput, PayloadTooLarge, UnknownId
 from crossbyte.index.bitset import pack_bits
 from crossbyte.index.compaction import compact_segments, find_payload_rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.compute.kernels import ScanResult, ScanSide
 from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.index.bitset import Bitset, count_bits

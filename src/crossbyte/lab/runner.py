@@ -28,8 +28,7 @@ import crossbyte
 from crossbyte import errors
 from crossbyte._format import plural
 from crossbyte._json import plain_json
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import make_ray_executor
+from crossbyte.compute.executor import make_ray_executor, row_blocks
 from crossbyte.errors import FitInterrupted, InvalidInput, TaskDied
 from crossbyte.lab.datasets.collection import Collection
 from crossbyte.lab.datasets.loader import DataSource

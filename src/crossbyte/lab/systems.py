@@ -11,8 +11,7 @@ import numpy as np
 
 from crossbyte.arrays import Float32
 from crossbyte.calibration.baselines import product_quantize, residual_quantize
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.methods import registry
 from crossbyte.lab.methods.cca import CCA

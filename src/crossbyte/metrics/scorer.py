@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crossbyte.arrays import Float64
-from crossbyte.compute.blocks import row_blocks
+from crossbyte.compute.executor import row_blocks
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import (
     RECALL_LEVELS,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Raw
 from crossbyte.compute import kernels
-from crossbyte.compute.blocks import row_blocks, sample_rows
-from crossbyte.compute.executor import Executor, Workers
+from crossbyte.compute.executor import Executor, Workers, row_blocks, sample_rows
 from crossbyte.compute.kernels import ScanSide
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import NumericalError

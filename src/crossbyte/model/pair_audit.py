@@ -18,8 +18,7 @@ from scipy import sparse
 
 from crossbyte._fs import check_free, replace_file
 from crossbyte.arrays import Float32, Float64
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.data.preparation import PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.model.fit import prepare_pairs

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Executor
+from crossbyte.compute.executor import Executor, sample_rows
 from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure_terms
 from crossbyte.model.quantization import collaborative
 from crossbyte.model.quantization.collaborative import Side

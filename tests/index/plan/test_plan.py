@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
-from crossbyte.compute.blocks import SAMPLE_ROWS
+from crossbyte.compute.executor import SAMPLE_ROWS
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, NoPlan, NotCalibrated
 from crossbyte.index.plan import pilot

@@ -85,7 +85,7 @@ def test_points_have_unit_length_and_zero_rows_stay(workers: Workers) -> None:
 
 
 def test_the_same_pairs_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossbyte.compute.blocks.BLOCK_ROWS", 64)
+    monkeypatch.setattr("crossbyte.compute.executor.BLOCK_ROWS", 64)
     found = []
     for n_jobs in (1, 2):
         with Workers(n_jobs) as workers:

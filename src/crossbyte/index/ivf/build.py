@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Executor, Workers
+from crossbyte.compute.executor import Executor, Workers, row_blocks
 from crossbyte.errors import InvalidInput
 from crossbyte.index.ivf.centres import MAX_CELLS, Centres, Metric, train_centres
 from crossbyte.index.ivf.router import (

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Executor, Workers
+from crossbyte.compute.executor import Executor, Workers, row_blocks
 from crossbyte.index.ivf.router import CellRouter
 from crossbyte.model.quantization.codebooks import kmeans, nearest_centres
 from crossbyte.model.space.cca import add_ridge

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crossbyte.compute.blocks import BLOCK_ROWS, SAMPLE_ROWS, sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import BLOCK_ROWS, SAMPLE_ROWS, Workers, sample_rows
 from crossbyte.data.ondisk import coerce_rows
 from crossbyte.errors import InvalidInput
 from crossbyte.index.index import Index

@@ -10,11 +10,13 @@ from crossbyte._fs import flush_file, flush_folder, rename_to_free_name
 from crossbyte.errors import IndexExists, IndexFileError
 from crossbyte.index.storage.database import JOURNAL, check_database, connect, create_empty, write_schema
 from crossbyte.index.storage.lock import WriterLock
-from crossbyte.index.storage.records import Change, translate_sqlite_errors, translate_system_errors
-from crossbyte.index.storage.rows import (
+from crossbyte.index.storage.records import (
     EMPTY_CATALOGUE,
+    Change,
     Rewrite,
     fetch_catalogue,
+    translate_sqlite_errors,
+    translate_system_errors,
     verify_contents,
     write_change,
 )

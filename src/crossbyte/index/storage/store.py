@@ -21,15 +21,13 @@ from crossbyte.index.storage.records import (
     Change,
     NewRecord,
     Record,
-    primary_code,
-    translate_sqlite_errors,
-)
-from crossbyte.index.storage.rows import (
     Rewrite,
     fetch_catalogue,
     fetch_part,
     fetch_payload,
     fetch_records,
+    primary_code,
+    translate_sqlite_errors,
     write_change,
 )
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Float64, Raw
-from crossbyte.compute.blocks import TILE_ROWS, deterministic_product, sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import TILE_ROWS, Workers, deterministic_product, sample_rows
 from crossbyte.data.preparation import Preparation
 from crossbyte.lab.methods.hashing import SeparateHashing, learn_rotation, pack_signs
 from crossbyte.lab.methods.method import INTRA_DOCUMENT, About, Method, Side

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from crossbyte.arrays import Codes, Float32
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.compute.kernels import N_CODEWORDS
 from crossbyte.errors import InvalidInput
 from crossbyte.extras import import_extra

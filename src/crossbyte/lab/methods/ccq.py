@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.compute.blocks import deterministic_product
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product
 from crossbyte.compute.kernels import N_CODEWORDS, CrossPenalty
 from crossbyte.data.preparation import principal_directions
 from crossbyte.lab.methods.additive import relative_error

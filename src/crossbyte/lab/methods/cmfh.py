@@ -9,8 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import deterministic_product
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.lab.methods.dense_preparation import CentredPreparation

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import deterministic_product, row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product, row_blocks
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput
 from crossbyte.validation import check_features

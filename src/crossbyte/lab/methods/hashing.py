@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Codes, Float32, Float64, Raw
-from crossbyte.compute.blocks import deterministic_product, row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product, row_blocks
 from crossbyte.data.preparation import CentredSparseRows, DenseRows, Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.methods.dense_preparation import to_dense_rows

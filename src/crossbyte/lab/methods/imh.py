@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from crossbyte.arrays import Float64
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import PreparedRows, row_signs
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.methods.hashing import LinearBits, LinearHashing

@@ -10,8 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.lab.methods.hashing import UnifiedHashing
 from crossbyte.lab.methods.method import INTRA_DOCUMENT, About, Side

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import deterministic_product, row_blocks
+from crossbyte.compute.executor import deterministic_product, row_blocks
 from crossbyte.lab.methods.hashing import SeparateHashing, pack_signs
 from crossbyte.lab.methods.labels import check_labels, share_a_label
 from crossbyte.lab.methods.method import INTER_MODALITY, INTRA_MODALITY, About, Side

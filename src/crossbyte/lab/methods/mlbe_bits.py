@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.compute.blocks import deterministic_product
+from crossbyte.compute.executor import deterministic_product
 from crossbyte.lab.methods.mlbe_model import HalfState, Relations
 
 _LEAST_GAIN = 1e-9  # rounding must not turn a bit back and forth

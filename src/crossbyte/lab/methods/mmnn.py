@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import DenseRows, Preparation
 from crossbyte.lab.methods.hashing import LinearBits, SeparateHashing
 from crossbyte.lab.methods.labels import SignedPairs, draw_signed_neighbours, draw_signed_pairs

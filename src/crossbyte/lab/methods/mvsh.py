@@ -10,8 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import row_signs
 from crossbyte.lab.methods.hashing import SeparateHashing, sign_values
 from crossbyte.lab.methods.labels import normalise_labels

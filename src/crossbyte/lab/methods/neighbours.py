@@ -1,7 +1,7 @@
 """Find who is near whom within one side: graphs of nearest neighbours and their Laplacians.
 
 All pairs of rows are compared, a block at a time, so that whoever asks for a graph takes a part of the
-documents first (:func:`crossbyte.compute.blocks.sample_rows`) and says of how many in its ``details``.
+documents first (:func:`crossbyte.compute.executor.sample_rows`) and says of how many in its ``details``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float64
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.data.preparation import PreparedRows
 from crossbyte.lab.methods.labels import share_a_label
 

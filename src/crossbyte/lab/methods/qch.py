@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import PreparedRows
 from crossbyte.lab.methods.hashing import (
     LinearBits,

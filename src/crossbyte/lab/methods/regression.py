@@ -9,8 +9,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import deterministic_product, row_blocks, sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product, row_blocks, sample_rows
 from crossbyte.data.preparation import DenseRows, PreparedRows
 from crossbyte.lab.methods.dense_preparation import CentredPreparation
 from crossbyte.lab.methods.hashing import LinearBits

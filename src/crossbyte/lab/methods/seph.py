@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.compute.blocks import row_blocks, sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks, sample_rows
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.methods.hashing import UnifiedHashing, sign_values
 from crossbyte.lab.methods.labels import check_labels, normalise_labels

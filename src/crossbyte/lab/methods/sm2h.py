@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from crossbyte.arrays import Float32, Float64, Raw
-from crossbyte.compute.blocks import row_blocks, sample_rows
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, row_blocks, sample_rows
 from crossbyte.data.preparation import DenseRows, Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.methods.hashing import SeparateHashing, centre_rows

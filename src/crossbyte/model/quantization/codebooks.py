@@ -15,8 +15,7 @@ from scipy import optimize, sparse
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
-from crossbyte.compute.blocks import row_blocks
-from crossbyte.compute.executor import Executor
+from crossbyte.compute.executor import Executor, row_blocks
 from crossbyte.compute.kernels import N_CODEWORDS, CrossPenalty
 
 _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core

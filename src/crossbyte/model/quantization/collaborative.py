@@ -15,8 +15,7 @@ import numpy as np
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
-from crossbyte.compute.blocks import sample_rows
-from crossbyte.compute.executor import Executor
+from crossbyte.compute.executor import Executor, sample_rows
 from crossbyte.compute.kernels import CodewordTables, CrossPenalty
 from crossbyte.model.quantization import codebooks
 

@@ -22,8 +22,7 @@ from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.compute import kernels
-from crossbyte.compute.blocks import deterministic_product
-from crossbyte.compute.executor import Executor
+from crossbyte.compute.executor import Executor, deterministic_product
 from crossbyte.data.preparation import MAX_GRAM_DIMS, PreparedRows, principal_directions
 from crossbyte.errors import InvalidInput
 from crossbyte.model.space.cca import project_rows
