@@ -17,12 +17,7 @@ from crossbyte.arrays import Float32
 from crossbyte.calibration.holdout import TrainingRows
 from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.model.params import Settings, canonical_settings
-from crossbyte.model.quantization.codebooks import (
-    deal_dimensions,
-    kmeans,
-    nearest_centres,
-    residual_codebooks,
-)
+from crossbyte.model.quantization import codebooks
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.selection import PartnerRanks, point_ranks
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
@@ -83,10 +78,10 @@ def product_quantize(
 ) -> Float32:
     """What product codes of the items stand for; dimensions are dealt so that all parts vary alike."""
     decoded = np.empty_like(items)
-    for part in deal_dimensions(train.var(axis=0), n_bytes):
+    for part in codebooks.deal_dimensions(train.var(axis=0), n_bytes):
         dims = np.sort(part[part >= 0])
-        codewords = kmeans(np.ascontiguousarray(train[:, dims]), _N_CODEWORDS, rng, workers)
-        labels, _ = nearest_centres(np.ascontiguousarray(items[:, dims]), codewords, workers)
+        codewords = codebooks.kmeans(np.ascontiguousarray(train[:, dims]), _N_CODEWORDS, rng, workers)
+        labels, _ = codebooks.nearest_centres(np.ascontiguousarray(items[:, dims]), codewords, workers)
         decoded[:, dims] = codewords[labels]
     return decoded
 
@@ -95,6 +90,6 @@ def residual_quantize(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
     """What residual codes of the items stand for."""
-    codewords = residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
+    codewords = codebooks.residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
     quantizer = Quantizer(codewords, 0.0, 0.0, None)
     return quantizer.decode(quantizer.encode(items, workers), workers)

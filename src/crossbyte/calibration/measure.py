@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from crossbyte.arrays import Float64
+from crossbyte.calibration import holdout
 from crossbyte.calibration.baselines import Baselines
 from crossbyte.calibration.calibration import (
     Calibration,
@@ -20,15 +21,6 @@ from crossbyte.calibration.calibration import (
     fit_likelihood,
     measure_reliability,
 )
-from crossbyte.calibration.holdout import (
-    SIDES,
-    HeldOutSample,
-    HoldOutRows,
-    TrainingRows,
-    check_groups_to_hold_out,
-    hold_out,
-    target_distances,
-)
 from crossbyte.compute.executor import Workers
 from crossbyte.metrics.chance import chance_recall
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column
@@ -36,15 +28,7 @@ from crossbyte.model.fit import FittedModel
 from crossbyte.model.params import Settings
 from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, point_ranks, split_groups
 from crossbyte.progress import Progress, ProgressCallback
-from crossbyte.report.measurements import (
-    DEPTHS,
-    DIRECTIONS,
-    CurvePoint,
-    Estimate,
-    Reliability,
-    Scores,
-    System,
-)
+from crossbyte.report import measurements
 from crossbyte.report.model_report import Report
 from crossbyte.validation import check_groups, is_stored
 
@@ -65,12 +49,12 @@ class Bootstrap:
         share = np.full(n_pairs, 1.0 / n_pairs)
         self._counts = rng.multinomial(n_pairs, share, size=_N_RESAMPLES).astype(np.float64)
 
-    def mean(self, values: Any) -> Estimate:
+    def mean(self, values: Any) -> measurements.Estimate:
         """Mean of one value per pair, with its interval."""
         values = np.asarray(values, dtype=np.float64)
         return _estimate(values.mean(), self._counts @ values / len(values))
 
-    def median(self, values: Any) -> Estimate:
+    def median(self, values: Any) -> measurements.Estimate:
         """Lower median of one value per pair, with its interval."""
         order = np.argsort(values, kind="stable")
         growing = np.asarray(values)[order]
@@ -79,9 +63,9 @@ class Bootstrap:
         return _estimate(growing[(len(growing) - 1) // 2], growing[middles])
 
 
-def _estimate(value: Any, resampled: Float64) -> Estimate:
+def _estimate(value: Any, resampled: Float64) -> measurements.Estimate:
     low, high = np.percentile(resampled, _INTERVAL)
-    return Estimate(float(value), float(low), float(high))
+    return measurements.Estimate(float(value), float(low), float(high))
 
 
 _DEPTH = 10
@@ -90,28 +74,31 @@ _LARGEST_SIZE = 1_000.0
 _LOG_BETA = (-5.0, 12.0)  # within which both parameters are sought
 
 
-def score_system(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> System:
+def score_system(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> measurements.System:
     """Recall and median rank of one system."""
-    return System(
+    return measurements.System(
         name,
         n_bytes,
         {
-            direction: Scores(
-                {depth: bootstrap.mean(found < depth) for depth in DEPTHS}, bootstrap.median(found + 1)
+            direction: measurements.Scores(
+                {depth: bootstrap.mean(found < depth) for depth in measurements.DEPTHS},
+                bootstrap.median(found + 1),
             )
-            for direction, found in zip(DIRECTIONS, ranks, strict=True)
+            for direction, found in zip(measurements.DIRECTIONS, ranks, strict=True)
         },
     )
 
 
-def score_chance(n_items: int) -> System:
+def score_chance(n_items: int) -> measurements.System:
     """What a random order would score, exactly."""
-    recall = {depth: _exact_estimate(chance_recall(n_items, depth)) for depth in DEPTHS}
-    scores = Scores(recall, _exact_estimate((n_items + 1) // 2))
-    return System("chance", None, dict.fromkeys(DIRECTIONS, scores))
+    recall = {depth: _exact_estimate(chance_recall(n_items, depth)) for depth in measurements.DEPTHS}
+    scores = measurements.Scores(recall, _exact_estimate((n_items + 1) // 2))
+    return measurements.System("chance", None, dict.fromkeys(measurements.DIRECTIONS, scores))
 
 
-def measure_gains(ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap) -> dict[str, Estimate]:
+def measure_gains(
+    ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
+) -> dict[str, measurements.Estimate]:
     """Recall@10 of crossbyte minus that of each other system, pair by pair."""
     own = ranks["crossbyte"].hits(_DEPTH)
     return {
@@ -119,17 +106,19 @@ def measure_gains(ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap) -> di
     }
 
 
-def score_curve_point(n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap) -> CurvePoint:
+def score_curve_point(
+    n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
+) -> measurements.CurvePoint:
     """Quality at one code length."""
     recall = {
         name: {
             direction: bootstrap.mean(found < _DEPTH)
-            for direction, found in zip(DIRECTIONS, each, strict=True)
+            for direction, found in zip(measurements.DIRECTIONS, each, strict=True)
         }
         for name, each in ranks.items()
         if name != "uncompressed"
     }
-    return CurvePoint(n_bytes, recall, _recall_by_size(ranks["crossbyte"]))
+    return measurements.CurvePoint(n_bytes, recall, _recall_by_size(ranks["crossbyte"]))
 
 
 def _recall_by_size(ranks: PartnerRanks) -> list[tuple[int, float]]:
@@ -184,8 +173,8 @@ def _index_sizes(n_held: int) -> list[int]:
     return sorted({max(2, round(n_held * 2.0**step)) for step in range(low, high + 1)})
 
 
-def _exact_estimate(value: float) -> Estimate:
-    return Estimate(float(value), float(value), float(value))
+def _exact_estimate(value: float) -> measurements.Estimate:
+    return measurements.Estimate(float(value), float(value), float(value))
 
 
 CURVE = (2, 4, 8, 16)
@@ -204,23 +193,25 @@ class _Context(NamedTuple):
     report: ProgressCallback
     workers: Workers
 
-    def fit(self, settings: Settings, training: TrainingRows) -> FittedModel:
+    def fit(self, settings: Settings, training: holdout.TrainingRows) -> FittedModel:
         return training.fit(settings, self.rng, self.report)
 
 
 class _HeldOutSetup(NamedTuple):
     """What is held out, and what simpler systems and resamples make of it: the same for every code length."""
 
-    rows: HoldOutRows
-    training: TrainingRows
+    rows: holdout.HoldOutRows
+    training: holdout.TrainingRows
     baselines: Baselines
     bootstrap: Bootstrap
 
     @classmethod
-    def of(cls, context: _Context, broadest: Settings, pairs: Pairs, rows: HoldOutRows) -> _HeldOutSetup:
+    def of(
+        cls, context: _Context, broadest: Settings, pairs: Pairs, rows: holdout.HoldOutRows
+    ) -> _HeldOutSetup:
         """Learn the baselines' space, with as many dimensions as the longest code has."""
         images, texts, groups = (part[rows.train] for part in pairs)
-        training = TrainingRows(images, texts, groups, context.workers)
+        training = holdout.TrainingRows(images, texts, groups, context.workers)
         baselines = Baselines.of(
             broadest, training, _held_out_pairs(pairs, rows), context.rng, context.workers
         )
@@ -237,7 +228,7 @@ def load_pairs(pairs: Pairs, rng: np.random.Generator) -> Pairs:
         return pairs
     rows = np.arange(len(groups))
     if len(groups) > MAX_PAIRS:
-        check_groups_to_hold_out(groups)
+        holdout.check_groups_to_hold_out(groups)
         rows = np.sort(np.concatenate(split_groups(groups, rng)))
     return images[rows], texts[rows], check_groups(groups[rows], len(rows))
 
@@ -254,9 +245,11 @@ def measure_model(
     """Measure the model of ``n_bytes`` and the curve; pairs are checked, and groups numbered from 0."""
     context = _Context(rng, report, workers)
     widths = sorted({*curve, n_bytes}) if curve else []
-    seen = _HeldOutSetup.of(context, settings_at(max([n_bytes, *widths])), pairs, hold_out(pairs[2], rng))
+    seen = _HeldOutSetup.of(
+        context, settings_at(max([n_bytes, *widths])), pairs, holdout.hold_out(pairs[2], rng)
+    )
     refit = context.fit(settings_at(n_bytes), seen.training)
-    sample = HeldOutSample.of(refit, seen.rows.known, *_held_out_pairs(pairs, seen.rows), workers)
+    sample = holdout.HeldOutSample.of(refit, seen.rows.known, *_held_out_pairs(pairs, seen.rows), workers)
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
     likelihoods, reliability = _fit_likelihoods(sample, seen.rows, pairs, workers)
     calibration = Calibration(coding_offsets(sample, workers), len(sample), likelihoods)
@@ -278,7 +271,7 @@ def measure_model(
     return calibration, found
 
 
-def _held_out_pairs(pairs: Pairs, rows: HoldOutRows) -> tuple[Any, Any]:
+def _held_out_pairs(pairs: Pairs, rows: holdout.HoldOutRows) -> tuple[Any, Any]:
     return pairs[0][rows.held], pairs[1][rows.held]
 
 
@@ -286,7 +279,7 @@ def _held_out_pairs(pairs: Pairs, rows: HoldOutRows) -> tuple[Any, Any]:
 
 
 def _rank_systems(
-    sample: HeldOutSample, baselines: Baselines, n_bytes: int, context: _Context
+    sample: holdout.HeldOutSample, baselines: Baselines, n_bytes: int, context: _Context
 ) -> dict[str, PartnerRanks]:
     """Ranks of the held-out partners by every system, at this number of bytes."""
     n_dims = sample.refit.settings.n_components
@@ -296,19 +289,19 @@ def _rank_systems(
     }
 
 
-def _uncompressed_ranks(sample: HeldOutSample, workers: Workers) -> dict[str, PartnerRanks]:
+def _uncompressed_ranks(sample: holdout.HeldOutSample, workers: Workers) -> dict[str, PartnerRanks]:
     images, texts, groups = sample.points["image"], sample.points["text"], np.arange(len(sample))
     ranks = point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
     return {"uncompressed": PartnerRanks(*ranks)}
 
 
-def _own_ranks(sample: HeldOutSample) -> PartnerRanks:
+def _own_ranks(sample: holdout.HeldOutSample) -> PartnerRanks:
     return PartnerRanks(
-        *(partner_ranks_ties_by_column(_one_sided_distances(sample, query)) for query in SIDES)
+        *(partner_ranks_ties_by_column(_one_sided_distances(sample, query)) for query in holdout.SIDES)
     )
 
 
-def _one_sided_distances(sample: HeldOutSample, query: str) -> Any:
+def _one_sided_distances(sample: holdout.HeldOutSample, query: str) -> Any:
     """Distances (h, h) of queries to items of the other side, coded from that side alone."""
     target = _other_side(query)
     return sample.quantizers[target].table(sample.points[query]).distances(sample.scans[target, target])
@@ -320,7 +313,7 @@ def _other_side(side: str) -> str:
 
 def _score_systems(
     ranks: Mapping[str, PartnerRanks], n_bytes: int, n_dims: int, bootstrap: Bootstrap
-) -> tuple[System, ...]:
+) -> tuple[measurements.System, ...]:
     sizes = dict.fromkeys(ranks, n_bytes) | {"uncompressed": _FLOAT_BYTES * n_dims}
     order = ("crossbyte", "uncompressed", "cca_pq", "cca_rq")
     systems = [score_system(name, sizes[name], ranks[name], bootstrap) for name in order]
@@ -334,16 +327,18 @@ def _measure_curve(
     widths: Sequence[int],
     seen: _HeldOutSetup,
     known: dict[int, dict[str, PartnerRanks]],
-) -> tuple[tuple[CurvePoint, ...], int]:
+) -> tuple[tuple[measurements.CurvePoint, ...], int]:
     """Quality at each number of bytes; of many pairs a sample is used, at every one of them."""
     if widths and pairs[0].shape[0] > MAX_PAIRS:
-        rows, known = hold_out(pairs[2], context.rng, MAX_PAIRS), {}
+        rows, known = holdout.hold_out(pairs[2], context.rng, MAX_PAIRS), {}
         seen = _HeldOutSetup.of(context, settings_at(widths[-1]), pairs, rows)
     points = []
     for done, width in enumerate(widths, start=3):
         if width not in known:
             refit = context.fit(settings_at(width), seen.training)
-            sample = HeldOutSample.one_sided(refit, *_held_out_pairs(pairs, seen.rows), context.workers)
+            sample = holdout.HeldOutSample.one_sided(
+                refit, *_held_out_pairs(pairs, seen.rows), context.workers
+            )
             known[width] = _rank_systems(sample, seen.baselines, width, context)
         points.append(score_curve_point(width, known[width], seen.bootstrap))
         context.report(Progress("calibrate", f"{width} bytes", done, 2 + len(widths)))
@@ -354,13 +349,13 @@ def _measure_curve(
 
 
 def _fit_likelihoods(
-    sample: HeldOutSample, rows: HoldOutRows, pairs: Pairs, workers: Workers
-) -> tuple[dict[Key, Likelihood], tuple[Reliability, ...]]:
+    sample: holdout.HeldOutSample, rows: holdout.HoldOutRows, pairs: Pairs, workers: Workers
+) -> tuple[dict[Key, Likelihood], tuple[measurements.Reliability, ...]]:
     """Likelihoods wherever a partner can be seen without looking at itself, and how true they are."""
     cohort = sample.refit.cohort
     likelihoods: dict[Key, Likelihood] = {}
     reliability = []
-    for query in SIDES:
+    for query in holdout.SIDES:
         target = _other_side(query)
         levels = cohort.levels(sample.points[query], target)
         items = NearItems.among(_one_sided_distances(sample, query), np.arange(len(sample)), levels)
@@ -370,7 +365,7 @@ def _fit_likelihoods(
 
 
 def _fit_by_other_rows(
-    sample: HeldOutSample, rows: HoldOutRows, pairs: Pairs, workers: Workers
+    sample: holdout.HeldOutSample, rows: holdout.HoldOutRows, pairs: Pairs, workers: Workers
 ) -> dict[Key, Likelihood]:
     """Where groups have several rows, one of them asks for what was made of another.
 
@@ -380,9 +375,11 @@ def _fit_by_other_rows(
     with_other = rows.again != rows.held
     if with_other.sum() < _MIN_OTHER_ROWS:
         return {}
-    others = HeldOutSample.of(sample.refit, rows.known, pairs[0][rows.again], pairs[1][rows.again], workers)
+    others = holdout.HeldOutSample.of(
+        sample.refit, rows.known, pairs[0][rows.again], pairs[1][rows.again], workers
+    )
     found: dict[Key, Likelihood] = {}
-    for query in SIDES:
+    for query in holdout.SIDES:
         # Five captions of one picture: another text, but the same picture again.
         asking = np.flatnonzero(with_other & (sample.points[query] != others.points[query]).any(axis=1))
         if len(asking) >= _MIN_OTHER_ROWS:
@@ -391,7 +388,7 @@ def _fit_by_other_rows(
 
 
 def _fit_likelihoods_of(
-    query: str, points: Any, partners: NDArray[np.intp], others: HeldOutSample
+    query: str, points: Any, partners: NDArray[np.intp], others: holdout.HeldOutSample
 ) -> dict[Key, Likelihood]:
     cohort = others.refit.cohort
     tables = {side: quantizer.table(points) for side, quantizer in others.quantizers.items()}
@@ -400,6 +397,6 @@ def _fit_likelihoods_of(
         (query, target, coding): fit_likelihood(
             NearItems.among(each, partners, cohort.levels(points, target))
         )
-        for (target, coding), each in target_distances(tables, others.scans).items()
+        for (target, coding), each in holdout.target_distances(tables, others.scans).items()
         if (target, coding) in wanted
     }

@@ -16,15 +16,8 @@ from scipy import sparse
 
 from crossbyte.compute.executor import BLOCK_ROWS, row_blocks
 from crossbyte.compute.scratch import DiskArray, DiskSparse, read_at, resolve_rows
+from crossbyte.data import embedding_folder
 from crossbyte.data.dataset import Dataset
-from crossbyte.data.embedding_folder import (
-    Parts,
-    check_counts,
-    find_labels,
-    find_parts,
-    is_embedding_folder,
-    read_part,
-)
 from crossbyte.data.npz import Header, read_header
 from crossbyte.data.readers import read_features
 from crossbyte.data.safe_open import Limits, PathLike, file_errors, file_extension, open_regular
@@ -533,7 +526,9 @@ def is_pair_folder(path: PathLike) -> bool:
     where = Path(path)
     if not where.is_dir():
         return False
-    return is_embedding_folder(where) or all(_find_side(where, name) for name in ("images", "texts"))
+    return embedding_folder.is_embedding_folder(where) or all(
+        _find_side(where, name) for name in ("images", "texts")
+    )
 
 
 def open_pair_folder(path: PathLike, *, payloads: bool = True, limits: Limits = _DEFAULT) -> Dataset:
@@ -558,7 +553,7 @@ def open_pair_folder(path: PathLike, *, payloads: bool = True, limits: Limits = 
     """
     where = Path(path)
     with file_errors(path):
-        if is_embedding_folder(where):
+        if embedding_folder.is_embedding_folder(where):
             return _open_embeddings(where, payloads, limits)
         sides = {name: _find_side(where, name) for name in ("images", "texts")}
         if not all(sides.values()):
@@ -583,17 +578,17 @@ def _find_side(folder: Path, name: str) -> Path | None:
 
 
 def _open_embeddings(folder: Path, payloads: bool, limits: Limits) -> Dataset:
-    images, texts, tables = find_parts(folder)
+    images, texts, tables = embedding_folder.find_parts(folder)
     image_files, text_files = _open_files(images), _open_files(texts)
     blocks = [_open_part(file, payloads, limits) for file in tables.values()]
-    check_counts([(images, image_files), (texts, text_files), (tables, blocks)])
+    embedding_folder.check_counts([(images, image_files), (texts, text_files), (tables, blocks)])
     rows = [row for block in blocks for row in block]
-    ids, groups = find_labels(rows)
+    ids, groups = embedding_folder.find_labels(rows)
     found: dict[str, Any] = {"images": _join_files(image_files), "texts": _join_files(text_files)}
     return Dataset(ids=ids, payloads=rows or None if payloads else None, groups=groups, **found)
 
 
-def _open_files(parts: Parts) -> list[ArrayFile]:
+def _open_files(parts: embedding_folder.Parts) -> list[ArrayFile]:
     return [ArrayFile.open(file) for file in parts.values()]
 
 
@@ -604,7 +599,7 @@ def _join_files(files: list[ArrayFile]) -> ArrayFile | ConcatenatedRows | None:
 
 
 def _open_part(file: Path, payloads: bool, limits: Limits) -> list[dict[str, Any]]:
-    rows = read_part(file, limits)
+    rows = embedding_folder.read_part(file, limits)
     if payloads:
         return rows
     return [{name: row[name] for name in _LABELS if name in row} for row in rows]

@@ -11,17 +11,8 @@ from PIL import Image
 
 from crossbyte.arrays import Float32
 from crossbyte.compute.executor import Workers
+from crossbyte.encoders import onnx_model
 from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encoder_fingerprint
-from crossbyte.encoders.onnx_model import (
-    COMPLETE,
-    Description,
-    OnnxFile,
-    check_description,
-    check_ports,
-    describe_file,
-    find_model,
-    open_onnx,
-)
 from crossbyte.errors import InvalidInput, WrongEncoder
 
 _FILTERS = {
@@ -32,7 +23,9 @@ _FILTERS = {
 }
 
 
-def prepare_picture(picture: NDArray[np.uint8], description: Description, dtype: Any) -> NDArray[Any]:
+def prepare_picture(
+    picture: NDArray[np.uint8], description: onnx_model.Description, dtype: Any
+) -> NDArray[Any]:
     """Make the input of one picture.
 
     Parameters
@@ -56,13 +49,13 @@ def prepare_picture(picture: NDArray[np.uint8], description: Description, dtype:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1) if description.layout == "NCHW" else pixels)
 
 
-def _fit_picture(image: Image.Image, description: Description) -> Image.Image:
+def _fit_picture(image: Image.Image, description: onnx_model.Description) -> Image.Image:
     if description.fit == "squash":
         return _resize(image, description.width, description.height, description)
     return _crop(image, description) if description.fit == "crop" else _pad_to_frame(image, description)
 
 
-def _crop(image: Image.Image, description: Description) -> Image.Image:
+def _crop(image: Image.Image, description: onnx_model.Description) -> Image.Image:
     """Short side to the size wanted, then the centre."""
     scale = description.short_side / min(image.size)
     width, height = (max(description.short_side, round(side * scale)) for side in image.size)
@@ -84,7 +77,7 @@ def _cut_middle(image: Image.Image, width: int, height: int, most: int) -> tuple
     return image.crop((left, top, left + across, top + down)), round(across * scale), round(down * scale)
 
 
-def _pad_to_frame(image: Image.Image, description: Description) -> Image.Image:
+def _pad_to_frame(image: Image.Image, description: onnx_model.Description) -> Image.Image:
     """The whole picture in the middle, grey borders around it."""
     scale = min(description.width / image.width, description.height / image.height)
     width, height = (max(1, round(side * scale)) for side in image.size)
@@ -94,7 +87,7 @@ def _pad_to_frame(image: Image.Image, description: Description) -> Image.Image:
     return frame
 
 
-def _resize(image: Image.Image, width: int, height: int, description: Description) -> Image.Image:
+def _resize(image: Image.Image, width: int, height: int, description: onnx_model.Description) -> Image.Image:
     if image.size == (width, height):
         return image
     return image.resize((width, height), _FILTERS[description.resampling])
@@ -118,10 +111,14 @@ class OnnxImageEncoder:
     kind = "onnx"
 
     def __init__(
-        self, file: OnnxFile, description: Description, name: str, n_jobs: int | None = None
+        self,
+        file: onnx_model.OnnxFile,
+        description: onnx_model.Description,
+        name: str,
+        n_jobs: int | None = None,
     ) -> None:
         self._file, self._description, self._n_jobs = file, description, n_jobs
-        port = check_ports(file, description)
+        port = onnx_model.check_ports(file, description)
         self._dtype = port.dtype
         self._batch = description.batch
         dimension = self._run(self._noise(1)).shape[1]
@@ -133,12 +130,12 @@ class OnnxImageEncoder:
     @classmethod
     def from_spec(cls, spec: str, n_jobs: int | None = None) -> Self:
         """Open the file that a path names, with the description beside it; see `find_model`."""
-        path, fields = find_model(spec)
-        file = open_onnx(path)
+        path, fields = onnx_model.find_model(spec)
+        file = onnx_model.open_onnx(path)
         name = fields.get("name", path.stem)
         if not isinstance(name, str):
             raise InvalidInput(f"{spec}: expected a name as a string, got {name!r}")
-        return cls(file, describe_file(file, fields), name, n_jobs)
+        return cls(file, onnx_model.describe_file(file, fields), name, n_jobs)
 
     @classmethod
     def from_state(cls, state: EncoderState, given: str, n_jobs: int | None = None) -> Self:
@@ -149,8 +146,8 @@ class OnnxImageEncoder:
         WrongEncoder
             It is another file.
         """
-        path, _ = find_model(given)
-        file = open_onnx(path)
+        path, _ = onnx_model.find_model(given)
+        file = onnx_model.open_onnx(path)
         if file.digest != state.settings.get("file"):
             raise WrongEncoder(
                 f"the model was fitted with the encoder {state.name!r} (digest "
@@ -212,7 +209,7 @@ class OnnxImageEncoder:
         return np.stack([prepare_picture(picture, self._description, self._dtype) for picture in pictures])
 
 
-def pool_features(output: NDArray[Any], description: Description, n: int) -> NDArray[Any]:
+def pool_features(output: NDArray[Any], description: onnx_model.Description, n: int) -> NDArray[Any]:
     """One vector for each picture: axes of length one dropped, places pooled as the description says.
 
     Raises
@@ -234,21 +231,21 @@ def pool_features(output: NDArray[Any], description: Description, n: int) -> NDA
     return output
 
 
-def _refuse_shape(output: NDArray[Any], description: Description, n: int) -> str:
+def _refuse_shape(output: NDArray[Any], description: onnx_model.Description, n: int) -> str:
     return (
         f"the output {description.output!r} has shape {output.shape} for {n} pictures, expected one vector "
         'for each; name another output, or set "pool" to "mean" (of all places) or "first" (the first token)'
     )
 
 
-def _build_state(digest: str, description: Description, name: str, dimension: int) -> EncoderState:
+def _build_state(digest: str, description: onnx_model.Description, name: str, dimension: int) -> EncoderState:
     settings = {"file": digest, "description": description.to_json()}
     fingerprint = encoder_fingerprint(OnnxImageEncoder.kind, settings, {})
     return EncoderState(OnnxImageEncoder.kind, name, dimension, fingerprint, settings, {})
 
 
-def _restore_description(fields: Any, name: str) -> Description:
+def _restore_description(fields: Any, name: str) -> onnx_model.Description:
     """The description in a model's file, which is checked like any other."""
-    if not isinstance(fields, Mapping) or not set(fields) >= COMPLETE:
+    if not isinstance(fields, Mapping) or not set(fields) >= onnx_model.COMPLETE:
         raise InvalidInput(f"the model does not say how pictures are prepared for {name!r}: it is damaged")
-    return check_description(fields, name)
+    return onnx_model.check_description(fields, name)

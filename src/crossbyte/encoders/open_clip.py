@@ -15,15 +15,8 @@ import numpy as np
 from PIL import Image
 
 from crossbyte.arrays import Float32, Raw
+from crossbyte.encoders import hub
 from crossbyte.encoders.base import EncoderState, check_picture, check_rows, encode_texts, encoder_fingerprint
-from crossbyte.encoders.hub import (
-    check_hub_answers,
-    check_hub_name,
-    digest_weights,
-    is_local,
-    local_files_only,
-    reason,
-)
 from crossbyte.errors import CrossbyteError, InvalidInput, MissingExtra, NoEncoder
 from crossbyte.extras import import_extra
 
@@ -59,7 +52,7 @@ class ClipEncoder:
         self._clip, self._side = clip, side
         name, hub_name = _public_name(model)
         decisive = {
-            "weights": digest_weights(clip.network),
+            "weights": hub.digest_weights(clip.network),
             "preprocess": _to_plain_json(getattr(clip.network.visual, "preprocess_cfg", None)),
             "side": side,
         }
@@ -78,7 +71,7 @@ class ClipEncoder:
         except CrossbyteError:
             raise
         except Exception as error:  # any of the libraries below it: their errors have no common base
-            raise InvalidInput(f"{spec}: open_clip cannot load it: {reason(error)}") from error
+            raise InvalidInput(f"{spec}: open_clip cannot load it: {hub.reason(error)}") from error
 
     @classmethod
     def from_state(cls, state: EncoderState, side: str, given: str | None) -> Self:
@@ -150,7 +143,7 @@ def _load_or_fetch(model: str) -> ClipModel:
         if repository is None:
             raise
     if repository:
-        check_hub_answers(repository)
+        hub.check_hub_answers(repository)
     return _load(model, local=False)
 
 
@@ -167,11 +160,11 @@ def _repository(model: str) -> str | None:
 
 
 def _missing_model(model: str, side: str, error: Exception) -> str:
-    if is_local(model.partition("@")[2]):
-        return f"the {side} encoder {model!r} cannot be loaded by open_clip: {reason(error)}"
+    if hub.is_local(model.partition("@")[2]):
+        return f"the {side} encoder {model!r} cannot be loaded by open_clip: {hub.reason(error)}"
     return (
         f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never downloads "
-        f"({reason(error)}); load it once with open_clip.create_model_and_transforms, or give a file of its "
+        f"({hub.reason(error)}); load it once with open_clip.create_model_and_transforms, or give a file of its "
         f"weights with --{side}-encoder {PREFIX}MODEL@PATH"
     )
 
@@ -194,9 +187,9 @@ def _load_uncached(model: str, local: bool) -> ClipModel:
         )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     weights = {
-        "pretrained": str(Path(pretrained).expanduser()) if is_local(pretrained) else pretrained or None
+        "pretrained": str(Path(pretrained).expanduser()) if hub.is_local(pretrained) else pretrained or None
     }
-    with local_files_only() if local else nullcontext():
+    with hub.local_files_only() if local else nullcontext():
         network, _, preprocess = library.create_model_and_transforms(name, **weights, device=device)
         tokenizer = library.get_tokenizer(name)
     network.eval()
@@ -206,7 +199,7 @@ def _load_uncached(model: str, local: bool) -> ClipModel:
 def _public_name(model: str) -> tuple[str, str | None]:
     """Give a name for people, and one that finds the model on any machine, if there is one."""
     name, _, pretrained = model.partition("@")
-    if pretrained and is_local(pretrained):
+    if pretrained and hub.is_local(pretrained):
         return f"{name}@{Path(pretrained).name}", None
     return model, model
 
@@ -216,8 +209,8 @@ def _check_state(state: EncoderState, side: str) -> str:
     model = state.settings.get("model")
     name, at, pretrained = model.partition("@") if isinstance(model, str) else ("", "", "")
     option = f"--{side}-encoder {PREFIX}MODEL@PATH"
-    check_hub_name(name.removeprefix(_HUB), state.name, option)
-    return f"{name}@{check_hub_name(pretrained, state.name, option)}" if at else name
+    hub.check_hub_name(name.removeprefix(_HUB), state.name, option)
+    return f"{name}@{hub.check_hub_name(pretrained, state.name, option)}" if at else name
 
 
 def _to_plain_json(settings: Any) -> Any:

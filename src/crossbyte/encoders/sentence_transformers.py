@@ -13,15 +13,8 @@ import numpy as np
 
 from crossbyte.arrays import Float32, Raw
 from crossbyte.compute.executor import row_blocks
+from crossbyte.encoders import hub
 from crossbyte.encoders.base import EncoderState, check_rows, encode_texts, encoder_fingerprint
-from crossbyte.encoders.hub import (
-    check_hub_answers,
-    check_hub_name,
-    digest_weights,
-    is_local,
-    local_files_only,
-    reason,
-)
 from crossbyte.errors import CrossbyteError, InvalidInput, NoEncoder
 from crossbyte.extras import import_extra
 
@@ -47,7 +40,7 @@ def describe_network(network: Any) -> dict[str, Any]:
     hold different files, and so do releases of the library that write their settings differently.
     """
     return {
-        "weights": digest_weights(network),
+        "weights": hub.digest_weights(network),
         "max_seq_length": getattr(network, "max_seq_length", None),
         "tokenizer": _digest_tokenizer(network),
         "modules": [_describe_module(module) for module in network.children()],
@@ -128,7 +121,7 @@ class SentenceEncoder:
     def __init__(self, network: Any, model: str) -> None:
         self._network = network
         decisive = describe_network(network)
-        hub_name = None if is_local(model) else model
+        hub_name = None if hub.is_local(model) else model
         name = Path(model).expanduser().resolve().name if hub_name is None else model
         self._batch = 1
         dimension = np.asarray(check_rows(self._run(["a"]), 1, name)).shape[1]
@@ -146,7 +139,9 @@ class SentenceEncoder:
         except CrossbyteError:
             raise
         except Exception as error:  # any of the libraries below it: their errors have no common base
-            raise InvalidInput(f"{spec}: sentence-transformers cannot load it: {reason(error)}") from error
+            raise InvalidInput(
+                f"{spec}: sentence-transformers cannot load it: {hub.reason(error)}"
+            ) from error
 
     @classmethod
     def from_state(cls, state: EncoderState, given: str | None) -> Self:
@@ -158,7 +153,7 @@ class SentenceEncoder:
             It is not on this machine, or was a local one and is not given.
         """
         model = (
-            check_hub_name(state.settings.get("model"), state.name, _OPTION)
+            hub.check_hub_name(state.settings.get("model"), state.name, _OPTION)
             if given is None
             else given.removeprefix(PREFIX)
         )
@@ -229,23 +224,23 @@ def _load_or_fetch(model: str) -> Any:
     except CrossbyteError:
         raise
     except Exception:  # not here, or not whole: what is wrong with it, the second attempt says
-        if not is_local(model):
-            check_hub_answers(model)
-        return _load(model, local=is_local(model))
+        if not hub.is_local(model):
+            hub.check_hub_answers(model)
+        return _load(model, local=hub.is_local(model))
 
 
 def _load(model: str, *, local: bool) -> Any:
     library = import_extra("sentence_transformers", f"the encoder {PREFIX}{model} needs")
-    path = str(Path(model).expanduser()) if is_local(model) else model
-    with local_files_only() if local else nullcontext():
+    path = str(Path(model).expanduser()) if hub.is_local(model) else model
+    with hub.local_files_only() if local else nullcontext():
         return library.SentenceTransformer(path, trust_remote_code=False, local_files_only=local)
 
 
 def _missing_model(model: str, error: Exception) -> str:
-    if is_local(model):
-        return f"the text encoder {model!r} is no whole sentence-transformers model: {reason(error)}"
+    if hub.is_local(model):
+        return f"the text encoder {model!r} is no whole sentence-transformers model: {hub.reason(error)}"
     return (
         f"the text encoder {model!r} (sentence-transformers) is not on this machine, and searching never "
-        f"downloads ({reason(error)}); load it once with sentence_transformers.SentenceTransformer, or give "
+        f"downloads ({hub.reason(error)}); load it once with sentence_transformers.SentenceTransformer, or give "
         f"its folder with {_OPTION}"
     )

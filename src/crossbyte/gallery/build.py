@@ -16,17 +16,8 @@ from crossbyte._fs import check_free, flush_folder
 from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
 from crossbyte.encoders.base import Encoder
 from crossbyte.errors import DuplicateId, FitInterrupted, InvalidInput
+from crossbyte.gallery import encode
 from crossbyte.gallery.companion import CompanionFiles
-from crossbyte.gallery.encode import (
-    BUILTIN,
-    DocumentParts,
-    EncodedDocuments,
-    EncodingSession,
-    Pairs,
-    encode_documents,
-    learn_picture_encoder,
-    learn_text_encoder,
-)
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
@@ -116,7 +107,7 @@ def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
     )
 
 
-def fit_model(pairs: Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
+def fit_model(pairs: encode.Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
     """Fit, and measure where there are groups enough."""
     model = make_model(options, pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
     if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
@@ -125,7 +116,7 @@ def fit_model(pairs: Pairs, options: FitOptions, callback: ProgressCallback) -> 
 
 
 def audit_model(
-    model: CMCQ, pairs: Pairs, ids: Sequence[Id], callback: ProgressCallback
+    model: CMCQ, pairs: encode.Pairs, ids: Sequence[Id], callback: ProgressCallback
 ) -> dict[str, Any] | None:
     """The pairs that look wrong, as they are kept; None where there are too few to compare."""
     if pairs.n_groups < MIN_GROUPS:
@@ -276,7 +267,7 @@ def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
     check_parameters(make_model(options, 0))
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
-    pieces = DocumentParts(documents)
+    pieces = encode.DocumentParts(documents)
     check_enough_pairs(pieces.n_pairs, len(pieces.paths), len(pieces.texts))
 
 
@@ -297,10 +288,12 @@ def _build(
     thumbnails: bool,
 ) -> BuildResult:
     ready, beside, clock = _make_given_encoders(specs), CompanionFiles.of(target), _StageClock()
-    opened = EncodingSession.open(beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback)
+    opened = encode.EncodingSession.open(
+        beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback
+    )
     with opened as session:
         with clock.timed("encode"):
-            encoded = encode_documents(
+            encoded = encode.encode_documents(
                 session, documents, _make_encoder_chooser(session, ready, options.seed), apart=True
             )
         rows = _list_paired_rows(encoded)
@@ -338,21 +331,21 @@ def _make_given_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:
     """Those that need not learn, before any picture is read: what is missing is said at once."""
     from crossbyte.encoders.registry import make_encoder
 
-    return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != BUILTIN}
+    return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != encode.BUILTIN}
 
 
-def _make_encoder_chooser(session: EncodingSession, ready: Mapping[str, Encoder], seed: int) -> Any:
-    def encoder_of(side: str, pieces: DocumentParts) -> Encoder:
+def _make_encoder_chooser(session: encode.EncodingSession, ready: Mapping[str, Encoder], seed: int) -> Any:
+    def encoder_of(side: str, pieces: encode.DocumentParts) -> Encoder:
         if side in ready:
             return ready[side]
         if side == "image":
-            return learn_picture_encoder(session, pieces.picture_ids, pieces.paths, seed)
-        return learn_text_encoder(session, [each for some in pieces.captions for each in some], seed)
+            return encode.learn_picture_encoder(session, pieces.picture_ids, pieces.paths, seed)
+        return encode.learn_text_encoder(session, [each for some in pieces.captions for each in some], seed)
 
     return encoder_of
 
 
-def _list_paired_rows(encoded: EncodedDocuments) -> list[int]:
+def _list_paired_rows(encoded: encode.EncodedDocuments) -> list[int]:
     """Rows of documents that can be learned from."""
     rows = encoded.rows(("image", "text"))
     check_enough_pairs(len(rows), *(len(encoded.digests[side]) for side in ("image", "text")))
@@ -368,7 +361,11 @@ def _sample_rows(rows: list[int], most: int, seed: int) -> list[int]:
 
 
 def _write_index(
-    session: EncodingSession, beside: CompanionFiles, target: Path, model: CMCQ, encoded: EncodedDocuments
+    session: encode.EncodingSession,
+    beside: CompanionFiles,
+    target: Path,
+    model: CMCQ,
+    encoded: encode.EncodedDocuments,
 ) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = beside.folder / "building.cb"
@@ -436,11 +433,11 @@ def add_documents(
         Before any long work.
     """
     _check_new_documents(gallery, documents, upsert)
-    opened = EncodingSession.open(
+    opened = encode.EncodingSession.open(
         gallery.beside, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or ignore_progress
     )
     with opened as session:
-        encoded = encode_documents(session, documents, lambda side, _: gallery.encoder(side))
+        encoded = encode.encode_documents(session, documents, lambda side, _: gallery.encoder(side))
         write = gallery.index.upsert if upsert else gallery.index.add
         n_added = sum(
             write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch)
@@ -454,7 +451,7 @@ def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool
             raise DuplicateId(
                 f"ids: {id!r} is in the index already; use upsert=True in add_documents(…) to replace it"
             )
-    pieces = DocumentParts(documents)
+    pieces = encode.DocumentParts(documents)
     for side, items in (("image", pieces.paths), ("text", pieces.texts)):
         if items:
             gallery.encoder(side)

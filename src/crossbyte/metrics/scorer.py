@@ -15,22 +15,8 @@ from numpy.typing import ArrayLike
 from crossbyte.arrays import Float64
 from crossbyte.compute.executor import row_blocks
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics.average_precision import (
-    RECALL_LEVELS,
-    RankSweep,
-    expected_average_precision,
-    expected_average_precision_all,
-    expected_precision,
-)
+from crossbyte.metrics import average_precision, ties
 from crossbyte.metrics.ranks import PartnerPlaces, expected_partner_recall, partner_places
-from crossbyte.metrics.ties import (
-    Integers,
-    TiedRanking,
-    check_distances,
-    check_relevant,
-    rank_all_tied,
-    rank_with_ties,
-)
 
 MAP_DEPTHS = (50, 100)
 PRECISION_DEPTHS = (1, 10, 50, 100, 500, 1000)
@@ -70,8 +56,8 @@ class Scorer:
         self.labels_relevant = labels_relevant
         self.partners = partners
         self._parts: dict[str, list[Float64]] = defaultdict(list)
-        self._counts: dict[str, list[Integers]] = {"relevant": [], "partners": []}
-        self._sweep = RankSweep(n_items)
+        self._counts: dict[str, list[ties.Integers]] = {"relevant": [], "partners": []}
+        self._sweep = average_precision.RankSweep(n_items)
 
     def add(
         self, distances: ArrayLike, relevant: ArrayLike | None = None, partners: ArrayLike | None = None
@@ -90,15 +76,15 @@ class Scorer:
         """
         self._check_given("relevant", relevant is not None, self.labels_relevant)
         self._check_given("partners", partners is not None, self.partners)
-        block = check_distances(distances)  # all of it before any of it counts
+        block = ties.check_distances(distances)  # all of it before any of it counts
         if block.shape[1] != self.n_items:
             raise InvalidInput(f"expected a distance to each of {self.n_items} items; got {block.shape[1]}.")
-        marks = None if relevant is None else check_relevant(relevant, block.shape)
+        marks = None if relevant is None else ties.check_relevant(relevant, block.shape)
         if partners is not None:
             self._add_partners(partner_places(block, partners))
         if marks is not None:
             for rows in row_blocks(len(block), max(1, _CELLS // self.n_items)):
-                self._add_ranking(rank_with_ties(block[rows], marks[rows]))
+                self._add_ranking(ties.rank_with_ties(block[rows], marks[rows]))
 
     def scores(self) -> dict[str, Any]:
         """Average over all queries so far.
@@ -158,7 +144,7 @@ class Scorer:
         self._counts["partners"].append(places.total)
         self._keep(_score_by_partners(places))
 
-    def _add_ranking(self, ranking: TiedRanking) -> None:
+    def _add_ranking(self, ranking: ties.TiedRanking) -> None:
         self._counts["relevant"].append(ranking.total)
         self._sweep.add(ranking)
         self._keep(_score_by_relevance(ranking))
@@ -195,7 +181,7 @@ def expected_chance_scores(
     """
     scores: dict[str, Any] = {}
     if relevant_counts is not None:
-        ranking, sweep = rank_all_tied(relevant_counts, n_items), RankSweep(n_items)
+        ranking, sweep = ties.rank_all_tied(relevant_counts, n_items), average_precision.RankSweep(n_items)
         sweep.add(ranking)
         per_query = _score_by_relevance(ranking)
         scores |= _mean_scores(per_query) | _mean_curves(per_query, sweep)
@@ -213,7 +199,7 @@ def _partners_anywhere(partners: bool | ArrayLike, n_items: int) -> PartnerPlace
     return PartnerPlaces(np.zeros_like(counts), np.full_like(counts, n_items), counts, counts)
 
 
-def _score_by_relevance(ranking: TiedRanking) -> PerQuery:
+def _score_by_relevance(ranking: ties.TiedRanking) -> PerQuery:
     """Score every query by relevant items.
 
     Parameters
@@ -229,12 +215,14 @@ def _score_by_relevance(ranking: TiedRanking) -> PerQuery:
     """
     scores: PerQuery = {}
     for depth in MAP_DEPTHS:
-        scores[f"map@{depth}"] = expected_average_precision(ranking, depth)
-        scores[f"map@{depth}/recall"] = expected_average_precision(ranking, depth, "recall")
-    scores["map@all"] = expected_average_precision_all(ranking)
+        scores[f"map@{depth}"] = average_precision.expected_average_precision(ranking, depth)
+        scores[f"map@{depth}/recall"] = average_precision.expected_average_precision(ranking, depth, "recall")
+    scores["map@all"] = average_precision.expected_average_precision_all(ranking)
     depths = _depths_within(PRECISION_DEPTHS, ranking.n_items)
-    scores |= _score_by_depth("precision", depths, expected_precision(ranking, depths))
-    scores["precision_curve"] = expected_precision(ranking, _depths_within(CURVE_DEPTHS, ranking.n_items))
+    scores |= _score_by_depth("precision", depths, average_precision.expected_precision(ranking, depths))
+    scores["precision_curve"] = average_precision.expected_precision(
+        ranking, _depths_within(CURVE_DEPTHS, ranking.n_items)
+    )
     return scores
 
 
@@ -271,7 +259,7 @@ def _mean_scores(scores: Mapping[str, Float64]) -> dict[str, float]:
     return {name: float(np.mean(scores[name])) for name in single}
 
 
-def _mean_curves(scores: Mapping[str, Float64], sweep: RankSweep) -> dict[str, Any]:
+def _mean_curves(scores: Mapping[str, Float64], sweep: average_precision.RankSweep) -> dict[str, Any]:
     """Average the curves over queries, in lists that can be written as JSON.
 
     Parameters
@@ -290,7 +278,7 @@ def _mean_curves(scores: Mapping[str, Float64], sweep: RankSweep) -> dict[str, A
     depths = list(_depths_within(CURVE_DEPTHS, sweep.n_items))
     return {
         "precision_curve": {"depths": depths, "values": values},
-        "pr_curve": {"recall": list(RECALL_LEVELS), "precision": sweep.curve().tolist()},
+        "pr_curve": {"recall": list(average_precision.RECALL_LEVELS), "precision": sweep.curve().tolist()},
     }
 
 

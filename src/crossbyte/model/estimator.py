@@ -13,47 +13,26 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from crossbyte import validation
 from crossbyte._not_fitted import NotFitted
 from crossbyte.arrays import Codes, Float32
-from crossbyte.calibration import measure
-from crossbyte.calibration.calibration import (
-    Calibration,
-    calibration_document,
-    restore_calibration,
-    restore_report,
-)
+from crossbyte.calibration import calibration, measure
 from crossbyte.compute.executor import Executor, Workers, default_memory, keep_connected, make_executor
 from crossbyte.data.ondisk import coerce_rows
 from crossbyte.encoders.base import EncoderState
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotCalibrated
 from crossbyte.model import fit as fitting
+from crossbyte.model import persistence
 from crossbyte.model import selection as auto
 from crossbyte.model import selection as scoring
 from crossbyte.model.file_format import model_bytes, parse_model_bytes, read_model_file, write_model_file
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.model.params import AUTOMATIC, MAX_BITS, QUERY_MAPS, Settings, check_parameters, make_generator
-from crossbyte.model.persistence import (
-    check_encoder,
-    encoder_contents,
-    model_contents,
-    restore_encoders,
-    restore_model,
-)
 from crossbyte.model.selection import Trial
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
-from crossbyte.validation import (
-    check_choice,
-    check_codes,
-    check_features,
-    check_groups,
-    check_integer,
-    check_pairs,
-    check_rows_agree,
-    is_stored,
-)
 
 _NOT_IN_FILE = ("n_jobs", "callback")
 # Parameters that came later, with their defaults: without them, older versions can read the file, too.
@@ -151,7 +130,7 @@ class CMCQ(BaseEstimator):
 
     _learned: FittedModel
     _trials: list[Trial]
-    _calibration: Calibration | None
+    _calibration: calibration.Calibration | None
     _report: Report | None = None
     _encoders: Mapping[str, EncoderState] = MappingProxyType({})
 
@@ -262,16 +241,16 @@ class CMCQ(BaseEstimator):
         rng = make_generator(self.random_state)
         try:
             with keep_connected(cluster, self.n_jobs):  # that there is none is said before all rows were read
-                raw = check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"))
-                labels = check_groups(groups, raw[0].shape[0])
-                if cluster is None and max_memory is None and any(map(is_stored, raw)):
+                raw = validation.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"))
+                labels = validation.check_groups(groups, raw[0].shape[0])
+                if cluster is None and max_memory is None and any(map(validation.is_stored, raw)):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
                 with executor as workers:
                     settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
                     learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
-        validate_data(self, raw[0] if is_stored(raw[0]) else images, skip_check_array=True)
+        validate_data(self, raw[0] if validation.is_stored(raw[0]) else images, skip_check_array=True)
         self._learned, self._trials = learned, trials
         self._calibration = self._report = None
         self._encoders = {}
@@ -321,7 +300,7 @@ class CMCQ(BaseEstimator):
             On Ctrl-C; the model is as it was before.
         """
         pairs = self.fitted_.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"), groups)
-        widths = [check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
+        widths = [validation.check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
         watch, rng = Watch(self.callback or ignore_progress), make_generator(self.random_state)
         try:
             with Workers(self.n_jobs) as workers:
@@ -360,7 +339,7 @@ class CMCQ(BaseEstimator):
         learned = self._learned
         if self.query_map == learned.settings.query_map or not isinstance(learned.space, SparseSpace):
             return learned
-        query_map = check_choice(self.query_map, "query_map", QUERY_MAPS)
+        query_map = validation.check_choice(self.query_map, "query_map", QUERY_MAPS)
         settings = learned.settings._replace(query_map=query_map)
         return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
 
@@ -451,7 +430,7 @@ class CMCQ(BaseEstimator):
         return list(self.fitted_.history)
 
     @property
-    def calibration_(self) -> Calibration | None:
+    def calibration_(self) -> calibration.Calibration | None:
         """What ``calibrate`` measured on held-out pairs; None where it has not run."""
         self._check_fitted()
         return self._calibration
@@ -505,37 +484,37 @@ class CMCQ(BaseEstimator):
     def transform_images(self, images: Any) -> Float32:
         """Place (n, d_I) image features in the common space: (n, D) float32."""
         learned = self.fitted_
-        images = check_features(images, "images", learned.image_preparation.n_features)
+        images = validation.check_features(images, "images", learned.image_preparation.n_features)
         with Workers(self.n_jobs) as workers:
             return learned.transform_images(images, workers)
 
     def transform_texts(self, texts: Any) -> Float32:
         """Place (n, d_T) text features in the common space: (n, D) float32."""
         learned = self.fitted_
-        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
         with Workers(self.n_jobs) as workers:
             return learned.transform_texts(texts, workers)
 
     def encode_images(self, images: Any) -> Codes:
         """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
         learned = self.fitted_
-        images = check_features(images, "images", learned.image_preparation.n_features)
+        images = validation.check_features(images, "images", learned.image_preparation.n_features)
         with Workers(self.n_jobs) as workers:
             return learned.encode_images(images, workers)
 
     def encode_texts(self, texts: Any) -> Codes:
         """Code (n, d_T) text features that come without their images: (n, M) uint8."""
         learned = self.fitted_
-        texts = check_features(texts, "texts", learned.text_preparation.n_features)
+        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
         with Workers(self.n_jobs) as workers:
             return learned.encode_texts(texts, workers)
 
     def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
         """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
         learned = self.fitted_
-        images = check_features(images, "images", learned.image_preparation.n_features)
-        texts = check_features(texts, "texts", learned.text_preparation.n_features)
-        check_rows_agree(images, texts)
+        images = validation.check_features(images, "images", learned.image_preparation.n_features)
+        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
+        validation.check_rows_agree(images, texts)
         with Workers(self.n_jobs) as workers:
             return learned.encode_pairs(images, texts, workers)
 
@@ -564,7 +543,7 @@ class CMCQ(BaseEstimator):
             )
         points = self.transform_texts(texts) if images is None else self.transform_images(images)
         side = "text" if image_codes is None else "image"
-        codes = check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
+        codes = validation.check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
         quantizer = getattr(self.fitted_, f"{side}_quantizer")
         with Workers(self.n_jobs) as workers:
             scan = quantizer.scan_codes(codes, workers)
@@ -592,7 +571,7 @@ class CMCQ(BaseEstimator):
         return self.partner_ranks(images, texts, groups).recall(10)
 
     def _decode(self, side: str, codes: Any) -> Float32:
-        codes = check_codes(codes, self._n_codebooks)
+        codes = validation.check_codes(codes, self._n_codebooks)
         with Workers(self.n_jobs) as workers:
             return np.asarray(getattr(self.fitted_, f"{side}_quantizer").decode(codes, workers))
 
@@ -634,11 +613,13 @@ class CMCQ(BaseEstimator):
         learned = self.fitted_
         widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
         given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
-        self._encoders = {side: check_encoder(side, state, widths[side]) for side, state in given.items()}
+        self._encoders = {
+            side: persistence.check_encoder(side, state, widths[side]) for side, state in given.items()
+        }
         return self
 
     def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays, document = model_contents(self.fitted_)
+        arrays, document = persistence.model_contents(self.fitted_)
         params = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params().items()
@@ -648,13 +629,13 @@ class CMCQ(BaseEstimator):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
         selection = [list(trial) for trial in self._trials]
         document |= {"parameters": params, "selection": selection}
-        encoder_arrays, encoders = encoder_contents(self._encoders)
+        encoder_arrays, encoders = persistence.encoder_contents(self._encoders)
         arrays, document = arrays | encoder_arrays, document | encoders
-        return arrays, document | calibration_document(self._calibration, self._report)
+        return arrays, document | calibration.calibration_document(self._calibration, self._report)
 
     @classmethod
     def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
-        learned = restore_model(arrays, document, name)
+        learned = persistence.restore_model(arrays, document, name)
         try:
             model = cls(**document["parameters"])
             trials = [Trial(*trial) for trial in document["selection"]]
@@ -662,10 +643,10 @@ class CMCQ(BaseEstimator):
             raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
         model._learned, model._trials = learned, trials
         model._calibration, model._report = (
-            restore_calibration(document, name),
-            restore_report(document, name),
+            calibration.restore_calibration(document, name),
+            calibration.restore_report(document, name),
         )
-        model._encoders = restore_encoders(arrays, document, name)
+        model._encoders = persistence.restore_encoders(arrays, document, name)
         model.n_features_in_ = learned.image_preparation.n_features
         return model
 

@@ -31,15 +31,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from crossbyte import errors
 from crossbyte._fs import read_regular_file, replace_file
 from crossbyte._json import canonical_json, parse_json, plain_json
-from crossbyte.errors import (
-    DamagedModelFile,
-    ForeignModelFile,
-    InvalidInput,
-    NewerModelFile,
-    TruncatedModelFile,
-)
 
 FORMAT = 1
 MAX_HEADER_BYTES = 8 * 2**20  # the document is in the header and may hold a whole report
@@ -86,7 +80,7 @@ def serialize_model(arrays: Arrays, document: Mapping[str, Any]) -> tuple[bytes,
         digest = model_digest(stored, envelope)
         text = canonical_json({**envelope, "digest": digest})
     except ValueError as error:  # an integer of more digits than Python converts
-        raise InvalidInput(f"expected a document that JSON can hold: {error}") from error
+        raise errors.InvalidInput(f"expected a document that JSON can hold: {error}") from error
     data = safetensors.numpy.save(stored, {KEY: text})
     _check_header(int.from_bytes(data[:PREFIX], "little"))
     return data, digest
@@ -125,7 +119,9 @@ def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _storable_arrays(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
     for name in arrays:
         if not _ARRAY_NAME.fullmatch(_text_or_nothing(name)):
-            raise InvalidInput(f"expected an array name of letters, digits, '_', '.' and '-', got {name!r}")
+            raise errors.InvalidInput(
+                f"expected an array name of letters, digits, '_', '.' and '-', got {name!r}"
+            )
     return {name: _storable_array(arrays[name], name) for name in sorted(arrays)}
 
 
@@ -135,22 +131,22 @@ def _text_or_nothing(value: object) -> str:
 
 def _storable_array(array: Any, name: str) -> np.ndarray[Any, Any]:
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise InvalidInput(f"expected array {name!r} to be a numpy array, got {type(array).__name__}")
+        raise errors.InvalidInput(f"expected array {name!r} to be a numpy array, got {type(array).__name__}")
     if array.dtype.newbyteorder("<") not in DTYPES.values():
         wanted = "float32, float64, uint8, int32 or int64"
-        raise InvalidInput(f"expected array {name!r} to be {wanted}, got {array.dtype}; convert it")
+        raise errors.InvalidInput(f"expected array {name!r} to be {wanted}, got {array.dtype}; convert it")
     return _little_endian(array)
 
 
 def _storable_document(document: Any) -> Any:
     if not isinstance(document, Mapping):
-        raise InvalidInput(f"expected the document to be a mapping, got {type(document).__name__}")
+        raise errors.InvalidInput(f"expected the document to be a mapping, got {type(document).__name__}")
     return plain_json(document, "document")
 
 
 def _check_header(length: int) -> None:
     if length > MAX_HEADER_BYTES:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"expected document and array names to take at most {MAX_HEADER_BYTES} bytes, got {length}; "
             "move long lists of numbers into arrays"
         )
@@ -218,7 +214,9 @@ def write_model_file(
     """
     data, digest = serialize_model(arrays, document)
     if len(data) > max_bytes:
-        raise InvalidInput(f"expected a model of at most {max_bytes} bytes, got {len(data)}; raise max_bytes")
+        raise errors.InvalidInput(
+            f"expected a model of at most {max_bytes} bytes, got {len(data)}; raise max_bytes"
+        )
     replace_file(os.fspath(path), data)
     return digest
 
@@ -303,15 +301,17 @@ def parse_model_bytes(data: bytes, name: str) -> ModelContents:
 
 def _raise_damaged(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
     message = f"{name}: the model is damaged: {what}; restore it from a copy or fit again"
-    raise DamagedModelFile(message) from cause
+    raise errors.DamagedModelFile(message) from cause
 
 
 def _raise_foreign(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
-    raise ForeignModelFile(f"{name}: expected a crossbyte model, but {what}; check the path") from cause
+    raise errors.ForeignModelFile(
+        f"{name}: expected a crossbyte model, but {what}; check the path"
+    ) from cause
 
 
 def _raise_truncated(name: str, expected: int, got: int) -> NoReturn:
-    raise TruncatedModelFile(
+    raise errors.TruncatedModelFile(
         f"{name}: the model is cut short: expected {expected} bytes, got {got}; copy or download it again"
     )
 
@@ -359,7 +359,9 @@ def _check_format(envelope: dict[str, Any], name: str) -> None:
         _raise_damaged(name, f"its format number is {str(number)[:40]}")
     if number > FORMAT:
         got = str(number)[:40]
-        raise NewerModelFile(f"{name}: expected model format {FORMAT} or older, got {got}; upgrade crossbyte")
+        raise errors.NewerModelFile(
+            f"{name}: expected model format {FORMAT} or older, got {got}; upgrade crossbyte"
+        )
 
 
 def _check_envelope(header: dict[str, Any], text: str, envelope: dict[str, Any], name: str) -> None:

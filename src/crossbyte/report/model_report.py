@@ -6,35 +6,8 @@ from dataclasses import dataclass
 from math import sqrt
 
 from crossbyte._format import count, of_100, percent, plural
-from crossbyte.report.content import (
-    Axis,
-    Dot,
-    DotChart,
-    Figure,
-    Line,
-    LineChart,
-    Row,
-    Section,
-    Style,
-    Table,
-    plain_row,
-    root_axis,
-    share_axis,
-    size_axis,
-)
+from crossbyte.report import content, measurements
 from crossbyte.report.html import render_page
-from crossbyte.report.measurements import (
-    CLEAR,
-    DEPTHS,
-    DIRECTIONS,
-    HINT,
-    CurvePoint,
-    Estimate,
-    Measurements,
-    Reliability,
-    mean_of_directions,
-    recalls,
-)
 from crossbyte.report.text import render_text
 from crossbyte.report.verdict import verdict
 
@@ -56,35 +29,35 @@ LOOKING = {
 _MAX_SIZES = 8  # rows; more say nothing new
 
 
-def curve_systems(report: Measurements) -> list[str]:
+def curve_systems(report: measurements.Measurements) -> list[str]:
     """Names of the systems that every point of the curve has."""
     return [name for name in SHORT if report.curve and all(name in point.recall for point in report.curve)]
 
 
-def system_tables(report: Measurements) -> list[Table]:
+def system_tables(report: measurements.Measurements) -> list[content.Table]:
     """All systems, one table per direction."""
-    header = ("system", "bytes", *(f"recall@{depth}" for depth in DEPTHS), "median rank")
+    header = ("system", "bytes", *(f"recall@{depth}" for depth in measurements.DEPTHS), "median rank")
     return [
-        Table(LOOKING[direction], header, _system_rows(report, direction))
-        for direction in reversed(DIRECTIONS)
+        content.Table(LOOKING[direction], header, _system_rows(report, direction))
+        for direction in reversed(measurements.DIRECTIONS)
     ]
 
 
-def _system_rows(report: Measurements, direction: str) -> list[Row]:
+def _system_rows(report: measurements.Measurements, direction: str) -> list[content.Row]:
     rows = []
     for system in report.systems:
         scores = system.directions[direction]
-        shares = (_share(scores.recall[depth]) for depth in DEPTHS)
+        shares = (_share(scores.recall[depth]) for depth in measurements.DEPTHS)
         size = "–" if system.n_bytes is None else count(system.n_bytes)
-        rows.append(plain_row((SHORT[system.name], size, *shares, _rank(scores.median_rank))))
+        rows.append(content.plain_row((SHORT[system.name], size, *shares, _rank(scores.median_rank))))
     return rows
 
 
-def _share(found: Estimate) -> str:
+def _share(found: measurements.Estimate) -> str:
     return _with_interval(percent(found.value), percent(found.low), percent(found.high))
 
 
-def _rank(found: Estimate) -> str:
+def _rank(found: measurements.Estimate) -> str:
     return _with_interval(count(found.value), count(round(found.low)), count(round(found.high)))
 
 
@@ -92,30 +65,32 @@ def _with_interval(value: str, low: str, high: str) -> str:
     return value if low == high else f"{value} ({low}–{high})"
 
 
-def curve_tables(report: Measurements) -> list[Table]:
+def curve_tables(report: measurements.Measurements) -> list[content.Table]:
     """Recall@10 over bytes, one table per direction."""
     names = curve_systems(report)
     header = ("bytes", *(SHORT[name] for name in names))
     return [
-        Table(
+        content.Table(
             f"{LOOKING[direction]}, recall@10",
             header,
             [
-                plain_row((count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names)))
+                content.plain_row(
+                    (count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names))
+                )
                 for point in report.curve
             ],
         )
-        for direction in reversed(DIRECTIONS)
+        for direction in reversed(measurements.DIRECTIONS)
         if report.curve
     ]
 
 
-def size_table(report: Measurements) -> Table:
+def size_table(report: measurements.Measurements) -> content.Table:
     """Recall@10 of crossbyte expected among other numbers of items, a column for each number of bytes."""
     sizes = _thinned(sorted({size for point in report.curve for size, _ in point.by_size}))
     header = ("items", *(plural(point.n_bytes, "byte") for point in report.curve))
-    rows = [plain_row((count(size), *(_at(point, size) for point in report.curve))) for size in sizes]
-    return Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
+    rows = [content.plain_row((count(size), *(_at(point, size) for point in report.curve))) for size in sizes]
+    return content.Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
 
 
 def _thinned(sizes: list[int]) -> list[int]:
@@ -125,42 +100,44 @@ def _thinned(sizes: list[int]) -> list[int]:
     return [sizes[round(place * last / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)]
 
 
-def _at(point: CurvePoint, size: int) -> str:
+def _at(point: measurements.CurvePoint, size: int) -> str:
     found = dict(point.by_size).get(size)
     return "–" if found is None else percent(found)
 
 
-def reliability_tables(report: Measurements) -> list[Table]:
+def reliability_tables(report: measurements.Measurements) -> list[content.Table]:
     """Stated probabilities beside what came true, one table per direction."""
     header = ("hits", "stated, mean %", "true, %")
     return [
-        Table(describe_direction(each), header, _bin_rows(each)) for each in report.reliability if each.bins
+        content.Table(describe_direction(each), header, _bin_rows(each))
+        for each in report.reliability
+        if each.bins
     ]
 
 
-def describe_direction(each: Reliability) -> str:
+def describe_direction(each: measurements.Reliability) -> str:
     """Name the direction of a reliability."""
     return LOOKING.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
 
 
-def _bin_rows(each: Reliability) -> list[Row]:
+def _bin_rows(each: measurements.Reliability) -> list[content.Row]:
     return [
-        plain_row((count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}"))
+        content.plain_row((count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}"))
         for stated, share, number in each.bins
     ]
 
 
 _STYLES = {
-    "crossbyte": Style("s0", "disc"),
-    "cca_pq": Style("s1", "square", "6 3"),
-    "cca_rq": Style("s2", "triangle", "2 2"),
-    "uncompressed": Style("s3", "diamond", "8 4"),
-    "chance": Style("s4", "plus", "1 4"),
+    "crossbyte": content.Style("s0", "disc"),
+    "cca_pq": content.Style("s1", "square", "6 3"),
+    "cca_rq": content.Style("s2", "triangle", "2 2"),
+    "uncompressed": content.Style("s3", "diamond", "8 4"),
+    "chance": content.Style("s4", "plus", "1 4"),
 }
 _OTHER_STYLES = (  # of other numbers of bytes
-    Style("s5", "disc", "6 2 2 2"),
-    Style("s6", "square", "10 3"),
-    Style("s7", "triangle", "4 4"),
+    content.Style("s5", "disc", "6 2 2 2"),
+    content.Style("s6", "square", "10 3"),
+    content.Style("s7", "triangle", "4 4"),
     _STYLES["cca_pq"],
     _STYLES["cca_rq"],
 )
@@ -169,35 +146,39 @@ _OTHER_STYLES = (  # of other numbers of bytes
 # Recall by system
 
 
-def system_chart(report: Measurements) -> DotChart:
+def system_chart(report: measurements.Measurements) -> content.DotChart:
     """Recall@10 of every system in both directions, with intervals, as rows of marks."""
-    found = recalls(report)
-    x = share_axis(max(by[each].high for by in found.values() for each in DIRECTIONS), "recall@10, of 100")
+    found = measurements.recalls(report)
+    x = content.share_axis(
+        max(by[each].high for by in found.values() for each in measurements.DIRECTIONS), "recall@10, of 100"
+    )
     groups = [
         (LOOKING[direction], [_dot(name, by[direction]) for name, by in found.items()])
-        for direction in reversed(DIRECTIONS)
+        for direction in reversed(measurements.DIRECTIONS)
     ]
     said = "; ".join(
         f"{LOOKING[direction]}: "
         + ", ".join(f"{SHORT[name]} {percent(by[direction].value)}" for name, by in found.items())
-        for direction in reversed(DIRECTIONS)
+        for direction in reversed(measurements.DIRECTIONS)
     )
-    return DotChart("systems", "Recall@10 of every system", said, x, groups)
+    return content.DotChart("systems", "Recall@10 of every system", said, x, groups)
 
 
-def _dot(name: str, found: Estimate) -> Dot:
-    return Dot(SHORT[name], _STYLES[name], *found, percent(found.value))
+def _dot(name: str, found: measurements.Estimate) -> content.Dot:
+    return content.Dot(SHORT[name], _STYLES[name], *found, percent(found.value))
 
 
 # Recall over bytes
 
 
-def bytes_charts(report: Measurements) -> list[LineChart]:
+def bytes_charts(report: measurements.Measurements) -> list[content.LineChart]:
     """Recall@10 against bytes, one chart per direction; none without a curve."""
-    return [_bytes_chart(report, direction) for direction in reversed(DIRECTIONS) if report.curve]
+    return [
+        _bytes_chart(report, direction) for direction in reversed(measurements.DIRECTIONS) if report.curve
+    ]
 
 
-def _bytes_chart(report: Measurements, direction: str) -> LineChart:
+def _bytes_chart(report: measurements.Measurements, direction: str) -> content.LineChart:
     names = curve_systems(report)
     x = _bytes_axis([point.n_bytes for point in report.curve])
     lines = [_curve(report, name, direction) for name in names]
@@ -205,41 +186,43 @@ def _bytes_chart(report: Measurements, direction: str) -> LineChart:
     highest = max(high for line in lines for _, high in line.intervals)
     points = zip(lines[0].across, lines[0].up, strict=True)
     own = ", ".join(f"{of_100(y)} of 100 with {plural(int(size), 'byte')}" for size, y in points)
-    return LineChart(
+    return content.LineChart(
         f"bytes-{direction.replace('_', '-')}",
         LOOKING[direction],
         f"Recall@10 against bytes per item; {lines[0].name}: {own}",
         x,
-        share_axis(highest, "recall@10, of 100"),
+        content.share_axis(highest, "recall@10, of 100"),
         lines,
     )
 
 
-def _curve(report: Measurements, name: str, direction: str) -> Line:
+def _curve(report: measurements.Measurements, name: str, direction: str) -> content.Line:
     found = [point.recall[name][direction] for point in report.curve]
     sizes = [float(point.n_bytes) for point in report.curve]
     intervals = [(each.low, each.high) for each in found]
-    return Line(SHORT[name], _STYLES[name], sizes, [each.value for each in found], intervals)
+    return content.Line(SHORT[name], _STYLES[name], sizes, [each.value for each in found], intervals)
 
 
-def _levels(report: Measurements, direction: str, x: Axis, names: list[str]) -> list[Line]:
-    found = recalls(report)
+def _levels(
+    report: measurements.Measurements, direction: str, x: content.Axis, names: list[str]
+) -> list[content.Line]:
+    found = measurements.recalls(report)
     levels = [(name, found[name][direction].value) for name in names if name in found]
     return [
-        Line(SHORT[name], _STYLES[name], [x.low, x.high], [y, y], [(y, y)] * 2, marked=False)
+        content.Line(SHORT[name], _STYLES[name], [x.low, x.high], [y, y], [(y, y)] * 2, marked=False)
         for name, y in levels
     ]
 
 
-def _bytes_axis(sizes: list[int]) -> Axis:
+def _bytes_axis(sizes: list[int]) -> content.Axis:
     ticks = [(float(size), count(size)) for size in sizes]
-    return Axis("bytes per item", sizes[0] / 1.3, sizes[-1] * 1.3, ticks, "log")
+    return content.Axis("bytes per item", sizes[0] / 1.3, sizes[-1] * 1.3, ticks, "log")
 
 
 # Recall over the size of the index
 
 
-def size_chart(report: Measurements) -> LineChart:
+def size_chart(report: measurements.Measurements) -> content.LineChart:
     """Recall@10 of crossbyte against the number of items, a line for each number of bytes.
 
     Needs a curve.
@@ -250,51 +233,53 @@ def size_chart(report: Measurements) -> LineChart:
     for point in report.curve:
         style = _STYLES["crossbyte"] if point.n_bytes == report.n_bytes else next(others)
         across, up = [float(size) for size, _ in point.by_size], [y for _, y in point.by_size]
-        lines.append(Line(plural(point.n_bytes, "byte"), style, across, up))
+        lines.append(content.Line(plural(point.n_bytes, "byte"), style, across, up))
     own = next((line for line in lines if line.style == _STYLES["crossbyte"]), lines[0])
-    x = size_axis("items in the index", sizes[0], sizes[-1])
+    x = content.size_axis("items in the index", sizes[0], sizes[-1])
     lines.append(_chance(x.low, x.high))
     points = zip(own.across, own.up, strict=True)
     said = ", ".join(f"{of_100(y)} of 100 among {count(size)}" for size, y in points)
-    return LineChart(
+    return content.LineChart(
         "sizes",
         "Recall@10 against the size of the index",
         f"Recall@10 of crossbyte against the number of items; {own.name}: {said}",
         x,
-        share_axis(max(y for line in lines for y in line.up), "recall@10, of 100"),
+        content.share_axis(max(y for line in lines for y in line.up), "recall@10, of 100"),
         lines,
     )
 
 
-def _chance(low: float, high: float) -> Line:
+def _chance(low: float, high: float) -> content.Line:
     """Chance along the whole axis: it is no straight line there."""
     steps = 24
     sizes = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    return Line("chance", _STYLES["chance"], sizes, [min(1.0, 10 / size) for size in sizes], marked=False)
+    return content.Line(
+        "chance", _STYLES["chance"], sizes, [min(1.0, 10 / size) for size in sizes], marked=False
+    )
 
 
 # Reliability
 
 
-def reliability_charts(report: Measurements) -> list[LineChart]:
+def reliability_charts(report: measurements.Measurements) -> list[content.LineChart]:
     """Stated probability against what came true, one chart per direction."""
     return [_reliability_chart(each) for each in report.reliability if each.bins]
 
 
-def _reliability_chart(each: Reliability) -> LineChart:
+def _reliability_chart(each: measurements.Reliability) -> content.LineChart:
     intervals = [_wilson(share, number) for _, share, number in each.bins]
     stated, shares = [stated for stated, _, _ in each.bins], [share for _, share, _ in each.bins]
     highest = max(*stated, *(high for _, high in intervals))
     lines = [
-        Line("hits in equal bins", _STYLES["crossbyte"], stated, shares, intervals, joined=False),
-        Line("as true as stated", _STYLES["chance"], [0.0, 1.0], [0.0, 1.0], marked=False),
+        content.Line("hits in equal bins", _STYLES["crossbyte"], stated, shares, intervals, joined=False),
+        content.Line("as true as stated", _STYLES["chance"], [0.0, 1.0], [0.0, 1.0], marked=False),
     ]
-    return LineChart(
+    return content.LineChart(
         f"reliability-{each.query}-{each.target}",
         describe_direction(each),
         f"Stated probability against the share that came true; mean gap {percent(each.error)} points",
-        root_axis(highest, "stated probability, %"),
-        root_axis(highest, "came true, %"),
+        content.root_axis(highest, "stated probability, %"),
+        content.root_axis(highest, "came true, %"),
         lines,
     )
 
@@ -317,7 +302,7 @@ _TELLING = 0.1  # below this even for the surest hits, any small constant would 
 
 
 @dataclass(frozen=True)
-class Report(Measurements):
+class Report(measurements.Measurements):
     """How well a model finds true partners among pairs it has not seen, and beside what, to be read.
 
     Its attributes are those of :class:`~crossbyte.report.measurements.Measurements`.
@@ -334,40 +319,42 @@ class Report(Measurements):
         return render_page(title, report_sections(self))
 
 
-def report_sections(report: Measurements) -> list[Section]:
+def report_sections(report: measurements.Measurements) -> list[content.Section]:
     """All there is to say, in the order in which to say it; what was not measured is left out."""
     parts = [
-        Section("verdict", "", verdict(report)),
-        Section(
+        content.Section("verdict", "", verdict(report)),
+        content.Section(
             "systems",
             "Beside other systems",
             [_HOW_TO_READ],
             system_tables(report),
-            [Figure("", [system_chart(report)])],
+            [content.Figure("", [system_chart(report)])],
         ),
     ]
     if report.curve:
-        curves = Figure("", [*bytes_charts(report)])
-        sizes = Figure("", [size_chart(report)])
+        curves = content.Figure("", [*bytes_charts(report)])
+        sizes = content.Figure("", [size_chart(report)])
         parts += [
-            Section("bytes", "Quality against bytes", [_advice(report)], curve_tables(report), [curves]),
-            Section(
+            content.Section(
+                "bytes", "Quality against bytes", [_advice(report)], curve_tables(report), [curves]
+            ),
+            content.Section(
                 "sizes", "In smaller and larger indexes", [_larger(report)], [size_table(report)], [sizes]
             ),
         ]
     words = [_probability_words(each) for each in report.reliability if each.bins]
     if words:
         parts.append(
-            Section(
+            content.Section(
                 "probabilities",
                 "Probabilities, and 'nothing matches'",
                 words,
-                figures=[Figure("", [*reliability_charts(report)])],
+                figures=[content.Figure("", [*reliability_charts(report)])],
                 details=reliability_tables(report),
                 details_title="The same in numbers",
             )
         )
-    return [*parts, Section("method", "How it was measured", [_method(report)])]
+    return [*parts, content.Section("method", "How it was measured", [_method(report)])]
 
 
 _HOW_TO_READ = (
@@ -379,7 +366,7 @@ _HOW_TO_READ = (
 # The curve
 
 
-def _advice(report: Measurements) -> str:
+def _advice(report: measurements.Measurements) -> str:
     here = _own_point(report)
     if here is None:
         found = ", ".join(
@@ -402,7 +389,7 @@ def _change(difference: float) -> str:
     return f"find {whole} more" if whole > 0 else f"lose {-whole}"
 
 
-def _choice(report: Measurements, here: CurvePoint) -> str:
+def _choice(report: measurements.Measurements, here: measurements.CurvePoint) -> str:
     enough = [point for point in report.curve if _own(point) >= _own(here) - _SAME]
     if enough[0].n_bytes < here.n_bytes:
         return f"{plural(enough[0].n_bytes, 'byte')} would do."
@@ -415,7 +402,7 @@ def _choice(report: Measurements, here: CurvePoint) -> str:
     return "Whether more bytes would help was not measured."
 
 
-def _larger(report: Measurements) -> str:
+def _larger(report: measurements.Measurements) -> str:
     point = _own_point(report) or report.curve[-1]
     size, recall = point.by_size[-1]
     return (
@@ -425,23 +412,23 @@ def _larger(report: Measurements) -> str:
     )
 
 
-def _own_point(report: Measurements) -> CurvePoint | None:
+def _own_point(report: measurements.Measurements) -> measurements.CurvePoint | None:
     return next((point for point in report.curve if point.n_bytes == report.n_bytes), None)
 
 
-def _own(point: CurvePoint) -> float:
-    return mean_of_directions(point.recall["crossbyte"])
+def _own(point: measurements.CurvePoint) -> float:
+    return measurements.mean_of_directions(point.recall["crossbyte"])
 
 
 # Probabilities
 
 
-def _probability_words(each: Reliability) -> str:
+def _probability_words(each: measurements.Reliability) -> str:
     asked = {"image": "Pictures as queries", "text": "Texts as queries"}.get(each.query, each.query)
     return f"{asked}: {_truth(each)} {_recognition(each)}"
 
 
-def _truth(each: Reliability) -> str:
+def _truth(each: measurements.Reliability) -> str:
     highest = max(stated for stated, _, _ in each.bins)
     surest = f"the surest hits are given {'only ' if highest < _SURE else ''}{of_100(highest)}\u00a0%"
     if highest < _TELLING:
@@ -456,19 +443,19 @@ def _truth(each: Reliability) -> str:
     return f"probabilities {judged}, on average {percent(each.error)} points from what came true; {surest}."
 
 
-def _recognition(each: Reliability) -> str:
+def _recognition(each: measurements.Reliability) -> str:
     own, raw = each.match_auroc, each.distance_auroc
-    if own < HINT:
+    if own < measurements.HINT:
         judged = "is hardly recognised: these data do not allow it"
     else:
-        judged = "is only hinted at" if own < CLEAR else "is well recognised"
+        judged = "is only hinted at" if own < measurements.CLEAR else "is well recognised"
     threshold = "a raw distance threshold" + (" would do better," if raw > own + _SAME else "")
     return (
         f"That nothing matches {judged} (AUROC {own:.2f}; {threshold} {raw:.2f}; 0.5 is chance, 1 perfect)."
     )
 
 
-def _method(report: Measurements) -> str:
+def _method(report: measurements.Measurements) -> str:
     settings = f"{plural(report.n_components, 'dimension')}, {plural(report.n_bytes, 'byte')}"
     curve = (
         f" The curve over bytes comes from {plural(report.n_curve_pairs, 'pair')}." if report.curve else ""

@@ -13,19 +13,7 @@ from html import escape
 from math import cos, isfinite, pi, sin
 from typing import NamedTuple
 
-from crossbyte.report.content import (
-    Axis,
-    BarChart,
-    Bars,
-    Chart,
-    Dot,
-    DotChart,
-    Line,
-    LineChart,
-    Style,
-    linear_axis,
-    log_axis,
-)
+from crossbyte.report import content
 
 INKS = {
     "ink": ("#1b1f24", "#e6edf3"),
@@ -54,7 +42,7 @@ _LONGEST = 32  # letters of a name: names from files may be of any length, chart
 _THINNER = 0.6  # lines with hollow marks
 _MOST_MARKS = 8  # on a line
 
-_CHANCE = Style("s3", dashes="4 3")
+_CHANCE = content.Style("s3", dashes="4 3")
 
 
 def _polygon(n_corners: int, radius: float, *, inner: float = 1.0) -> str:
@@ -91,8 +79,8 @@ class _Panel(NamedTuple):
     top: float
     width: float
     height: float
-    x: Axis
-    y: Axis
+    x: content.Axis
+    y: content.Axis
 
     @property
     def right(self) -> float:
@@ -111,7 +99,7 @@ class _Panel(NamedTuple):
         return self.top + self.height * (1 - self.y.at(value))
 
 
-_ROWS = Axis("", 0.0, 1.0, [])
+_ROWS = content.Axis("", 0.0, 1.0, [])
 """In the place of an axis, where names of rows or groups stand."""
 
 
@@ -125,7 +113,7 @@ class _Drawn(NamedTuple):
 # The whole
 
 
-def chart_markup(chart: Chart) -> str:
+def chart_markup(chart: content.Chart) -> str:
     """Draw a chart for a page that has :func:`chart_rules` in its style sheet."""
     drawn = _draw(chart)
     size = f"0 0 {WIDTH:g} {drawn.height:g}"
@@ -133,7 +121,7 @@ def chart_markup(chart: Chart) -> str:
     return element("svg", *_words(chart), *drawn.shapes, role="img", viewBox=size, aria_labelledby=labelled)
 
 
-def chart_file(chart: Chart) -> str:
+def chart_file(chart: content.Chart) -> str:
     """Draw a chart as a file of its own: with its colours, light or dark as the reader's system is."""
     drawn = _draw(chart)
     light, dark = (chart_rules({name: both[place] for name, both in INKS.items()}) for place in (0, 1))
@@ -172,13 +160,13 @@ def chart_rules(colours: dict[str, str]) -> str:
     )
 
 
-def _draw(chart: Chart) -> _Drawn:
-    if isinstance(chart, LineChart):
+def _draw(chart: content.Chart) -> _Drawn:
+    if isinstance(chart, content.LineChart):
         return _draw_lines(chart)
-    return _draw_dots(chart) if isinstance(chart, DotChart) else _draw_bars(chart)
+    return _draw_dots(chart) if isinstance(chart, content.DotChart) else _draw_bars(chart)
 
 
-def _words(chart: Chart) -> list[str]:
+def _words(chart: content.Chart) -> list[str]:
     """Give the title and the description, for readers that are read to."""
     return [
         element("title", _text(chart.title), id=f"{chart.key}-title"),
@@ -189,7 +177,7 @@ def _words(chart: Chart) -> list[str]:
 # Lines
 
 
-def _draw_lines(chart: LineChart) -> _Drawn:
+def _draw_lines(chart: content.LineChart) -> _Drawn:
     """Draw lines over two axes, the first and the thickest on top, with a legend above."""
     legend, top = _legend([(line.name, partial(_line_sample, line)) for line in chart.lines])
     panel = _Panel(_LEFT, top + 14, WIDTH - _LEFT - _RIGHT, _HEIGHT, chart.x, chart.y)
@@ -204,7 +192,7 @@ def _draw_lines(chart: LineChart) -> _Drawn:
     return _Drawn(panel.bottom + _BELOW, [*shapes, *legend])
 
 
-def _line_shapes(panel: _Panel, line: Line, place: int, aside: float) -> Iterator[str]:
+def _line_shapes(panel: _Panel, line: content.Line, place: int, aside: float) -> Iterator[str]:
     """Draw one line, moved aside, lest intervals hide each other."""
     intervals = line.intervals or [(up, up) for up in line.up]
     points = [
@@ -223,11 +211,11 @@ def _line_shapes(panel: _Panel, line: Line, place: int, aside: float) -> Iterato
         yield _mark(across, down, line.style, hollow=line.hollow)
 
 
-def _is_marked(line: Line) -> bool:
+def _is_marked(line: content.Line) -> bool:
     return line.marked and bool(line.style.mark)
 
 
-def _line_sample(line: Line, left: float, top: float) -> Iterator[str]:
+def _line_sample(line: content.Line, left: float, top: float) -> Iterator[str]:
     """Draw a piece of a line for the legend."""
     if line.joined:
         yield _path([(left, top), (left + 28, top)], line)
@@ -238,7 +226,7 @@ def _line_sample(line: Line, left: float, top: float) -> Iterator[str]:
 # Rows of dots
 
 
-def _draw_dots(chart: DotChart) -> _Drawn:
+def _draw_dots(chart: content.DotChart) -> _Drawn:
     left, n_rows = 112.0, sum(1 + len(dots) for _, dots in chart.groups)
     panel = _Panel(left, 6.0, WIDTH - left - 62, _ROW * n_rows, chart.x, _ROWS)
     shapes = [*_grid(panel)]
@@ -251,7 +239,7 @@ def _draw_dots(chart: DotChart) -> _Drawn:
     return _Drawn(panel.bottom + _BELOW, shapes)
 
 
-def _dot_shapes(panel: _Panel, down: float, dot: Dot) -> Iterator[str]:
+def _dot_shapes(panel: _Panel, down: float, dot: content.Dot) -> Iterator[str]:
     yield _label(panel.left - 10, down + 4, dot.name, anchor="end")
     if dot.high > dot.low:
         yield _stroke(panel.across(dot.low), down, panel.across(dot.high), down, f"bar {dot.style.ink}")
@@ -262,16 +250,16 @@ def _dot_shapes(panel: _Panel, down: float, dot: Dot) -> Iterator[str]:
 # Bars
 
 
-def _draw_bars(chart: BarChart) -> _Drawn:
+def _draw_bars(chart: content.BarChart) -> _Drawn:
     entries: list[tuple[str, _Sample]] = [(each.name, partial(_bar_sample, each)) for each in chart.bars]
     if chart.chance is not None and not chart.level:
-        entries.append(("chance", partial(_line_sample, Line("chance", _CHANCE, [], []))))
+        entries.append(("chance", partial(_line_sample, content.Line("chance", _CHANCE, [], []))))
     legend, top = _legend(entries)
     drawn = _level_bars(chart, top + 14) if chart.level else _upright_bars(chart, top + 14)
     return _Drawn(drawn.height, [*drawn.shapes, *legend])
 
 
-def _upright_bars(chart: BarChart, top: float) -> _Drawn:
+def _upright_bars(chart: content.BarChart, top: float) -> _Drawn:
     known = [
         (value, spread or 0.0)
         for each in chart.bars
@@ -279,7 +267,7 @@ def _upright_bars(chart: BarChart, top: float) -> _Drawn:
         if value is not None
     ]
     shown = [*(value + spread for value, spread in known), *([] if chart.chance is None else [chart.chance])]
-    y = linear_axis(chart.value_title, shown, from_zero=True)
+    y = content.linear_axis(chart.value_title, shown, from_zero=True)
     panel = _Panel(_LEFT, top, WIDTH - _LEFT - _RIGHT, _HEIGHT, _ROWS, y)
     shapes = [*_grid(panel)]
     slot = panel.width / max(1, len(chart.groups))
@@ -293,11 +281,11 @@ def _upright_bars(chart: BarChart, top: float) -> _Drawn:
     shapes.append(_label(panel.left + panel.width / 2, panel.bottom + 36, chart.group_title, **_TITLE))
     if chart.chance is not None:
         level = panel.down(chart.chance)
-        shapes.append(_path([(panel.left, level), (panel.right, level)], Line("", _CHANCE, [], [])))
+        shapes.append(_path([(panel.left, level), (panel.right, level)], content.Line("", _CHANCE, [], [])))
     return _Drawn(panel.bottom + _BELOW, shapes)
 
 
-def _upright_bar(panel: _Panel, left: float, width: float, bars: Bars, place: int) -> Iterator[str]:
+def _upright_bar(panel: _Panel, left: float, width: float, bars: content.Bars, place: int) -> Iterator[str]:
     value, spread = bars.values[place], bars.spreads[place]
     if value is None or not isfinite(value):
         return
@@ -310,10 +298,10 @@ def _upright_bar(panel: _Panel, left: float, width: float, bars: Bars, place: in
             yield _stroke(middle - 3, end, middle + 3, end, "spread")
 
 
-def _level_bars(chart: BarChart, top: float) -> _Drawn:
+def _level_bars(chart: content.BarChart, top: float) -> _Drawn:
     names = [_shorten(group, _LONGEST - 8) for group in chart.groups]
     left = 14 + max(map(_text_width, names), default=0.0)
-    x = log_axis(
+    x = content.log_axis(
         chart.value_title, [v for each in chart.bars for v in each.values if v is not None], whole=True
     )
     panel = _Panel(left, top, WIDTH - left - 24, (_ROW + 2) * len(names), x, _ROWS)
@@ -330,7 +318,7 @@ def _level_bars(chart: BarChart, top: float) -> _Drawn:
     return _Drawn(panel.bottom + _BELOW, shapes)
 
 
-def _bar_sample(bars: Bars, left: float, top: float) -> Iterator[str]:
+def _bar_sample(bars: content.Bars, left: float, top: float) -> Iterator[str]:
     """Draw a piece of a bar for the legend."""
     yield _box(left + 8, top - 6, 12, 12, bars.style)
 
@@ -385,13 +373,13 @@ def _shorten(name: str, longest: int = _LONGEST) -> str:
 # Shapes
 
 
-def _mark(across: float, down: float, style: Style, *, hollow: bool = False) -> str:
+def _mark(across: float, down: float, style: content.Style, *, hollow: bool = False) -> str:
     kind = f"mark{' hollow' if hollow else ''} {style.ink}"
     place = f"translate({across:.1f} {down:.1f})"
     return element("path", d=_MARKS[style.mark], transform=place, class_=kind)
 
 
-def _box(left: float, top: float, width: float, height: float, style: Style) -> str:
+def _box(left: float, top: float, width: float, height: float, style: content.Style) -> str:
     way = f"M{left:.1f} {top:.1f}H{left + width:.1f}V{top + height:.1f}H{left:.1f}Z"
     return element("path", d=way, class_=f"box {style.ink}")
 
@@ -404,7 +392,7 @@ def _stroke(left: float, top: float, right: float, bottom: float, kind: str) -> 
     return element("path", d=f"M{left:.1f} {top:.1f}L{right:.1f} {bottom:.1f}", class_=kind)
 
 
-def _path(places: Sequence[tuple[float, float]], line: Line) -> str:
+def _path(places: Sequence[tuple[float, float]], line: content.Line) -> str:
     way = "M" + "L".join(f"{across:.1f} {down:.1f}" for across, down in places)
     dashes = {"stroke_dasharray": line.style.dashes} if line.style.dashes else {}
     width = f"{line.style.width * (_THINNER if line.hollow else 1):g}"

@@ -6,21 +6,14 @@ A no-break space keeps a number and its unit in one line.
 from __future__ import annotations
 
 from crossbyte._format import count, of_100, percent, plural
-from crossbyte.report.measurements import (
-    DIRECTIONS,
-    NAMES,
-    Estimate,
-    Measurements,
-    mean_of_directions,
-    recalls,
-)
+from crossbyte.report import measurements
 
 _FEW = 100  # held-out pairs: below, an interval of recall is up to 20 points wide
 _UNCLEAR = 0.1  # an interval around zero that is wider leaves the matter open
 _APART = 0.1  # between directions: worth a sentence
 
 
-def verdict(report: Measurements) -> list[str]:
+def verdict(report: measurements.Measurements) -> list[str]:
     """Say what was found, what to beware of, what compression cost, and which system wins."""
     paragraphs = [
         _findings(report),
@@ -31,10 +24,12 @@ def verdict(report: Measurements) -> list[str]:
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def _findings(report: Measurements) -> str:
-    recall = recalls(report)
+def _findings(report: measurements.Measurements) -> str:
+    recall = measurements.recalls(report)
     image, text = (of_100(recall["crossbyte"][each].value) for each in ("text_to_image", "image_to_text"))
-    chance = f"; chance: {of_100(mean_of_directions(recall['chance']))}" if "chance" in recall else ""
+    chance = (
+        f"; chance: {of_100(measurements.mean_of_directions(recall['chance']))}" if "chance" in recall else ""
+    )
     found = (
         f"With {plural(report.n_bytes, 'byte')} per item, the right picture is among the first 10 for "
         f"{image} of 100 texts, and the right text for {text} of 100 pictures (among "
@@ -46,11 +41,11 @@ def _findings(report: Measurements) -> str:
     return f"{found} Uncompressed ({plural(_size(report, 'uncompressed'), 'byte')}): {image} and {text}."
 
 
-def _warnings(report: Measurements) -> list[str]:
+def _warnings(report: measurements.Measurements) -> list[str]:
     return [words for words in (_few(report), _near_chance(report), _one_sided(report)) if words]
 
 
-def _few(report: Measurements) -> str:
+def _few(report: measurements.Measurements) -> str:
     if report.n_held_out >= _FEW:
         return ""
     held_out = plural(report.n_held_out, "pair")
@@ -68,14 +63,14 @@ def _few(report: Measurements) -> str:
 _GIVE_MORE = "Give at least 1,000 pairs, of which one in ten is held out, for a report to lean on."
 
 
-def _near_chance(report: Measurements) -> str:
-    recall = recalls(report)
+def _near_chance(report: measurements.Measurements) -> str:
+    recall = measurements.recalls(report)
     if "chance" not in recall or report.n_held_out <= 10:
         return ""
-    own, chance = recall["crossbyte"], mean_of_directions(recall["chance"])
-    if all(own[each].low <= chance for each in DIRECTIONS):
+    own, chance = recall["crossbyte"], measurements.mean_of_directions(recall["chance"])
+    if all(own[each].low <= chance for each in measurements.DIRECTIONS):
         return f"This cannot be told from chance: {_NO_RELATION}"
-    above = mean_of_directions(own) - chance
+    above = measurements.mean_of_directions(own) - chance
     if above < chance and above < 0.1 * (1 - chance):
         return f"This is hardly above chance: {_NO_RELATION}"
     return ""
@@ -87,9 +82,9 @@ _NO_RELATION = (
 )
 
 
-def _one_sided(report: Measurements) -> str:
-    own = recalls(report)["crossbyte"]
-    worse, better = sorted(DIRECTIONS, key=lambda each: own[each].value)
+def _one_sided(report: measurements.Measurements) -> str:
+    own = measurements.recalls(report)["crossbyte"]
+    worse, better = sorted(measurements.DIRECTIONS, key=lambda each: own[each].value)
     if own[better].low <= own[worse].high or own[better].value - own[worse].value < _APART:
         return ""
     kind = {"text_to_image": "pictures are found by a text", "image_to_text": "texts are found by a picture"}
@@ -99,8 +94,8 @@ def _one_sided(report: Measurements) -> str:
     )
 
 
-def _compression(report: Measurements) -> str:
-    if "uncompressed" not in recalls(report):
+def _compression(report: measurements.Measurements) -> str:
+    if "uncompressed" not in measurements.recalls(report):
         return ""
     change = f"Compression from {count(_size(report, 'uncompressed'))} to {plural(report.n_bytes, 'byte')}"
     gain = report.gains.get("uncompressed")
@@ -119,8 +114,8 @@ def _compression(report: Measurements) -> str:
     return f"{change} costs nothing that can be measured: {difference} of 100 ({interval})."
 
 
-def _comparisons(report: Measurements) -> list[str]:
-    simpler = [name for name in ("cca_pq", "cca_rq") if name in recalls(report)]
+def _comparisons(report: measurements.Measurements) -> list[str]:
+    simpler = [name for name in ("cca_pq", "cca_rq") if name in measurements.recalls(report)]
     said = [_comparison(report, name) for name in simpler]
     beaten = [name for name in simpler if name in report.gains and report.gains[name].high < 0]
     if beaten:
@@ -131,8 +126,11 @@ def _comparisons(report: Measurements) -> list[str]:
     return said
 
 
-def _comparison(report: Measurements, name: str) -> str:
-    gain, other = report.gains.get(name), f"{NAMES[name]} with {plural(_size(report, name), 'byte')}"
+def _comparison(report: measurements.Measurements, name: str) -> str:
+    gain, other = (
+        report.gains.get(name),
+        f"{measurements.NAMES[name]} with {plural(_size(report, name), 'byte')}",
+    )
     if gain is None:
         return f"Beside {other}: of 100 queries, {_difference(report, name)} (no interval was measured)."
     if gain.high < 0:
@@ -143,13 +141,13 @@ def _comparison(report: Measurements, name: str) -> str:
     return f"No measurable difference to {other}: {difference} of 100 ({format_interval(gain)})."
 
 
-def _difference(report: Measurements, name: str) -> str:
-    recall = recalls(report)
-    gap = mean_of_directions(recall["crossbyte"]) - mean_of_directions(recall[name])
+def _difference(report: measurements.Measurements, name: str) -> str:
+    recall = measurements.recalls(report)
+    gap = measurements.mean_of_directions(recall["crossbyte"]) - measurements.mean_of_directions(recall[name])
     return f"{format_difference(gap)} succeed"
 
 
-def _size(report: Measurements, name: str) -> int:
+def _size(report: measurements.Measurements, name: str) -> int:
     return report.system(name).n_bytes or report.n_bytes
 
 
@@ -164,7 +162,7 @@ def format_difference(difference: float) -> str:
     return f"{shown} {'more' if difference > 0 else 'fewer'}"
 
 
-def format_interval(gain: Estimate) -> str:
+def format_interval(gain: measurements.Estimate) -> str:
     """Give the interval of a difference; which way it goes is said only where it goes both ways."""
     if gain.low <= 0 <= gain.high:
         return f"95\u00a0% interval: {format_difference(gain.low)} to {format_difference(gain.high)}"

@@ -11,44 +11,28 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from crossbyte import __version__
+from crossbyte.service import schemas
 from crossbyte.service.error_codes import ERROR_CODES
 from crossbyte.service.permissions import PERMISSIONS, Permission
-from crossbyte.service.schemas import (
-    AddAnswer,
-    AuditAnswer,
-    Batch,
-    DeleteAnswer,
-    Deletion,
-    DocumentAnswer,
-    DocumentsAnswer,
-    ErrorAnswer,
-    Explain,
-    FacetsAnswer,
-    HealthAnswer,
-    InfoAnswer,
-    NewDocuments,
-    Search,
-    SearchAnswer,
-)
 
 _BODIES: list[type[BaseModel]] = [
-    Search,
-    Batch,
-    Explain,
-    NewDocuments,
-    Deletion,
+    schemas.Search,
+    schemas.Batch,
+    schemas.Explain,
+    schemas.NewDocuments,
+    schemas.Deletion,
 ]
 _ANSWERS: list[type[BaseModel]] = [
-    AddAnswer,
-    AuditAnswer,
-    DeleteAnswer,
-    DocumentAnswer,
-    DocumentsAnswer,
-    ErrorAnswer,
-    FacetsAnswer,
-    HealthAnswer,
-    InfoAnswer,
-    SearchAnswer,
+    schemas.AddAnswer,
+    schemas.AuditAnswer,
+    schemas.DeleteAnswer,
+    schemas.DocumentAnswer,
+    schemas.DocumentsAnswer,
+    schemas.ErrorAnswer,
+    schemas.FacetsAnswer,
+    schemas.HealthAnswer,
+    schemas.InfoAnswer,
+    schemas.SearchAnswer,
 ]
 _REFERENCE = "#/components/schemas/{model}"
 _ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}

@@ -11,16 +11,8 @@ from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 import numpy as np
 
+from crossbyte import errors
 from crossbyte.compute.executor import Workers
-from crossbyte.errors import (
-    CrossbyteError,
-    DamagedIndexFile,
-    DuplicateId,
-    InvalidInput,
-    ReadOnlyIndex,
-    StaleReader,
-    UnknownId,
-)
 from crossbyte.index import mutations
 from crossbyte.index.docids import DocIds, Id, check_ids
 from crossbyte.index.index import BaseIndex
@@ -116,7 +108,7 @@ class ShardedReader(BaseIndex):
             moment = self.snapshot()
             try:
                 return question(moment)
-            except StaleReader:
+            except errors.StaleReader:
                 if not self._catch_up(moment):
                     raise
         return question(self.snapshot())
@@ -167,7 +159,7 @@ class ShardedIndex(ShardedReader):
         IndexExists, NotFitted, ReadOnlyIndex, StorageFull
         """
         if not isinstance(model, CMCQ):
-            raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
+            raise errors.InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
         create_shards(path, model, n_shards)
         return cls.open(path, "rw", cluster=cluster, n_jobs=n_jobs)
 
@@ -279,7 +271,7 @@ class ShardedIndex(ShardedReader):
         try:
             known = self._holder.ask(method, moves, patient=method != "refresh")
         except BaseException:
-            with suppress(CrossbyteError):
+            with suppress(errors.CrossbyteError):
                 self._catch_up(self.snapshot())  # some may have moved before one failed
             raise
         self._learn(known)
@@ -300,7 +292,7 @@ class ShardedIndex(ShardedReader):
         moment.complete(self._holder.ask("verify", self._everywhere, patient=True))
         hashes = np.sort(np.concatenate(self._ask(lambda moment: moment.ask_all("hashes"))))
         if (hashes[1:] == hashes[:-1]).any() and len(set(ids := self.ids())) < len(ids):
-            raise DamagedIndexFile(f"{self.path}: the index is damaged: two shards have the same id")
+            raise errors.DamagedIndexFile(f"{self.path}: the index is damaged: two shards have the same id")
 
     def backup(self, path: Path) -> None:
         """Copy all shards to another folder; nothing may be at ``path`` yet.
@@ -425,7 +417,9 @@ class ShardedIndex(ShardedReader):
             homes = self._homes(moment, batch.ids)
             if not replacing and (homes != NOWHERE).any():
                 known = batch.ids[int(np.flatnonzero(homes != NOWHERE)[0])]
-                raise DuplicateId(f"{self.path}: id {known!r} is there already; use upsert() to replace it")
+                raise errors.DuplicateId(
+                    f"{self.path}: id {known!r} is there already; use upsert() to replace it"
+                )
             coded = batch.coded(batch.codes(self.model, callback, cluster))
             first = max(summary.next_number for summary in self._summaries)
             places = _group_by_shard(
@@ -446,7 +440,7 @@ class ShardedIndex(ShardedReader):
         ReadOnlyIndex, ClusterError
         """
         if self._mode != "rw":
-            raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
+            raise errors.ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
         lost = self._move("refresh", self._everywhere)
         if lost:
             raise self.snapshot().lost(lost)
@@ -471,7 +465,7 @@ class ShardedIndex(ShardedReader):
         homes = self._homes(self._latest(), names)
         if (homes == NOWHERE).any():
             name = names[int(np.flatnonzero(homes == NOWHERE)[0])]
-            raise UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
+            raise errors.UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
         return homes
 
 

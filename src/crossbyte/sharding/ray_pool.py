@@ -12,17 +12,10 @@ from crossbyte.compute.ray_session import RayCluster, ray_module, translate_ray_
 from crossbyte.errors import ClusterError
 from crossbyte.index.ivf.state import KIND as CELLS
 from crossbyte.index.storage.store import Store
+from crossbyte.sharding import wire
 from crossbyte.sharding.liveness import LivenessMonitor
 from crossbyte.sharding.manifest import Manifest
 from crossbyte.sharding.shard import Shard
-from crossbyte.sharding.wire import (
-    ShardLost,
-    ShardUnopened,
-    pack_found,
-    pack_query,
-    unpack_found,
-    unpack_query,
-)
 
 # A process with an open index over its file, as docs/scale.md computes it: with cells, codes are there twice.
 _OVER_FILE, _OVER_FILE_WITH_CELLS = 1.2, 2.2
@@ -107,10 +100,10 @@ class _ActorShard(Shard):
         try:
             super().open()
         except Exception as error:
-            raise ShardUnopened(error) from None
+            raise wire.ShardUnopened(error) from None
 
     def _open_early(self) -> None:
-        with suppress(ShardUnopened):  # the next question tries again, and says it
+        with suppress(wire.ShardUnopened):  # the next question tries again, and says it
             self.open()
 
     def is_open(self) -> bool:
@@ -119,8 +112,8 @@ class _ActorShard(Shard):
 
     def rank_packed(self, data: bytes) -> bytes:
         """Answer :meth:`rank` from bytes, with bytes."""
-        query, rest = unpack_query(data[_NUMBER:])
-        return pack_found(self.rank(int.from_bytes(data[:_NUMBER], "little"), query, *rest))
+        query, rest = wire.unpack_query(data[_NUMBER:])
+        return wire.pack_found(self.rank(int.from_bytes(data[:_NUMBER], "little"), query, *rest))
 
 
 class RayShardPool:
@@ -165,7 +158,7 @@ class RayShardPool:
             raise
 
     @property
-    def lost(self) -> Mapping[int, ShardLost]:
+    def lost(self) -> Mapping[int, wire.ShardLost]:
         """Shards that did not answer when they were last asked, and why."""
         return self._hearing.lost
 
@@ -203,7 +196,7 @@ class RayShardPool:
         calls = self._call("open", dict.fromkeys(range(len(self._actors)), ()))
         _, lost = self._hearing.gather(calls, self._ping, patient=True)
         for shard, why in lost.items():
-            if isinstance(why, ShardUnopened):
+            if isinstance(why, wire.ShardUnopened):
                 raise why.cause
             raise ClusterError(f"{manifest.paths[shard]}: the shard could not be opened: {why}")
 
@@ -219,7 +212,7 @@ class RayShardPool:
             answers, lost = self._hearing.gather(references, self._ping, patient)
         self._hearing.note(references, lost)
         if method == "rank":
-            return {shard: unpack_found(data) for shard, data in answers.items()}
+            return {shard: wire.unpack_found(data) for shard, data in answers.items()}
         return answers
 
     def close(self) -> None:
@@ -241,7 +234,7 @@ class RayShardPool:
 
     def _call(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         if method == "rank" and calls:  # the same question to all, but for the generation
-            method, data = "rank_packed", pack_query(*next(iter(calls.values()))[1:])
+            method, data = "rank_packed", wire.pack_query(*next(iter(calls.values()))[1:])
             calls = {
                 shard: (generation.to_bytes(_NUMBER, "little") + data,)
                 for shard, (generation, *_) in calls.items()

@@ -17,18 +17,7 @@ from crossbyte.compute.kernels import N_CODEWORDS
 from crossbyte.data.preparation import Preparation
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.index.docids import Id, check_id
-from crossbyte.index.explain.explanation import (
-    Ahead,
-    Constants,
-    Example,
-    Explanation,
-    Feature,
-    InnerProduct,
-    Nearer,
-    Share,
-    Swap,
-    Word,
-)
+from crossbyte.index.explain import explanation
 from crossbyte.index.query import SearchRequest, as_rows
 from crossbyte.index.scan import Query, SearchBackend, Standing
 from crossbyte.index.segment import SIDES
@@ -71,14 +60,14 @@ def check_vocabulary(vocabulary: Any, n_features: int) -> Names:
     return dict(enumerate(map(str, vocabulary)))
 
 
-def omit_inner_product(total: float) -> InnerProduct:
+def omit_inner_product(total: float) -> explanation.InnerProduct:
     """The inner product of a query that came without features."""
-    return InnerProduct(total, (), 0.0, total)
+    return explanation.InnerProduct(total, (), 0.0, total)
 
 
 def attribute_inner_product(
     learned: FittedModel, side: str, raw: Raw, point: Float32, towards: Float64, names: Names, n_features: int
-) -> InnerProduct:
+) -> explanation.InnerProduct:
     """Take x'·v apart.
 
     Parameters
@@ -102,10 +91,14 @@ def attribute_inner_product(
     others = np.delete(parts.shares, listed)
     known = names if parts.kind == "text" else {}
     features = tuple(_feature(parts, place, known) for place in listed.tolist() if parts.shares[place])
-    return InnerProduct(float(point.astype(np.float64) @ towards), features, parts.mean, float(others.sum()))
+    return explanation.InnerProduct(
+        float(point.astype(np.float64) @ towards), features, parts.mean, float(others.sum())
+    )
 
 
-def find_item_words(learned: FittedModel, towards: Float64, names: Names, n_words: int) -> tuple[Word, ...]:
+def find_item_words(
+    learned: FittedModel, towards: Float64, names: Names, n_words: int
+) -> tuple[explanation.Word, ...]:
     """The text features that pull most towards a point (D,); those that push away are never listed."""
     matrix = _matrix(learned, "text")
     assert matrix is not None  # texts are always placed by a matrix
@@ -113,7 +106,9 @@ def find_item_words(learned: FittedModel, towards: Float64, names: Names, n_word
     strengths = pulls * _feature_scales(learned.text_preparation)
     best = np.argsort(-strengths, kind="stable")[:n_words].tolist()
     return tuple(
-        Word(column, names.get(column), float(pulls[column])) for column in best if strengths[column] > 0
+        explanation.Word(column, names.get(column), float(pulls[column]))
+        for column in best
+        if strengths[column] > 0
     )
 
 
@@ -127,10 +122,10 @@ def _feature_scales(preparation: Preparation) -> Float64 | float:
     return np.sqrt(mean) if (mean >= 0).all() else 1.0
 
 
-def _feature(parts: _Parts, place: int, names: Names) -> Feature:
+def _feature(parts: _Parts, place: int, names: Names) -> explanation.Feature:
     column = int(parts.columns[place])
     value, share = float(parts.values[place]), float(parts.shares[place])
-    return Feature(parts.kind, column, names.get(column), value, share)
+    return explanation.Feature(parts.kind, column, names.get(column), value, share)
 
 
 def _preparation(learned: FittedModel, side: str) -> Preparation:
@@ -252,26 +247,28 @@ class CodeComparison:
 
     # Shares
 
-    def shares(self, n_examples: int) -> list[Share]:
+    def shares(self, n_examples: int) -> list[explanation.Share]:
         """One per codebook, and one for a stored cross term."""
         codewords = self._scan(self.code)[0].tolist()
         return [self._share(m, codeword, n_examples) for m, codeword in enumerate(codewords)]
 
-    def _share(self, m: int, codeword: int, n_examples: int) -> Share:
+    def _share(self, m: int, codeword: int, n_examples: int) -> explanation.Share:
         entries = self.table.tables[0, m]
         entry, best = float(entries[codeword]), int(entries.argmin())
         if m == len(self.quantizer.codewords):
-            return Share(self.side, None, codeword, entry, entry, best, float(entries[best]), None, ())
+            return explanation.Share(
+                self.side, None, codeword, entry, entry, best, float(entries[best]), None, ()
+            )
         alike = np.flatnonzero(self.training[:, m] == codeword)
         rows = alike[np.argsort(-self.n_shared[alike], kind="stable")[:n_examples]]
         share = entry - self.squared_length
         values = share, entry, best, float(entries[best]), len(alike), tuple(rows.tolist())
-        return Share(self.side, m, codeword, *values)
+        return explanation.Share(self.side, m, codeword, *values)
 
     # What would be nearer
 
     @cached_property
-    def swaps(self) -> list[Swap]:
+    def swaps(self) -> list[explanation.Swap]:
         """For each codebook, the codeword that would bring the item nearest with the others as they are."""
         n_codebooks = len(self.quantizer.codewords)
         codes = np.tile(self.code, (n_codebooks, N_CODEWORDS, 1))
@@ -279,11 +276,11 @@ class CodeComparison:
         distances = self._distances(codes.reshape(-1, n_codebooks)).reshape(n_codebooks, N_CODEWORDS)
         return [self._swap(m, each) for m, each in enumerate(distances)]
 
-    def _swap(self, m: int, distances: Float32) -> Swap:
+    def _swap(self, m: int, distances: Float32) -> explanation.Swap:
         own, best = int(self.code[0, m]), int(distances.argmin())
         if distances[best] == distances[own]:
             best = own
-        return Swap(self.side, m, best, float(distances[own]) - float(distances[best]))
+        return explanation.Swap(self.side, m, best, float(distances[own]) - float(distances[best]))
 
     @property
     def best_distance(self) -> np.float32:
@@ -317,7 +314,7 @@ def explain(
     n_examples: int,
     n_features: int,
     vocabulary: Any,
-) -> Explanation:
+) -> explanation.Explanation:
     """Say why a document is as near to one query as it is; see :meth:`crossbyte.Index.explain`."""
     examples = check_integer(n_examples, "n_examples", 0)
     features = check_integer(n_features, "n_features", 0)
@@ -359,14 +356,18 @@ class _Case(NamedTuple):
 
 
 def _explain_case(
-    case: _Case, standing: Standing, n_examples: int, product: InnerProduct, words: tuple[Word, ...]
-) -> Explanation:
+    case: _Case,
+    standing: Standing,
+    n_examples: int,
+    product: explanation.InnerProduct,
+    words: tuple[explanation.Word, ...],
+) -> explanation.Explanation:
     item, asked = case.item, case.asked
     shares = tuple(share for side in case.sides for share in side.shares(n_examples))
     assert standing.distance is not None  # the document is there
     distance = standing.distance
     constants = _make_constants(case, distance, sum(share.share for share in shares))
-    return Explanation(
+    return explanation.Explanation(
         id=item.id,
         query=asked.kind,
         target=asked.target,
@@ -442,10 +443,10 @@ def _find_standing(case: _Case) -> Standing:
     return case.backend.standing(asked._replace(max_distance=float(limit)), case.item.number)
 
 
-def _make_constants(case: _Case, distance: float, shares: float) -> Constants:
+def _make_constants(case: _Case, distance: float, shares: float) -> explanation.Constants:
     squared_length = sum(side.squared_length for side in case.sides)
     cross_term = sum(side.cross_term for side in case.sides)
-    exact = Constants(squared_length, cross_term, case.own_offset, 0.0)
+    exact = explanation.Constants(squared_length, cross_term, case.own_offset, 0.0)
     return replace(exact, rounding=distance - shares - exact.total)
 
 
@@ -457,17 +458,19 @@ def _count_ranked(backend: SearchBackend, target: str) -> int:
 # The reasons
 
 
-def _find_examples(sides: Sequence[CodeComparison], n_examples: int) -> tuple[Example, ...]:
+def _find_examples(sides: Sequence[CodeComparison], n_examples: int) -> tuple[explanation.Example, ...]:
     together = np.sum([side.n_shared for side in sides], axis=0)
     best = np.argsort(-together, kind="stable")[:n_examples].tolist()
     return tuple(
-        Example(row, {side.side: int(side.n_shared[row]) for side in sides})
+        explanation.Example(row, {side.side: int(side.n_shared[row]) for side in sides})
         for row in best
         if together[row] > 0
     )
 
 
-def _explain_inner_product(case: _Case, row: Raw | None, names: Names, n_features: int) -> InnerProduct:
+def _explain_inner_product(
+    case: _Case, row: Raw | None, names: Names, n_features: int
+) -> explanation.InnerProduct:
     point = case.asked.points[0]
     if row is None:
         return omit_inner_product(float(point.astype(np.float64) @ case.towards))
@@ -475,14 +478,14 @@ def _explain_inner_product(case: _Case, row: Raw | None, names: Names, n_feature
     return attribute_inner_product(learned, case.asked.kind, row, point, case.towards, names, n_features)
 
 
-def _explain_nearer(case: _Case, standing: Standing) -> Nearer:
+def _explain_nearer(case: _Case, standing: Standing) -> explanation.Nearer:
     best = _canonical_distance([side.best_distance for side in case.sides], case.own_offset)
     swaps = tuple(swap for side in case.sides for swap in side.swaps)
-    return Nearer(swaps, float(best), _find_ahead(standing))
+    return explanation.Nearer(swaps, float(best), _find_ahead(standing))
 
 
-def _find_ahead(standing: Standing) -> Ahead | None:
+def _find_ahead(standing: Standing) -> explanation.Ahead | None:
     other = standing.before
     if other is None or standing.distance is None:
         return None
-    return Ahead(other.id, other.distance, standing.distance - other.distance)
+    return explanation.Ahead(other.id, other.distance, standing.distance - other.distance)

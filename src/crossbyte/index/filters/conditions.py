@@ -17,19 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.errors import UnknownField
+from crossbyte.index.filters import grammar
 from crossbyte.index.filters.columns import Column, ColumnPart
-from crossbyte.index.filters.grammar import (
-    And,
-    Between,
-    Comparison,
-    Condition,
-    IsNull,
-    Leaf,
-    Like,
-    Literal,
-    Member,
-    Not,
-)
 from crossbyte.index.filters.vocabulary import Vocabulary, compile_like_pattern
 
 Mask = NDArray[np.bool_]
@@ -39,7 +28,7 @@ _MAX_PASSES = 32  # up to so many comparisons of a whole array are quicker than 
 _KINDS = {"bool": ("bool",), "number": ("integer", "float"), "text": ("text",)}
 
 
-def evaluate_condition(condition: Condition, columns: Mapping[str, Column], n_rows: int) -> Mask:
+def evaluate_condition(condition: grammar.Condition, columns: Mapping[str, Column], n_rows: int) -> Mask:
     """Say which documents satisfy a condition.
 
     Parameters
@@ -54,19 +43,19 @@ def evaluate_condition(condition: Condition, columns: Mapping[str, Column], n_ro
     ndarray of bool, shape (n_rows,)
         A fresh array.
     """
-    if isinstance(condition, Leaf):
+    if isinstance(condition, grammar.Leaf):
         return _evaluate_leaf(condition, columns.get(condition.field, Column.empty(n_rows)))
-    if isinstance(condition, Not):
+    if isinstance(condition, grammar.Not):
         result = evaluate_condition(condition.operand, columns, n_rows)
         return np.logical_not(result, out=result)
-    join = np.logical_and if isinstance(condition, And) else np.logical_or
+    join = np.logical_and if isinstance(condition, grammar.And) else np.logical_or
     result = evaluate_condition(condition.operands[0], columns, n_rows)
     for operand in condition.operands[1:]:
         join(result, evaluate_condition(operand, columns, n_rows), out=result)
     return result
 
 
-def fields_of(condition: Condition) -> set[str]:
+def fields_of(condition: grammar.Condition) -> set[str]:
     """Collect the fields that a condition names.
 
     Parameters
@@ -81,7 +70,7 @@ def fields_of(condition: Condition) -> set[str]:
     return {leaf.field for leaf in _leaves(condition)}
 
 
-def check_fields(condition: Condition, known: Mapping[str, set[str]]) -> None:
+def check_fields(condition: grammar.Condition, known: Mapping[str, set[str]]) -> None:
     """Refuse a condition on a field that no document has.
 
     Parameters
@@ -101,11 +90,11 @@ def check_fields(condition: Condition, known: Mapping[str, set[str]]) -> None:
         )
 
 
-def _leaves(condition: Condition) -> Iterator[Leaf]:
-    if isinstance(condition, Leaf):
+def _leaves(condition: grammar.Condition) -> Iterator[grammar.Leaf]:
+    if isinstance(condition, grammar.Leaf):
         yield condition
     else:
-        for operand in (condition.operand,) if isinstance(condition, Not) else condition.operands:
+        for operand in (condition.operand,) if isinstance(condition, grammar.Not) else condition.operands:
             yield from _leaves(operand)
 
 
@@ -122,15 +111,15 @@ def _list_fields(field: str, known: Mapping[str, set[str]]) -> str:
 # Conditions on one field
 
 
-def _evaluate_leaf(leaf: Leaf, column: Column) -> Mask:
-    if isinstance(leaf, IsNull):
+def _evaluate_leaf(leaf: grammar.Leaf, column: Column) -> Mask:
+    if isinstance(leaf, grammar.IsNull):
         present = column.present()
         return present if leaf.negated else ~present
     found = _match_leaf(leaf, column)
     return column.present() & ~found if leaf.negated else found
 
 
-def _match_leaf(leaf: Leaf, column: Column) -> Mask:
+def _match_leaf(leaf: grammar.Leaf, column: Column) -> Mask:
     """Say which documents have a value that satisfies the condition, negation aside."""
     found = np.zeros(column.n_rows, bool)
     for kind in _kinds(leaf):
@@ -149,17 +138,19 @@ def _match_leaf(leaf: Leaf, column: Column) -> Mask:
     return found
 
 
-def _kinds(leaf: Leaf) -> tuple[str, ...]:
+def _kinds(leaf: grammar.Leaf) -> tuple[str, ...]:
     """Name the parts of a column that hold values of the literals' types."""
     return tuple(kind for literal in _literals(leaf) for kind in _KINDS[literal])
 
 
-def _literals(leaf: Leaf) -> list[str]:
-    if isinstance(leaf, Comparison):
+def _literals(leaf: grammar.Leaf) -> list[str]:
+    if isinstance(leaf, grammar.Comparison):
         return [leaf.literal.kind]
-    if isinstance(leaf, Between):
+    if isinstance(leaf, grammar.Between):
         return [leaf.low.kind]
-    return sorted({literal.kind for literal in leaf.literals}) if isinstance(leaf, Member) else ["text"]
+    return (
+        sorted({literal.kind for literal in leaf.literals}) if isinstance(leaf, grammar.Member) else ["text"]
+    )
 
 
 # Numbers and booleans: exact, whatever the dtype
@@ -168,17 +159,17 @@ _EITHER_WAY = {"=": operator.eq, "<": operator.lt, "<=": operator.le}
 _OPPOSITE = {">": "<=", ">=": "<"}
 
 
-def _match_numbers(leaf: Leaf, values: NDArray[Any], kind: str) -> Mask:
+def _match_numbers(leaf: grammar.Leaf, values: NDArray[Any], kind: str) -> Mask:
     plain = values.view(np.uint8) if kind == "bool" else values
-    if isinstance(leaf, Comparison):
+    if isinstance(leaf, grammar.Comparison):
         return _compare(plain, leaf.operator, leaf.literal)
-    if isinstance(leaf, Between):
+    if isinstance(leaf, grammar.Between):
         return _compare(plain, ">=", leaf.low) & _compare(plain, "<=", leaf.high)
-    assert isinstance(leaf, Member)
+    assert isinstance(leaf, grammar.Member)
     return _match_any(plain, [literal.value for literal in leaf.literals if kind in _KINDS[literal.kind]])
 
 
-def _compare(values: NDArray[Any], how: str, literal: Literal) -> Mask:
+def _compare(values: NDArray[Any], how: str, literal: grammar.Literal) -> Mask:
     if how in _OPPOSITE:
         opposite = _compare(values, _OPPOSITE[how], literal)
         return np.logical_not(opposite, out=opposite)
@@ -224,16 +215,16 @@ def _floor(dtype: np.dtype[Any], value: int | float) -> tuple[Any, bool]:
 # Texts: each text of the vocabulary is judged once, documents by their codes
 
 
-def _match_texts(leaf: Leaf, part: ColumnPart, vocabulary: Vocabulary) -> Mask:
-    if isinstance(leaf, Comparison):
+def _match_texts(leaf: grammar.Leaf, part: ColumnPart, vocabulary: Vocabulary) -> Mask:
+    if isinstance(leaf, grammar.Comparison):
         return _match_codes(part.values, *vocabulary.range_of(leaf.operator, str(leaf.literal.value)))
-    if isinstance(leaf, Between):
+    if isinstance(leaf, grammar.Between):
         first, _ = vocabulary.range_of(">=", str(leaf.low.value))
         _, last = vocabulary.range_of("<=", str(leaf.high.value))
         return _match_codes(part.values, first, last)
-    if isinstance(leaf, Like):
+    if isinstance(leaf, grammar.Like):
         return vocabulary.matching(compile_like_pattern(leaf.pattern, leaf.escape))[part.values]
-    assert isinstance(leaf, Member)
+    assert isinstance(leaf, grammar.Member)
     chosen = np.zeros(len(vocabulary), bool)
     for literal in leaf.literals:
         if literal.kind == "text":

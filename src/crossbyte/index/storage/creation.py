@@ -8,21 +8,12 @@ from contextlib import closing, suppress
 
 from crossbyte._fs import flush_file, flush_folder, rename_to_free_name
 from crossbyte.errors import IndexExists, IndexFileError
+from crossbyte.index.storage import records
 from crossbyte.index.storage.database import JOURNAL, check_database, connect, create_empty, write_schema
 from crossbyte.index.storage.lock import WriterLock
-from crossbyte.index.storage.records import (
-    EMPTY_CATALOGUE,
-    Change,
-    Rewrite,
-    fetch_catalogue,
-    translate_sqlite_errors,
-    translate_system_errors,
-    verify_contents,
-    write_change,
-)
 
 
-def create_database(path: str, change: Change) -> tuple[sqlite3.Connection, WriterLock]:
+def create_database(path: str, change: records.Change) -> tuple[sqlite3.Connection, WriterLock]:
     """Make a file with all this in one transaction; if that fails, leave none.
 
     Parameters
@@ -57,14 +48,14 @@ def create_database(path: str, change: Change) -> tuple[sqlite3.Connection, Writ
         raise
 
 
-def _fill(path: str, change: Change) -> sqlite3.Connection:
+def _fill(path: str, change: records.Change) -> sqlite3.Connection:
     connection = connect(path, writable=True)
     try:
-        with translate_sqlite_errors(path, writing=True):
+        with records.translate_sqlite_errors(path, writing=True):
             connection.execute("BEGIN EXCLUSIVE")
             write_schema(connection)
-            rewrite = Rewrite(change.records, change.next_number, change.payloads)
-            write_change(connection, path, EMPTY_CATALOGUE, rewrite)
+            rewrite = records.Rewrite(change.records, change.next_number, change.payloads)
+            records.write_change(connection, path, records.EMPTY_CATALOGUE, rewrite)
             connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):
@@ -92,7 +83,7 @@ def _claim(path: str) -> None:
 def _is_empty_after_rolling_back(path: str) -> bool:
     try:
         with (
-            translate_sqlite_errors(path, writing=False),
+            records.translate_sqlite_errors(path, writing=False),
             closing(connect(path, writable=False)) as connection,
         ):
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -130,7 +121,7 @@ def copy_database(source: str, target: str) -> None:
         The source is damaged, the disk is full, ...; then nothing is left at `target`.
     """
     refuse_taken(target)
-    with translate_system_errors(target):
+    with records.translate_system_errors(target):
         lock = WriterLock.acquire(target)
         try:
             refuse_taken(target)
@@ -146,10 +137,13 @@ def verify_database(path: str) -> None:
     ------
     IndexFileError
     """
-    with closing(connect(path, writable=False)) as connection, translate_sqlite_errors(path, writing=False):
+    with (
+        closing(connect(path, writable=False)) as connection,
+        records.translate_sqlite_errors(path, writing=False),
+    ):
         connection.execute("BEGIN")
         check_database(connection, path)
-        verify_contents(connection, path)
+        records.verify_contents(connection, path)
 
 
 def refuse_taken(path: str) -> None:
@@ -185,10 +179,12 @@ def _copy_pages(source: str, partial: str) -> None:
         closing(connect(source, writable=False)) as reader,
         closing(connect(partial, writable=True)) as writer,
     ):
-        with translate_sqlite_errors(source, writing=False):
+        with records.translate_sqlite_errors(source, writing=False):
             reader.execute("BEGIN")
-            fetch_catalogue(reader, source)  # takes the lock: the copy itself would wait for it without end
-        with translate_sqlite_errors(partial, writing=True):
+            records.fetch_catalogue(
+                reader, source
+            )  # takes the lock: the copy itself would wait for it without end
+        with records.translate_sqlite_errors(partial, writing=True):
             # Nobody sees this file before it is complete, and it is flushed as a whole at the end.
             writer.execute("PRAGMA journal_mode = OFF").fetchall()
             writer.execute("PRAGMA synchronous = OFF").fetchall()

@@ -16,17 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from crossbyte import errors
 from crossbyte._json import canonical_json, parse_json, plain_json
-from crossbyte.errors import (
-    DamagedIndexFile,
-    ForeignIndexFile,
-    IndexBusy,
-    InvalidInput,
-    ReadOnlyIndex,
-    StaleReader,
-    StorageFailed,
-    StorageFull,
-)
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -37,12 +28,14 @@ _UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_
 def raise_damaged(path: str, what: str, cause: BaseException | None = None) -> NoReturn:
     """Raise DamagedIndexFile, saying what disagrees."""
     message = f"{path}: the index is damaged: {what}; restore it from a backup or build it again"
-    raise DamagedIndexFile(message) from cause
+    raise errors.DamagedIndexFile(message) from cause
 
 
 def raise_foreign(path: str, what: str, cause: BaseException | None = None) -> NoReturn:
     """Raise ForeignIndexFile, saying what the file is instead."""
-    raise ForeignIndexFile(f"{path}: expected a crossbyte index, but {what}; check the path") from cause
+    raise errors.ForeignIndexFile(
+        f"{path}: expected a crossbyte index, but {what}; check the path"
+    ) from cause
 
 
 @contextmanager
@@ -80,12 +73,12 @@ def translate_system_errors(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _NO_SPACE:
-            raise StorageFull(_disk_full_message(path, error)) from error
+            raise errors.StorageFull(_disk_full_message(path, error)) from error
         if error.errno in _FORBIDDEN:
-            raise ReadOnlyIndex(_unwritable_message(path, error)) from error
+            raise errors.ReadOnlyIndex(_unwritable_message(path, error)) from error
         if error.errno is None:
             raise  # one of ours
-        raise StorageFailed(_io_failed_message(path, error)) from error
+        raise errors.StorageFailed(_io_failed_message(path, error)) from error
 
 
 def _raise_translated(error: sqlite3.Error, path: str, writing: bool) -> NoReturn:
@@ -93,29 +86,33 @@ def _raise_translated(error: sqlite3.Error, path: str, writing: bool) -> NoRetur
     if code in _MEMORY or primary == sqlite3.SQLITE_NOMEM:
         raise MemoryError(f"{path}: SQLite got no memory") from error
     if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and writing and _is_full(path)):
-        raise StorageFull(_disk_full_message(path, error)) from error
+        raise errors.StorageFull(_disk_full_message(path, error)) from error
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        raise IndexBusy(f"{path}: another process held the file for too long ({error}); try again") from error
+        raise errors.IndexBusy(
+            f"{path}: another process held the file for too long ({error}); try again"
+        ) from error
     if primary in _UNWRITABLE:
         _raise_refusal(error, path, writing)
     if primary == sqlite3.SQLITE_IOERR and code != sqlite3.SQLITE_IOERR_SHORT_READ:
-        raise StorageFailed(_io_failed_message(path, error)) from error
+        raise errors.StorageFailed(_io_failed_message(path, error)) from error
     if writing and primary in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG):
         message = f"{path}: expected new rows of a size that SQLite takes, got: {error}; nothing was changed"
-        raise InvalidInput(message) from error
+        raise errors.InvalidInput(message) from error
     raise_damaged(path, str(error), error)
 
 
 def _raise_refusal(error: sqlite3.Error, path: str, writing: bool) -> NoReturn:
     """Tell apart who is refused: a writer, a reader that must first roll back, or any reader."""
     if writing:
-        raise ReadOnlyIndex(_unwritable_message(path, error)) from error
+        raise errors.ReadOnlyIndex(_unwritable_message(path, error)) from error
     if os.path.exists(path + "-journal"):
-        raise ReadOnlyIndex(
+        raise errors.ReadOnlyIndex(
             f"{path}: a write was interrupted and must be rolled back before reading, but the system forbids"
             f" writing here ({error}); open the index once where writing is allowed"
         ) from error
-    raise StorageFailed(f"{path}: the system refused to open it ({error}); check its permissions") from error
+    raise errors.StorageFailed(
+        f"{path}: the system refused to open it ({error}); check its permissions"
+    ) from error
 
 
 def _extended_code(error: BaseException) -> int | None:
@@ -355,7 +352,7 @@ def as_bytes(value: BytesLike, name: str) -> memoryview:
         return view.cast("B") if view.nbytes else memoryview(b"")
     except (TypeError, ValueError, BufferError) as error:
         message = f"expected part {name!r} as bytes or a C-contiguous array, got {type(value).__name__}"
-        raise InvalidInput(f"{message} ({error})") from error
+        raise errors.InvalidInput(f"{message} ({error})") from error
 
 
 def encode_head(record: NewRecord, generation: int, views: Mapping[str, memoryview]) -> bytes:
@@ -381,12 +378,14 @@ def encode_head(record: NewRecord, generation: int, views: Mapping[str, memoryvi
         parts[name] = {"bytes": len(view), "checksum": checksum, "first": first, "pieces": n_pieces}
         first += n_pieces
     if first > PIECES_PER_RECORD:
-        raise InvalidInput(f"expected at most {PIECES_PER_RECORD} pieces in a record, got {first}")
+        raise errors.InvalidInput(f"expected at most {PIECES_PER_RECORD} pieces in a record, got {first}")
     document = plain_json(record.document, "document")
     values = {"document": document, "generation": generation, "kind": record.kind, "parts": parts}
     head = canonical_json(plain_json(values, "record")).encode()
     if len(head) > MAX_HEAD_BYTES:
-        raise InvalidInput(f"expected a record's document of at most {MAX_HEAD_BYTES} bytes, got {len(head)}")
+        raise errors.InvalidInput(
+            f"expected a record's document of at most {MAX_HEAD_BYTES} bytes, got {len(head)}"
+        )
     return head
 
 
@@ -499,7 +498,7 @@ def fetch_part(connection: sqlite3.Connection, path: str, record: Record, name: 
     DamagedIndexFile
     """
     if connection.execute(_HAS_RECORD, (record.number,)).fetchone() is None:
-        raise StaleReader(f"{path}: a compaction has replaced record {record.number}; call refresh()")
+        raise errors.StaleReader(f"{path}: a compaction has replaced record {record.number}; call refresh()")
     head = record.parts[name]
     data = _join_pieces(_read_pieces(connection, path, record.number, head), head)
     _verify_part(path, record, name, part_checksum([data]))
@@ -642,7 +641,7 @@ def write_change(
     generation = old.catalogue.generation + 1
     if not old.catalogue.next_number <= change.next_number <= _MAX_NUMBER:
         got = f"{old.catalogue.next_number} to {change.next_number}"
-        raise InvalidInput(f"expected the next document number never to fall, got {got}")
+        raise errors.InvalidInput(f"expected the next document number never to fall, got {got}")
     if change.drop:
         fetch_records(connection, path, old.catalogue, after=0)  # the new digest must not hide old damage
     _drop_records(connection, path, change.drop)
@@ -728,9 +727,11 @@ def _count_rows(
 
 def _check_new_payload(number: int, version: int, body: bytes) -> None:
     if not (0 <= number <= _MAX_NUMBER and 0 <= version <= _MAX_NUMBER):
-        raise InvalidInput(f"expected payload numbers from 0 to 2**63 - 1, got {number} and {version}")
+        raise errors.InvalidInput(f"expected payload numbers from 0 to 2**63 - 1, got {number} and {version}")
     if type(body) is not bytes or len(body) > MAX_PIECE_BYTES:
-        raise InvalidInput(f"expected a payload of at most {MAX_PIECE_BYTES} bytes, got document {number}")
+        raise errors.InvalidInput(
+            f"expected a payload of at most {MAX_PIECE_BYTES} bytes, got document {number}"
+        )
 
 
 def _chain_digest(

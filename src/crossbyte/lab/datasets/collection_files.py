@@ -20,14 +20,7 @@ from crossbyte.data.npz import read_npz
 from crossbyte.data.parquet import read_parquet
 from crossbyte.data.safe_open import Limits, file_errors, file_extension, open_regular
 from crossbyte.errors import DataFileError, InvalidInput
-from crossbyte.lab.datasets.collection import (
-    Collection,
-    Part,
-    make_collection,
-    make_part,
-    split_part,
-    to_sparse_if_thin,
-)
+from crossbyte.lab.datasets import collection
 
 ENDINGS = (".npz", ".mat", ".parquet")
 
@@ -297,7 +290,9 @@ def is_bundle(contents: Contents) -> bool:
     return bool(names & {"I_tr", "T_tr", "I_te", "T_te"}) or {"XAll", "YAll"} <= names
 
 
-def read_bundle(contents: Contents, stem: str, name: str | None, *, seed: int, held_out: float) -> Collection:
+def read_bundle(
+    contents: Contents, stem: str, name: str | None, *, seed: int, held_out: float
+) -> collection.Collection:
     """Read both sides and labels.
 
     Parameters
@@ -323,11 +318,11 @@ def read_bundle(contents: Contents, stem: str, name: str | None, *, seed: int, h
         (part,), names = _read_parts(contents, [_WHOLE])
         title = name or _paper_title(part) or stem
         most = _MOST_QUERIES.get(title)
-        parts = [*split_part(part, seed=seed, held_out=held_out, at_most=most)]
+        parts = [*collection.split_part(part, seed=seed, held_out=held_out, at_most=most)]
     else:
         parts, names = _read_parts(contents, _SPLIT)
         title = name or _paper_title(parts[0]) or stem
-    return make_collection(
+    return collection.make_collection(
         title, parts[0], parts[1], names, "read from one file as research code passes it on"
     )
 
@@ -336,12 +331,12 @@ def _has_array(contents: Contents, name: str) -> bool:
     return name in contents.entries or contents.has_sparse(name)
 
 
-def _paper_title(part: Part) -> str | None:
+def _paper_title(part: collection.Part) -> str | None:
     n_labels = 0 if part.labels is None else part.labels.shape[1]
     return _PAPER.get((part.images.shape[1], part.texts.shape[1], n_labels))
 
 
-def _read_parts(contents: Contents, wanted: Any) -> tuple[list[Part], tuple[str, ...]]:
+def _read_parts(contents: Contents, wanted: Any) -> tuple[list[collection.Part], tuple[str, ...]]:
     missing = [name for names in wanted for name in names if not _has_array(contents, name)]
     without_labels = all(name.startswith("L") for name in missing) and len(missing) == len(wanted)
     if missing and not without_labels:
@@ -350,13 +345,17 @@ def _read_parts(contents: Contents, wanted: Any) -> tuple[list[Part], tuple[str,
             f"missing); missing: {', '.join(missing)}; there are: {contents.listing()}"
         )
     sides = [
-        make_part(read_matrix(contents, i), to_sparse_if_thin(read_matrix(contents, t)), None)
+        collection.make_part(
+            read_matrix(contents, i), collection.to_sparse_if_thin(read_matrix(contents, t)), None
+        )
         for i, t, _ in wanted
     ]
     if missing:
         return sides, ()
     labels, names = to_label_columns([_read_dense(contents, key) for *_, key in wanted], wanted[0][2])
-    return [make_part(part.images, part.texts, each) for part, each in zip(sides, labels, strict=True)], names
+    return [
+        collection.make_part(part.images, part.texts, each) for part, each in zip(sides, labels, strict=True)
+    ], names
 
 
 def _read_dense(contents: Contents, name: str) -> NDArray[Any]:

@@ -13,17 +13,10 @@ from scipy import sparse
 from crossbyte.arrays import Float64
 from crossbyte.compute.executor import Workers
 from crossbyte.data.preparation import PreparedRows, principal_directions
+from crossbyte.lab.methods import regression
 from crossbyte.lab.methods.hashing import LinearBits, LinearHashing, sign_values
 from crossbyte.lab.methods.labels import SignedPairs, draw_signed_pairs
 from crossbyte.lab.methods.method import INTER_MODALITY, About
-from crossbyte.lab.methods.regression import (
-    HashPair,
-    PairedRows,
-    adaboost_step,
-    take_paired_rows,
-    uniform_weights,
-    update_pair_weights,
-)
 from crossbyte.validation import check_choice, check_integer
 
 _MOST_TURNS = 20  # of the search for both thresholds; it ends earlier as soon as nothing is gained
@@ -91,30 +84,34 @@ class CMSSH(LinearHashing):
     ) -> tuple[LinearBits, LinearBits]:
         rng = np.random.default_rng(self.random_state)
         pairs = draw_signed_pairs(images.shape[0], self.n_pairs, rng, labels)
-        bits, self._agreements = boost_bits(take_paired_rows(images, texts, pairs), self.n_bits, self.step)
+        bits, self._agreements = boost_bits(
+            regression.take_paired_rows(images, texts, pairs), self.n_bits, self.step
+        )
         p, a, q, b = (np.array(part) for part in zip(*bits, strict=True))
         return LinearBits(p.T, a), LinearBits(q.T, b)
 
 
-def boost_bits(seen: PairedRows, n_bits: int, step: str) -> tuple[list[HashPair], list[float]]:
+def boost_bits(
+    seen: regression.PairedRows, n_bits: int, step: str
+) -> tuple[list[regression.HashPair], list[float]]:
     """Learn bits one after another; the weighted agreement of each comes with them."""
     pairs = seen.pairs
-    weights = uniform_weights(pairs)
-    bits: list[HashPair] = []
+    weights = regression.uniform_weights(pairs)
+    bits: list[regression.HashPair] = []
     agreements: list[float] = []
     for _ in range(n_bits):
         p, q = leading_directions(seen, weights * pairs.signs)
         u, v = seen.images @ p, np.asarray(seen.texts.times(q[:, None]), dtype=np.float64)[:, 0]
         a, b = search_thresholds(u, v, pairs, weights)
         agreeing = pairs.signs * sign_values(u + a)[pairs.left] * sign_values(v + b)[pairs.right]
-        bits.append(HashPair(p, a, q, b))
+        bits.append(regression.HashPair(p, a, q, b))
         agreements.append(float(weights @ agreeing))
-        alpha = 1.0 if step == "unit" else adaboost_step(agreements[-1])
-        weights = update_pair_weights(weights, agreeing, alpha)
+        alpha = 1.0 if step == "unit" else regression.adaboost_step(agreements[-1])
+        weights = regression.update_pair_weights(weights, agreeing, alpha)
     return bits, agreements
 
 
-def leading_directions(seen: PairedRows, signed_weights: Float64) -> tuple[Float64, Float64]:
+def leading_directions(seen: regression.PairedRows, signed_weights: Float64) -> tuple[Float64, Float64]:
     """The leading singular vectors p (d_I,) and q (d_T,) of C = Σ w_i s_i x_i y_i'; zeros for a C of zeros.
 
     C = X'MY with one cell of M per pair is never formed: a few products with thin matrices are enough, and

@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.compute.executor import Workers
 from crossbyte.data.preparation import DenseRows, PreparedRows, principal_directions
+from crossbyte.lab.methods import regression
 from crossbyte.lab.methods.cmssh import leading_directions
 from crossbyte.lab.methods.hashing import LinearBits, LinearHashing, sign_values
 from crossbyte.lab.methods.labels import SignedPairs, draw_signed_pairs
 from crossbyte.lab.methods.method import INTER_MODALITY, About
-from crossbyte.lab.methods.regression import (
-    PairedRows,
-    adaboost_step,
-    take_paired_rows,
-    uniform_weights,
-    update_pair_weights,
-)
 from crossbyte.validation import check_integer, check_number
 
 _A = 3.7  # of the deviation τ, as in the paper
@@ -220,7 +214,9 @@ class CRH(LinearHashing):
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         rng = np.random.default_rng(self.random_state)
-        seen = take_paired_rows(images, texts, draw_signed_pairs(images.shape[0], self.n_pairs, rng, labels))
+        seen = regression.take_paired_rows(
+            images, texts, draw_signed_pairs(images.shape[0], self.n_pairs, rng, labels)
+        )
         halves = (
             ScaledSide.of(DenseRows(seen.images), seen.pairs.left, workers),
             ScaledSide.of(seen.texts, seen.pairs.right, workers),
@@ -234,10 +230,10 @@ class CRH(LinearHashing):
         return u, v
 
     def _boost_bits(
-        self, seen: PairedRows, halves: ScaledSides, rng: np.random.Generator
+        self, seen: regression.PairedRows, halves: ScaledSides, rng: np.random.Generator
     ) -> list[list[Float64]]:
         """Directions u and v of one bit after another."""
-        weights, bits = uniform_weights(seen.pairs), []
+        weights, bits = regression.uniform_weights(seen.pairs), []
         self._agreements = []
         for _ in range(self.n_bits):
             bits.append(
@@ -252,7 +248,7 @@ class CRH(LinearHashing):
     def _lower_objective(
         self,
         bit: list[Float64],
-        seen: PairedRows,
+        seen: regression.PairedRows,
         halves: ScaledSides,
         weights: Float64,
         rng: np.random.Generator,
@@ -274,11 +270,11 @@ def update_weights_or_reset(pairs: SignedPairs, weights: Float64, agreeing: Floa
     """Weights (P,) after AdaBoost's step; equal ones after a bit that agrees no better than chance."""
     agreement = float(weights @ agreeing)
     if agreement <= 0.0:
-        return uniform_weights(pairs)
-    return update_pair_weights(weights, agreeing, adaboost_step(agreement))
+        return regression.uniform_weights(pairs)
+    return regression.update_pair_weights(weights, agreeing, regression.adaboost_step(agreement))
 
 
-def initial_directions(seen: PairedRows, halves: ScaledSides, weights: Float64) -> list[Float64]:
+def initial_directions(seen: regression.PairedRows, halves: ScaledSides, weights: Float64) -> list[Float64]:
     """The leading singular vectors of Σ ±w_n x_n y_n', each with values of unit variance."""
     found = leading_directions(seen, weights * seen.pairs.signs)
     return [w / (half.values(w).std() or 1.0) for half, w in zip(halves, found, strict=True)]

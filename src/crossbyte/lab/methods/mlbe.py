@@ -16,23 +16,11 @@ from scipy import linalg, optimize
 
 from crossbyte.arrays import Float64, Raw
 from crossbyte.compute.executor import deterministic_product, row_blocks
+from crossbyte.lab.methods import mlbe_model
 from crossbyte.lab.methods.hashing import SeparateHashing, pack_signs
 from crossbyte.lab.methods.labels import check_labels, share_a_label
 from crossbyte.lab.methods.method import INTER_MODALITY, INTRA_MODALITY, About, Side
 from crossbyte.lab.methods.mlbe_bits import RelationGains, SimilarityGains, flip_bits, improve_codes
-from crossbyte.lab.methods.mlbe_model import (
-    CentredKernel,
-    HalfState,
-    PosteriorState,
-    half_log_posterior,
-    likeliest_link_spread,
-    likeliest_noise,
-    likeliest_spread,
-    link_log_posterior,
-    log_posterior,
-    mark_nearest_documents,
-    observe_relations,
-)
 from crossbyte.validation import check_integer, check_number
 
 _RIDGE = 1e-3  # of the mean of the diagonal: bits that repeat each other do no harm
@@ -56,14 +44,14 @@ class BitCoder:
         θ; of no account where only similarities are known.
     """
 
-    kernel: CentredKernel
+    kernel: mlbe_model.CentredKernel
     images: Float64
     products: Float64
     inverse: Float64
     noise: float
 
     @classmethod
-    def of_half(cls, kernel: CentredKernel, half: HalfState) -> BitCoder:
+    def of_half(cls, kernel: mlbe_model.CentredKernel, half: mlbe_model.HalfState) -> BitCoder:
         """Make the rule from what was learned of one half."""
         images = np.ascontiguousarray(half.codes @ half.weights)
         products = images.T @ images
@@ -86,12 +74,14 @@ _LEAST_LINK = 1e-3  # w must stay positive: without a link the halves would neve
 _LARGEST_LINK = 1e3
 _ENOUGH = 1e-2  # gain of a whole sweep below which nothing is expected any more
 
-Update = Callable[[PosteriorState], PosteriorState]
+Update = Callable[[mlbe_model.PosteriorState], mlbe_model.PosteriorState]
 
 
-def ascend_posterior(state: PosteriorState, n_sweeps: int) -> Iterator[tuple[PosteriorState, float]]:
+def ascend_posterior(
+    state: mlbe_model.PosteriorState, n_sweeps: int
+) -> Iterator[tuple[mlbe_model.PosteriorState, float]]:
     """Yield the state and its log posterior, at the start and after every sweep over the ten blocks."""
-    value = log_posterior(state)
+    value = mlbe_model.log_posterior(state)
     yield state, value
     for _ in range(n_sweeps):
         before = value
@@ -105,23 +95,23 @@ def ascend_posterior(state: PosteriorState, n_sweeps: int) -> Iterator[tuple[Pos
             return
 
 
-def _posterior_gain(state: PosteriorState, proposed: PosteriorState) -> float:
+def _posterior_gain(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> float:
     """How much the log posterior rises; only what changed is computed."""
     gain = 0.0
     for left, right in ((state.image, proposed.image), (state.text, proposed.text)):
         if left is not right:
-            gain += half_log_posterior(right) - half_log_posterior(left)
+            gain += mlbe_model.half_log_posterior(right) - mlbe_model.half_log_posterior(left)
     weights_alone = state.link == proposed.link and state.link_spread == proposed.link_spread
     if not (weights_alone and _same_codes(state, proposed)):
-        gain += link_log_posterior(proposed) - link_log_posterior(state)
+        gain += mlbe_model.link_log_posterior(proposed) - mlbe_model.link_log_posterior(state)
     return gain
 
 
-def _same_codes(state: PosteriorState, proposed: PosteriorState) -> bool:
+def _same_codes(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> bool:
     return state.image.codes is proposed.image.codes and state.text.codes is proposed.text.codes
 
 
-def update_weights(half: HalfState, max_iter: int = 30) -> HalfState:
+def update_weights(half: mlbe_model.HalfState, max_iter: int = 30) -> mlbe_model.HalfState:
     """Ridge regression of the similarities' upper triangle on products of bits.
 
     A sum over i <= j is half the sum over all i and j plus half the one over i = j, so with A = U'U and D(·)
@@ -174,17 +164,17 @@ def _conjugate_gradients(
     return solution
 
 
-def update_spread(half: HalfState) -> HalfState:
+def update_spread(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
     """Variance φ of the weights."""
-    return replace(half, spread=likeliest_spread(half))
+    return replace(half, spread=mlbe_model.likeliest_spread(half))
 
 
-def update_noise(half: HalfState) -> HalfState:
+def update_noise(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
     """Variance θ of the similarities."""
-    return replace(half, noise=likeliest_noise(half))
+    return replace(half, noise=mlbe_model.likeliest_noise(half))
 
 
-def update_link(state: PosteriorState) -> PosteriorState:
+def update_link(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
     """Link w, where the (falling) derivative of its log posterior is 0.
 
     Inner products are whole numbers, so related and unrelated pairs are counted by them first.
@@ -201,7 +191,7 @@ def update_link(state: PosteriorState) -> PosteriorState:
     return replace(state, link=float(optimize.brentq(slope, _LEAST_LINK, _LARGEST_LINK)))
 
 
-def _count_inner_products(state: PosteriorState) -> tuple[Float64, Float64, Float64]:
+def _count_inner_products(state: mlbe_model.PosteriorState) -> tuple[Float64, Float64, Float64]:
     """Inner products -c … c, and how many observed pairs have each: related, and unrelated."""
     c = state.image.codes.shape[1]
     columns = np.rint(state.image.codes @ state.text.codes.T).astype(np.intp).ravel() + c
@@ -214,28 +204,28 @@ def _count_inner_products(state: PosteriorState) -> tuple[Float64, Float64, Floa
     return np.arange(-c, c + 1.0), counts[0], counts[1]
 
 
-def update_link_spread(state: PosteriorState) -> PosteriorState:
+def update_link_spread(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
     """Variance ω of the link."""
-    return replace(state, link_spread=likeliest_link_spread(state.link))
+    return replace(state, link_spread=mlbe_model.likeliest_link_spread(state.link))
 
 
-def update_image_codes(state: PosteriorState) -> PosteriorState:
+def update_image_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
     """Bits of the images."""
     codes = improve_codes(state.image, state.text.codes, state.relations, state.link)
     return replace(state, image=replace(state.image, codes=codes))
 
 
-def update_text_codes(state: PosteriorState) -> PosteriorState:
+def update_text_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
     """Bits of the texts."""
     codes = improve_codes(state.text, state.image.codes, state.relations.turned(), state.link)
     return replace(state, text=replace(state.text, codes=codes))
 
 
-def _for_image_half(update: Callable[[HalfState], HalfState]) -> Update:
+def _for_image_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
     return lambda state: replace(state, image=update(state.image))
 
 
-def _for_text_half(update: Callable[[HalfState], HalfState]) -> Update:
+def _for_text_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
     return lambda state: replace(state, text=update(state.text))
 
 
@@ -346,12 +336,13 @@ class MLBE(SeparateHashing):
         sides: dict[Side, Raw] = {"image": images, "text": texts}
         chosen = np.sort(rng.permutation(images.shape[0])[: self.max_documents])
         kernels = {
-            side: CentredKernel.fit(rows[chosen], self.width, f"{side}s") for side, rows in sides.items()
+            side: mlbe_model.CentredKernel.fit(rows[chosen], self.width, f"{side}s")
+            for side, rows in sides.items()
         }
         related = self._relate_documents(sides, kernels, labels, chosen)
         state, history = self._ascend(kernels, related(chosen), rng)
         self._details = {"n_learned_from": len(chosen), "log_posterior": history}
-        halves: dict[Side, HalfState] = {"image": state.image, "text": state.text}
+        halves: dict[Side, mlbe_model.HalfState] = {"image": state.image, "text": state.text}
         self._coders = {side: BitCoder.of_half(kernels[side], half) for side, half in halves.items()}
         self._learned_codes = self._code_training(sides, state, related, rng)
         for side, half in halves.items():
@@ -360,7 +351,7 @@ class MLBE(SeparateHashing):
     def _relate_documents(
         self,
         sides: dict[Side, Raw],
-        kernels: dict[Side, CentredKernel],
+        kernels: dict[Side, mlbe_model.CentredKernel],
         labels: Any,
         chosen: NDArray[np.intp],
     ) -> Related:
@@ -373,36 +364,47 @@ class MLBE(SeparateHashing):
             parts = [
                 kernel.similarities(sides[side][rows]) / kernel.scale for side, kernel in kernels.items()
             ]
-            return mark_nearest_documents(parts[0] + parts[1], self.n_neighbours)
+            return mlbe_model.mark_nearest_documents(parts[0] + parts[1], self.n_neighbours)
 
         return near
 
     def _ascend(
-        self, kernels: dict[Side, CentredKernel], related: NDArray[np.bool_], rng: np.random.Generator
-    ) -> tuple[PosteriorState, list[float]]:
+        self,
+        kernels: dict[Side, mlbe_model.CentredKernel],
+        related: NDArray[np.bool_],
+        rng: np.random.Generator,
+    ) -> tuple[mlbe_model.PosteriorState, list[float]]:
         """Learn from the chosen documents; if one is related to the other, so is the other to the one."""
         image, text = self._start(kernels["image"], rng), self._start(kernels["text"], rng)
-        state = PosteriorState(image, text, observe_relations(related | related.T, self.negatives, rng))
+        state = mlbe_model.PosteriorState(
+            image, text, mlbe_model.observe_relations(related | related.T, self.negatives, rng)
+        )
         sweeps = list(ascend_posterior(state, self.n_sweeps))
         return sweeps[-1][0], [value for _, value in sweeps]
 
-    def _start(self, kernel: CentredKernel, rng: np.random.Generator) -> HalfState:
+    def _start(self, kernel: mlbe_model.CentredKernel, rng: np.random.Generator) -> mlbe_model.HalfState:
         """Random codes that explain nothing yet."""
         similarities = kernel.own_similarities()
         codes = np.where(rng.random((len(similarities), self.n_bits)) < 0.5, -1.0, 1.0)
-        return HalfState(
+        return mlbe_model.HalfState(
             similarities, codes, np.zeros((self.n_bits, self.n_bits)), self.noise * kernel.scale**2
         )
 
     def _code_training(
-        self, sides: dict[Side, Raw], state: PosteriorState, related: Related, rng: np.random.Generator
+        self,
+        sides: dict[Side, Raw],
+        state: mlbe_model.PosteriorState,
+        related: Related,
+        rng: np.random.Generator,
     ) -> dict[Side, Float64]:
         """Code all training documents (N, c) by similarities and relations to the learned ones."""
         n = sides["image"].shape[0]
         others: dict[Side, Float64] = {"image": state.text.codes, "text": state.image.codes}
         codes: dict[Side, Float64] = {side: np.empty((n, self.n_bits)) for side in sides}
         for block in row_blocks(n, _ROWS_AT_ONCE):
-            relations = observe_relations(related(np.arange(block.start, block.stop)), self.negatives, rng)
+            relations = mlbe_model.observe_relations(
+                related(np.arange(block.start, block.stop)), self.negatives, rng
+            )
             for side, rows in sides.items():
                 links = RelationGains.of_relations(relations, others[side], state.link)
                 codes[side][block] = self._coders[side].code(rows[block], links)

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.data.preparation import PreparedRows
-from crossbyte.lab.methods.hashing import (
-    LinearBits,
-    LinearHashing,
-    nearest_rotation,
-    random_rotation,
-    sign_values,
-)
+from crossbyte.lab.methods import hashing
 from crossbyte.lab.methods.labels import (
     LowRankSimilarity,
     PairSimilarity,
@@ -32,7 +26,7 @@ from crossbyte.validation import check_integer, check_number
 
 
 @dataclass(kw_only=True)
-class QCH(LinearHashing):
+class QCH(hashing.LinearHashing):
     """A reconstruction from what the abstract says: quantization loss and correlation of codes, in one.
 
     With U and V the images and texts in the directions in which the sides are related, it minimises
@@ -95,7 +89,7 @@ class QCH(LinearHashing):
 
     def _functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
-    ) -> tuple[LinearBits, LinearBits]:
+    ) -> tuple[hashing.LinearBits, hashing.LinearBits]:
         rng = np.random.default_rng(self.random_state)
         affinity = None if labels is None else label_affinity(labels).centred()
         A, B = self._directions(images, texts, affinity, workers)
@@ -109,7 +103,7 @@ class QCH(LinearHashing):
         )
         self._n_learned_from = images.shape[0]
         zeros = np.zeros(self.n_bits)
-        return LinearBits(A @ state.R, zeros), LinearBits(B @ state.T, zeros)
+        return hashing.LinearBits(A @ state.R, zeros), hashing.LinearBits(B @ state.T, zeros)
 
     def _directions(
         self, images: PreparedRows, texts: PreparedRows, affinity: LowRankSimilarity | None, workers: Workers
@@ -123,8 +117,8 @@ class QCH(LinearHashing):
 
     def _start(self, images: Any, texts: Any, rng: np.random.Generator) -> State:
         U, V = (side.astype(np.float64) * _rotation_scale(side, self.n_bits) for side in (images, texts))
-        R = random_rotation(U.shape[1], self.n_bits, rng)
-        return State(U, V, sign_values(U @ R), sign_values(V @ R), R, R)
+        R = hashing.random_rotation(U.shape[1], self.n_bits, rng)
+        return State(U, V, hashing.sign_values(U @ R), hashing.sign_values(V @ R), R, R)
 
 
 def _rotation_scale(side: Any, n_bits: int) -> float:
@@ -160,14 +154,18 @@ def alternate_updates(
 
 def update_codes(state: State, similarity: Similarity, weight: float) -> State:
     """P given Q, then Q given P; exact, because the objective is linear in each."""
-    P = sign_values(state.U @ state.R + weight / 2 * similarity.times(state.Q))
-    Q = sign_values(state.V @ state.T + weight / 2 * similarity.times(P))
+    P = hashing.sign_values(state.U @ state.R + weight / 2 * similarity.times(state.Q))
+    Q = hashing.sign_values(state.V @ state.T + weight / 2 * similarity.times(P))
     return replace(state, P=P, Q=Q)
 
 
 def update_rotations(state: State) -> State:
     """R and T given the codes, by orthogonal Procrustes."""
-    return replace(state, R=nearest_rotation(state.U.T @ state.P), T=nearest_rotation(state.V.T @ state.Q))
+    return replace(
+        state,
+        R=hashing.nearest_rotation(state.U.T @ state.P),
+        T=hashing.nearest_rotation(state.V.T @ state.Q),
+    )
 
 
 def objective(state: State, similarity: Similarity, weight: float) -> float:

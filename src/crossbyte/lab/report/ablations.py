@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from crossbyte.lab.report.presentation import (
-    TASK_NAMES,
-    data_name,
-    describe_missing_seeds,
-    describe_setting,
-    format_estimate,
-    format_figure,
-    make_key,
-    n_bits,
-    row_name,
-    style_of,
-)
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.study import Scope, Study, System, estimate, number
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
@@ -75,9 +64,9 @@ def _chart(key: str, scope: Scope, system: System, task: str, variants: Sequence
     systems = _compared(scope, system, variants)
     lengths = _lengths(scope, systems)
     metric = _metric(scope)
-    title = f"{data_name(scope.data)}: {TASK_NAMES[task].lower()}"
+    title = f"{presentation.data_name(scope.data)}: {presentation.TASK_NAMES[task].lower()}"
     return BarChart(
-        make_key(key, scope.data, scope.protocol, system.method, system.similarity, task),
+        presentation.make_key(key, scope.data, scope.protocol, system.method, system.similarity, task),
         title,
         f"{metric} over bits, protocol {scope.protocol}; the numbers are in the tables of this section.",
         [str(bits) for bits in lengths],
@@ -92,7 +81,9 @@ def _bars(scope: Scope, system: System, lengths: Sequence[int], task: str) -> Ba
     found = [scope.measure(system, bits, task, _metric(scope)) for bits in lengths]
     values = [None if each is None else each.mean for each in found]
     spreads = [None if each is None else each.spread for each in found]
-    return Bars(_name(scope, system), style_of(_STYLES.get(system.variant, "first")), values, spreads)
+    return Bars(
+        _name(scope, system), presentation.style_of(_STYLES.get(system.variant, "first")), values, spreads
+    )
 
 
 def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> Table:
@@ -105,20 +96,20 @@ def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> 
         for each, found in by_system.items()
     ]
     rows.append(_chance_row(scope.chance(task, metric), len(lengths)))
-    caption = (
-        f"{metric.replace('map', 'MAP')}, {TASK_NAMES[task].lower()} ({describe_setting(scope, n_seeds)})"
-    )
+    caption = f"{metric.replace('map', 'MAP')}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope, n_seeds)})"
     return Table(caption, ("system", *(f"{bits} bits" for bits in lengths)), rows)
 
 
 def _cell(found: SummaryFigure | None, n_seeds: int) -> Cell:
     return (
-        Cell("–") if found is None else Cell(format_estimate(found), describe_missing_seeds(found, n_seeds))
+        Cell("–")
+        if found is None
+        else Cell(presentation.format_estimate(found), presentation.describe_missing_seeds(found, n_seeds))
     )
 
 
 def _chance_row(chance: float | None, n_lengths: int) -> Row:
-    cell = Cell("–" if chance is None else format_figure(chance))
+    cell = Cell("–" if chance is None else presentation.format_figure(chance))
     return Row((Cell("chance"), *[cell] * n_lengths), quiet=True)
 
 
@@ -196,20 +187,20 @@ def _compared_quantizers(scope: Scope) -> list[System]:
 def _error_table(scope: Scope) -> Table:
     systems = [each for each in scope.systems if _states_error(scope, each)]
     rows = [_error_row(scope, system, side) for system in systems for side in _SIDES]
-    header = ("system", "side", *(n_bits(bits) for bits in scope.bits))
-    return Table(f"Share of squares lost ({describe_setting(scope)})", header, rows, 2)
+    header = ("system", "side", *(presentation.n_bits(bits) for bits in scope.bits))
+    return Table(f"Share of squares lost ({presentation.describe_setting(scope)})", header, rows, 2)
 
 
 def _error_row(scope: Scope, system: System, side: str) -> Row:
     found = [_error(scope, system, bits, side) for bits in scope.bits]
-    cells = [Cell("–" if each is None else format_estimate(each)) for each in found]
-    return Row((Cell(row_name(scope, system)), Cell(side), *cells))
+    cells = [Cell("–" if each is None else presentation.format_estimate(each)) for each in found]
+    return Row((Cell(presentation.row_name(scope, system)), Cell(side), *cells))
 
 
 def _error_chart(scope: Scope, side: str) -> BarChart:
     return BarChart(
-        make_key("distortion", scope.data, side),
-        f"{data_name(scope.data)}: {side}",
+        presentation.make_key("distortion", scope.data, side),
+        f"{presentation.data_name(scope.data)}: {side}",
         f"Share of squares lost by quantization of the {side} side; the numbers are in this section's table.",
         [str(bits) for bits in scope.bits],
         "share of squares lost",
@@ -222,7 +213,12 @@ def _error_bars(scope: Scope, system: System, side: str) -> Bars:
     found = [_error(scope, system, bits, side) for bits in scope.bits]
     values = [None if each is None else each.mean for each in found]
     spreads = [None if each is None else each.spread for each in found]
-    return Bars(row_name(scope, system), style_of(_QUANTIZER_STYLES[system.method]), values, spreads)
+    return Bars(
+        presentation.row_name(scope, system),
+        presentation.style_of(_QUANTIZER_STYLES[system.method]),
+        values,
+        spreads,
+    )
 
 
 def _error_verdict(scope: Scope) -> list[str]:
@@ -232,7 +228,7 @@ def _error_verdict(scope: Scope) -> list[str]:
     smaller = sum(gap < 0 for gap in gaps)
     held = "holds" if smaller == len(gaps) else "does not hold" if smaller == 0 else "holds in part"
     return [
-        f"On {data_name(scope.data)} the claim {held}: the error of CMCQ is smaller than that of CCQ in "
+        f"On {presentation.data_name(scope.data)} the claim {held}: the error of CMCQ is smaller than that of CCQ in "
         f"{smaller} of {len(gaps)} comparisons (sides × lengths)."
     ]
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossbyte.lab.methods.registry import GROUPS
-from crossbyte.lab.report.presentation import (
-    LEAST_RANGE,
-    TASK_NAMES,
-    data_name,
-    describe_setting,
-    format_estimate,
-    format_figure,
-    make_key,
-    n_bits,
-    row_name,
-    style_of,
-)
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table, linear_axis
 
@@ -60,7 +49,8 @@ def _figure(scope: Scope, name: str) -> Figure:
         for task in scope.tasks
     ]
     return Figure(
-        describe_setting(scope), [chart for chart in charts if any(line.name for line in chart.lines)]
+        presentation.describe_setting(scope),
+        [chart for chart in charts if any(line.name for line in chart.lines)],
     )
 
 
@@ -84,13 +74,15 @@ def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Se
     heading, x_title, y_title = _CURVES[name]
     lines = [line for system in systems if (line := _line(scope, name, bits, task, system)) is not None]
     which = {"paper": "", "named": ", systems of Table 1 alone", "further": ", further systems"}[kind]
-    title = f"{data_name(scope.data)}, {n_bits(bits)}: {TASK_NAMES[task].lower()}{which}"
-    key = make_key(name, scope.data, str(bits), task, kind)
+    title = f"{presentation.data_name(scope.data)}, {presentation.n_bits(bits)}: {presentation.TASK_NAMES[task].lower()}{which}"
+    key = presentation.make_key(name, scope.data, str(bits), task, kind)
     said = f"{heading} of {len(lines)} systems; figures at some depths are in the tables of this section."
     chance = _chance(scope, lines, task) if lines else []
     shown = [*lines, *chance]
     x = linear_axis(x_title, [value for line in shown for value in line.across], from_zero=True)
-    y = linear_axis(y_title, [value for line in shown for value in line.up], least_range=LEAST_RANGE)
+    y = linear_axis(
+        y_title, [value for line in shown for value in line.up], least_range=presentation.LEAST_RANGE
+    )
     return LineChart(key, title, said, x, y, shown)
 
 
@@ -99,7 +91,10 @@ def _line(scope: Scope, name: str, bits: int, task: str, system: System) -> Line
     if found is None:
         return None
     return Line(
-        row_name(scope, system), style_of(system.method), *found, hollow=system.similarity == "labels"
+        presentation.row_name(scope, system),
+        presentation.style_of(system.method),
+        *found,
+        hollow=system.similarity == "labels",
     )
 
 
@@ -108,7 +103,14 @@ def _chance(scope: Scope, lines: Sequence[Line], task: str) -> list[Line]:
     found = scope.chance(task, "precision@1")
     if found is None:
         return []
-    return [Line("chance", style_of("chance"), [lines[0].across[0], lines[0].across[-1]], [found, found])]
+    return [
+        Line(
+            "chance",
+            presentation.style_of("chance"),
+            [lines[0].across[0], lines[0].across[-1]],
+            [found, found],
+        )
+    ]
 
 
 def _tables(study: Study) -> list[Table]:
@@ -125,11 +127,13 @@ def _table(scope: Scope, bits: int, task: str) -> Table:
     rows = []
     for system in scope.systems:
         found = [scope.measure(system, bits, task, f"precision@{depth}") for depth in _DEPTHS]
-        cells = [Cell("–" if value is None else format_estimate(value)) for value in found]
+        cells = [Cell("–" if value is None else presentation.format_estimate(value)) for value in found]
         if any(value is not None for value in found):
-            rows.append(Row((Cell(row_name(scope, system)), *cells), quiet=not scope.is_coded(system)))
+            rows.append(
+                Row((Cell(presentation.row_name(scope, system)), *cells), quiet=not scope.is_coded(system))
+            )
     chance = [scope.chance(task, f"precision@{depth}") for depth in _DEPTHS]
-    known = [Cell("–" if value is None else format_figure(value)) for value in chance]
+    known = [Cell("–" if value is None else presentation.format_figure(value)) for value in chance]
     rows.append(Row((Cell("chance"), *known), quiet=True))
-    caption = f"Precision, {n_bits(bits)}, {TASK_NAMES[task].lower()} ({describe_setting(scope)})"
+    caption = f"Precision, {presentation.n_bits(bits)}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})"
     return Table(caption, ("system", *(f"@{depth:,}" for depth in _DEPTHS)), rows)

@@ -12,16 +12,8 @@ from crossbyte._format import plural
 from crossbyte.arrays import Float64
 from crossbyte.calibration.measure import Bootstrap
 from crossbyte.lab.methods import registry
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.leaderboard import best_figure, candidates, describe_leaders
-from crossbyte.lab.report.presentation import (
-    PROTOCOLS,
-    TASK_NAMES,
-    data_name,
-    describe_setting,
-    format_figure,
-    n_bytes,
-    row_name,
-)
 from crossbyte.lab.report.study import Scope, Study, System, number
 from crossbyte.lab.report.table2 import plain_rows, subsample_notes
 from crossbyte.lab.results import Result
@@ -51,13 +43,13 @@ def _is_quality_run(scope: Scope) -> bool:
 
 def _own_section(scope: Scope) -> Section:
     words = [
-        f"By {PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % interval by "
+        f"By {presentation.PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % interval by "
         "bootstrap over queries. Where the intervals of two systems overlap widely, another set of queries "
         "could turn their order. Bold: the best coded system of a length.",
         *_verdicts(scope),
     ]
     tables = [_own_table(scope, task) for task in scope.tasks]
-    return Section(f"quality-{scope.data}", f"Quality on {data_name(scope.data)}", words, tables)
+    return Section(f"quality-{scope.data}", f"Quality on {presentation.data_name(scope.data)}", words, tables)
 
 
 def _own_table(scope: Scope, task: str) -> Table:
@@ -66,9 +58,9 @@ def _own_table(scope: Scope, task: str) -> Table:
     rows = [_row(scope, task, each, bits) for bits in scope.bits for each in coded if scope.at(each, bits)]
     rows += [row for each in scope.systems if each not in coded for row in _last(scope, task, each)]
     chance = [scope.chance(task, f"recall@{depth}") for depth in _DEPTHS]
-    cells = [Cell("–" if value is None else format_figure(value)) for value in chance]
+    cells = [Cell("–" if value is None else presentation.format_figure(value)) for value in chance]
     rows.append(Row((Cell("chance"), Cell(""), *cells), quiet=True))
-    return Table(f"{TASK_NAMES[task]} ({describe_setting(scope)})", header, rows, 2)
+    return Table(f"{presentation.TASK_NAMES[task]} ({presentation.describe_setting(scope)})", header, rows, 2)
 
 
 def _last(scope: Scope, task: str, system: System) -> list[Row]:
@@ -80,7 +72,10 @@ def _last(scope: Scope, task: str, system: System) -> list[Row]:
 def _row(scope: Scope, task: str, system: System, bits: int) -> Row:
     coded = scope.is_coded(system)
     cells = [_cell(scope, task, system, bits, depth) for depth in _DEPTHS]
-    words = (Cell(row_name(scope, system)), Cell(n_bytes(bits) if coded else "uncompressed"))
+    words = (
+        Cell(presentation.row_name(scope, system)),
+        Cell(presentation.n_bytes(bits) if coded else "uncompressed"),
+    )
     return Row((*words, *cells), quiet=not coded)
 
 
@@ -90,10 +85,14 @@ def _cell(scope: Scope, task: str, system: System, bits: int, depth: int) -> Cel
     if found is None:
         return Cell("–")
     low_high = recall_interval([result.per_query.get(task, {}) for result in scope.at(system, bits)], depth)
-    below = "" if low_high is None else f"({format_figure(low_high[0])} to {format_figure(low_high[1])})"
+    below = (
+        ""
+        if low_high is None
+        else f"({presentation.format_figure(low_high[0])} to {presentation.format_figure(low_high[1])})"
+    )
     rivals = candidates(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
-    return Cell(format_figure(found.mean), below, best)
+    return Cell(presentation.format_figure(found.mean), below, best)
 
 
 def recall_interval(per_query: Sequence[Any], depth: int) -> tuple[float, float] | None:
@@ -139,7 +138,7 @@ def _verdicts(scope: Scope) -> list[str]:
         cells = [scope.at(system, bits)[:1] for system in scope.systems]
         usable = [result for cell in cells for result in cell if _is_whole(result)]
         if any(result.run.method == CHOSEN for result in usable) and len(_lengths(usable)) == 1:
-            said.append(f"With {n_bytes(bits)}: {make_quality_table(usable, bits).verdict}")
+            said.append(f"With {presentation.n_bytes(bits)}: {make_quality_table(usable, bits).verdict}")
     return said or describe_leaders(scope, "recall@10")
 
 
@@ -174,14 +173,14 @@ def recall_sections(study: Study) -> list[Section]:
 
 def _recall_section(scope: Scope) -> Section:
     words = [
-        f"By {PROTOCOLS[scope.protocol]}: recall@k is the share of {_queries(scope)} whose true partner is "
+        f"By {presentation.PROTOCOLS[scope.protocol]}: recall@k is the share of {_queries(scope)} whose true partner is "
         "among the first k. Bold: the best coded system that learned from pairs alone.",
         *subsample_notes(scope),
         *describe_leaders(scope, "recall@10"),
     ]
     tables = [_recall_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
     labels = [_recall_table(scope, task, "map@50") for task in scope.tasks] if scope.has_labels else []
-    heading = f"{_HEADINGS[scope.protocol]}: {data_name(scope.data)}"
+    heading = f"{_HEADINGS[scope.protocol]}: {presentation.data_name(scope.data)}"
     return Section(f"recall-{scope.protocol}-{scope.data}", heading, words, tables, details=labels)
 
 
@@ -191,6 +190,6 @@ def _queries(scope: Scope) -> str:
 
 
 def _recall_table(scope: Scope, task: str, metric: str) -> Table:
-    header = ("system", *(n_bytes(bits) for bits in scope.bits))
-    caption = f"{metric.replace('map', 'MAP')}, {TASK_NAMES[task].lower()} ({describe_setting(scope)})"
+    header = ("system", *(presentation.n_bytes(bits) for bits in scope.bits))
+    caption = f"{metric.replace('map', 'MAP')}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})"
     return Table(caption, header, plain_rows(scope, task, metric))

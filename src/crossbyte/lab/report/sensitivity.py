@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crossbyte.lab.report.presentation import (
-    LEAST_RANGE,
-    TASK_NAMES,
-    data_name,
-    describe_setting,
-    format_estimate,
-    format_figure,
-    make_key,
-    n_bits,
-    row_name,
-    style_of,
-)
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table, linear_axis, log_axis
@@ -54,7 +43,8 @@ def sensitivity_sections(study: Study) -> list[Section]:
     ]
     figures = [
         Figure(
-            describe_setting(scope), [_chart(scope, sweep, task) for sweep in sweeps for task in scope.tasks]
+            presentation.describe_setting(scope),
+            [_chart(scope, sweep, task) for sweep in sweeps for task in scope.tasks],
         )
         for scope, sweeps in found
     ]
@@ -64,7 +54,7 @@ def sensitivity_sections(study: Study) -> list[Section]:
 
 
 def _where(scopes: Sequence[Scope]) -> str:
-    ours = " and ".join(data_name(scope.data) for scope in scopes)
+    ours = " and ".join(presentation.data_name(scope.data) for scope in scopes)
     return (
         f"The paper shows this on FLICKR25K and NUS-WIDE; here the data are {ours}, "
         "which stand in their place: shapes of curves can be compared, heights cannot."
@@ -112,14 +102,16 @@ def _chart(scope: Scope, sweep: _Sweep, task: str) -> LineChart:
     system = sweep.system
     lines = _lines(scope, sweep, task)
     return LineChart(
-        make_key("sensitivity", sweep.parameter, scope.data, system.method, system.similarity, task),
-        f"{data_name(scope.data)}: {letter}, {_MEANINGS[sweep.parameter]}, {TASK_NAMES[task].lower()}",
-        f"{_metric(scope)} with {n_bits(sweep.bits)} over {letter}; the numbers are in the tables below.",
+        presentation.make_key(
+            "sensitivity", sweep.parameter, scope.data, system.method, system.similarity, task
+        ),
+        f"{presentation.data_name(scope.data)}: {letter}, {_MEANINGS[sweep.parameter]}, {presentation.TASK_NAMES[task].lower()}",
+        f"{_metric(scope)} with {presentation.n_bits(sweep.bits)} over {letter}; the numbers are in the tables below.",
         log_axis(letter, [value for line in lines for value in line.across]),
         linear_axis(
             _metric(scope).replace("map", "MAP"),
             [value for line in lines for value in line.up],
-            least_range=LEAST_RANGE,
+            least_range=presentation.LEAST_RANGE,
         ),
         lines,
     )
@@ -131,12 +123,14 @@ def _lines(scope: Scope, sweep: _Sweep, task: str) -> list[Line]:
     if not points:
         return []
     across, up = [value for value, _ in points], [figure for _, figure in points]
-    lines = [Line(_plain_name(scope, sweep), style_of(_STYLES[task]), across, up)]
+    lines = [Line(_plain_name(scope, sweep), presentation.style_of(_STYLES[task]), across, up)]
     best = _best_other(scope, sweep.bits, task)
     if best is not None:
-        name = f"best other: {row_name(scope, best[0])}"
+        name = f"best other: {presentation.row_name(scope, best[0])}"
         level = [best[1].mean] * 2
-        lines.append(Line(name, style_of(f"{_STYLES[task]}-level"), [across[0], across[-1]], level))
+        lines.append(
+            Line(name, presentation.style_of(f"{_STYLES[task]}-level"), [across[0], across[-1]], level)
+        )
     return lines
 
 
@@ -165,7 +159,7 @@ def _verdict(scope: Scope, sweeps: Sequence[_Sweep]) -> list[str]:
     if not total:
         return []
     return [
-        f"On {data_name(scope.data)} CMCQ is above the best other system at {above} of {total} settings "
+        f"On {presentation.data_name(scope.data)} CMCQ is above the best other system at {above} of {total} settings "
         "(parameters × values × tasks)."
     ]
 
@@ -183,20 +177,33 @@ def _summary(scope: Scope, sweeps: Sequence[_Sweep]) -> Table:
         "above it at",
         "chance",
     )
-    return Table(f"Range of every parameter ({describe_setting(scope)})", header, rows, 2)
+    return Table(f"Range of every parameter ({presentation.describe_setting(scope)})", header, rows, 2)
 
 
 def _summary_row(scope: Scope, sweep: _Sweep, task: str) -> Row:
     letter = _LETTERS[sweep.parameter]
     points = [(up, value) for line in _lines(scope, sweep, task)[:1] for value, up in _points(line)]
     ends = [min(points), max(points)] if points else []
-    words = [Cell(format_figure(figure), f"{letter} = {value:g}") for figure, value in ends]
+    words = [Cell(presentation.format_figure(figure), f"{letter} = {value:g}") for figure, value in ends]
     best = _best_other(scope, sweep.bits, task)
-    name = Cell("–") if best is None else Cell(format_figure(best[1].mean), row_name(scope, best[0]))
+    name = (
+        Cell("–")
+        if best is None
+        else Cell(presentation.format_figure(best[1].mean), presentation.row_name(scope, best[0]))
+    )
     above = "–" if best is None else f"{sum(up > best[1].mean for up, _ in points)} of {len(points)}"
     guessed = scope.chance(task, _metric(scope))
-    chance = Cell("–" if guessed is None else format_figure(guessed))
-    return Row((Cell(letter), Cell(TASK_NAMES[task]), *(words or [Cell("–")] * 2), name, Cell(above), chance))
+    chance = Cell("–" if guessed is None else presentation.format_figure(guessed))
+    return Row(
+        (
+            Cell(letter),
+            Cell(presentation.TASK_NAMES[task]),
+            *(words or [Cell("–")] * 2),
+            name,
+            Cell(above),
+            chance,
+        )
+    )
 
 
 def _points(line: Line) -> list[tuple[float, float]]:
@@ -208,8 +215,8 @@ def _table(scope: Scope, sweep: _Sweep) -> Table:
     rows = []
     for task in scope.tasks:
         found = [scope.measure(each, sweep.bits, task, _metric(scope)) for _, each in sweep.settings]
-        cells = [Cell("–" if figure is None else format_estimate(figure)) for figure in found]
-        rows.append(Row((Cell(TASK_NAMES[task]), *cells)))
+        cells = [Cell("–" if figure is None else presentation.format_estimate(figure)) for figure in found]
+        rows.append(Row((Cell(presentation.TASK_NAMES[task]), *cells)))
     header = ("task", *(f"{letter} = {value:g}" for value, _ in sweep.settings))
-    caption = f"{_metric(scope).replace('map', 'MAP')} by {letter}, {n_bits(sweep.bits)}"
-    return Table(f"{caption} ({describe_setting(scope)})", header, rows)
+    caption = f"{_metric(scope).replace('map', 'MAP')} by {letter}, {presentation.n_bits(sweep.bits)}"
+    return Table(f"{caption} ({presentation.describe_setting(scope)})", header, rows)

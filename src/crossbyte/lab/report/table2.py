@@ -5,22 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 from crossbyte._format import count
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.leaderboard import best_figure, candidates, describe_leaders
-from crossbyte.lab.report.presentation import (
-    PROTOCOLS,
-    TASK_NAMES,
-    data_name,
-    data_sizes,
-    describe_missing_seeds,
-    describe_setting,
-    format_estimate,
-    format_figure,
-    format_gap,
-    n_bits,
-    published,
-    quoted,
-    row_name,
-)
 from crossbyte.lab.report.study import Scope, Study, System, number
 from crossbyte.report.content import Cell, Row, Section, Table
 
@@ -37,9 +23,11 @@ def table2_sections(study: Study) -> list[Section]:
 def table2_section(scope: Scope) -> Section:
     """Table 2 of one data set."""
     tables = [map_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
-    words = [f"All systems by {PROTOCOLS['A']}.", *_reading(scope), *subsample_notes(scope)]
+    words = [f"All systems by {presentation.PROTOCOLS['A']}.", *_reading(scope), *subsample_notes(scope)]
     words += [line for metric in _METRICS for line in describe_leaders(scope, metric, as_bytes=False)]
-    return Section(f"table2-{scope.data}", f"Table 2: MAP on {data_name(scope.data)}", words, tables)
+    return Section(
+        f"table2-{scope.data}", f"Table 2: MAP on {presentation.data_name(scope.data)}", words, tables
+    )
 
 
 def _reading(scope: Scope) -> list[str]:
@@ -47,7 +35,7 @@ def _reading(scope: Scope) -> list[str]:
         "Each cell: mean ± spread over seeds. Bold: the best coded system that learned from pairs alone; "
         "[labels] marks systems that were taught with the labels of the training documents."
     ]
-    sizes = data_sizes(scope.data)
+    sizes = presentation.data_sizes(scope.data)
     if sizes is None:
         return [*said, "The paper has no figures on this data set."]
     said.append(
@@ -83,13 +71,16 @@ def subsample_notes(scope: Scope) -> list[str]:
 
 def map_table(scope: Scope, task: str, metric: str) -> Table:
     """One task and one depth: systems by lengths, with chance."""
-    header = ("system", "learns from", *(n_bits(bits) for bits in scope.bits))
+    header = ("system", "learns from", *(presentation.n_bits(bits) for bits in scope.bits))
     rows = [row for system in scope.systems for row in _system_rows(scope, system, task, metric)]
     run = {system.method for system in scope.systems}
     rows += [row for each in _QUOTED if each not in run for row in _quoted_rows(scope, each, task, metric)]
     rows.append(_chance_row(scope, task, metric, 1))
     return Table(
-        f"{_METRICS[metric]}, {TASK_NAMES[task].lower()} ({describe_setting(scope)})", header, rows, 2
+        f"{_METRICS[metric]}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})",
+        header,
+        rows,
+        2,
     )
 
 
@@ -99,7 +90,7 @@ def _system_rows(scope: Scope, system: System, task: str, metric: str) -> list[R
         figure_cell(scope, system, bits, task, metric, _beside(scope, system, bits, task, metric))
         for bits in scope.bits
     ]
-    name = (Cell(row_name(scope, system)), Cell(_teacher(scope, system)))
+    name = (Cell(presentation.row_name(scope, system)), Cell(_teacher(scope, system)))
     row = Row((*name, *cells), quiet=not scope.is_coded(system))
     return [row, *_quoted_rows(scope, system.method, task, metric)]
 
@@ -112,13 +103,13 @@ def _teacher(scope: Scope, system: System) -> str:
 
 def _beside(scope: Scope, system: System, bits: int, task: str, metric: str) -> str:
     """Give the published figure in brackets, and how far ours is from it."""
-    own = published(metric, scope.data, task, system.method, bits)
-    theirs = own if own is not None else quoted(metric, scope.data, task, system.method, bits)
+    own = presentation.published(metric, scope.data, task, system.method, bits)
+    theirs = own if own is not None else presentation.quoted(metric, scope.data, task, system.method, bits)
     found = scope.measure(system, bits, task, metric)
     if theirs is None or found is None:
         return ""
     mark = "" if own is not None else " quoted"
-    return f"({format_figure(theirs)}{mark}) {format_gap(found.mean, theirs)}"
+    return f"({presentation.format_figure(theirs)}{mark}) {presentation.format_gap(found.mean, theirs)}"
 
 
 def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str, beside: str = "") -> Cell:
@@ -128,15 +119,15 @@ def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str,
         return Cell("–")
     rivals = candidates(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
-    fewer = describe_missing_seeds(found, scope.n_seeds)
-    return Cell(format_estimate(found), "; ".join(filter(None, [beside, fewer])), best)
+    fewer = presentation.describe_missing_seeds(found, scope.n_seeds)
+    return Cell(presentation.format_estimate(found), "; ".join(filter(None, [beside, fewer])), best)
 
 
 def _quoted_rows(scope: Scope, method: str, task: str, metric: str) -> list[Row]:
-    found = [quoted(metric, scope.data, task, method, bits) for bits in scope.bits]
+    found = [presentation.quoted(metric, scope.data, task, method, bits) for bits in scope.bits]
     if all(value is None for value in found):
         return []
-    cells = [Cell("–" if value is None else f"({format_figure(value)})") for value in found]
+    cells = [Cell("–" if value is None else f"({presentation.format_figure(value)})") for value in found]
     return [Row((Cell(_QUOTED[method]), Cell("quoted"), *cells), quiet=True)]
 
 
@@ -145,11 +136,13 @@ def plain_rows(scope: Scope, task: str, metric: str) -> list[Row]:
     rows = []
     for system in scope.systems:
         cells = [figure_cell(scope, system, bits, task, metric) for bits in scope.bits]
-        rows.append(Row((Cell(row_name(scope, system)), *cells), quiet=not scope.is_coded(system)))
+        rows.append(
+            Row((Cell(presentation.row_name(scope, system)), *cells), quiet=not scope.is_coded(system))
+        )
     return [*rows, _chance_row(scope, task, metric, 0)]
 
 
 def _chance_row(scope: Scope, task: str, metric: str, n_empty: int) -> Row:
     found = scope.chance(task, metric)
-    cell = Cell("–" if found is None else format_figure(found))
+    cell = Cell("–" if found is None else presentation.format_figure(found))
     return Row((Cell("chance"), *[Cell("")] * n_empty, *[cell] * len(scope.bits)), quiet=True)

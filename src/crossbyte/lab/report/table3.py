@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from crossbyte.lab.report.presentation import (
-    PROTOCOLS,
-    TASK_NAMES,
-    data_name,
-    describe_setting,
-    format_estimate,
-    format_figure,
-    format_gap,
-    n_bits,
-    row_name,
-    table3,
-    table3_data,
-)
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.lab.results import SIDE
 from crossbyte.report.content import Cell, Row, Section, Table
@@ -33,7 +21,7 @@ def table3_sections(study: Study) -> list[Section]:
 
 def _section(scope: Scope, part: str) -> Section:
     words = [
-        f"By {PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best coded system of a column and "
+        f"By {presentation.PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best coded system of a column and "
         "task."
     ]
     tables = [_table(scope, part)]
@@ -41,13 +29,13 @@ def _section(scope: Scope, part: str) -> Section:
         words.append("Below, in brackets: the paper's figure, then ours minus the paper's.")
     else:
         words.append(
-            f"The paper's Table 3 is on NUS-WIDE, this one on {data_name(scope.data)}: its figures stand "
+            f"The paper's Table 3 is on NUS-WIDE, this one on {presentation.data_name(scope.data)}: its figures stand "
             "in a table of their own, for context only, and no difference is taken."
         )
         tables.append(_papers_table(part))
     words += _new_labels(scope)
     title = "known classes" if part == "A" else "new classes"
-    heading = f"Table 3 {part}: {title}, on {data_name(scope.data)}"
+    heading = f"Table 3 {part}: {title}, on {presentation.data_name(scope.data)}"
     return Section(f"table3-{part}-{scope.data}", heading, words + _verdicts(scope), tables)
 
 
@@ -59,7 +47,7 @@ def _new_labels(scope: Scope) -> list[str]:
 
 
 def _is_the_papers(scope: Scope) -> bool:
-    return scope.data == table3_data()
+    return scope.data == presentation.table3_data()
 
 
 def _lengths(scope: Scope) -> list[int]:
@@ -74,22 +62,26 @@ def _rivals(scope: Scope) -> list[System]:
 
 
 def _table(scope: Scope, part: str) -> Table:
-    header = ("system", "task", "coded from", *(n_bits(bits) for bits in _lengths(scope)))
+    header = ("system", "task", "coded from", *(presentation.n_bits(bits) for bits in _lengths(scope)))
     rows = [row for task in scope.tasks for row in _task_rows(scope, part, task)]
-    return Table(f"MAP@50 ({describe_setting(scope)})", header, rows, 3)
+    return Table(f"MAP@50 ({presentation.describe_setting(scope)})", header, rows, 3)
 
 
 def _task_rows(scope: Scope, part: str, task: str) -> list[Row]:
     rows = [_row(scope, part, task, system) for system in _rivals(scope)]
     chance = scope.chance(task, _METRIC)
-    cell = Cell("–" if chance is None else format_figure(chance))
-    words = (Cell("chance"), Cell(TASK_NAMES[task]), Cell(""))
+    cell = Cell("–" if chance is None else presentation.format_figure(chance))
+    words = (Cell("chance"), Cell(presentation.TASK_NAMES[task]), Cell(""))
     return [*rows, Row((*words, *[cell] * len(_lengths(scope))), quiet=True)]
 
 
 def _row(scope: Scope, part: str, task: str, system: System) -> Row:
-    name = row_name(scope, system._replace(variant="")) if _has_plain(scope, system) else scope.name(system)
-    words = (Cell(name), Cell(TASK_NAMES[task]), Cell(_source(scope, system)))
+    name = (
+        presentation.row_name(scope, system._replace(variant=""))
+        if _has_plain(scope, system)
+        else scope.name(system)
+    )
+    words = (Cell(name), Cell(presentation.TASK_NAMES[task]), Cell(_source(scope, system)))
     cells = [_cell(scope, part, task, system, bits) for bits in _lengths(scope)]
     return Row((*words, *cells), quiet=not scope.is_coded(system))
 
@@ -108,10 +100,14 @@ def _cell(scope: Scope, part: str, task: str, system: System, bits: int) -> Cell
     found = scope.measure(system, bits, task, _METRIC)
     if found is None:
         return Cell("–")
-    theirs = table3(part, task, system.method, bits) if _is_the_papers(scope) and not system.variant else None
-    beside = "" if theirs is None else f"({theirs:.3f}) {format_gap(found.mean, theirs)}"
+    theirs = (
+        presentation.table3(part, task, system.method, bits)
+        if _is_the_papers(scope) and not system.variant
+        else None
+    )
+    beside = "" if theirs is None else f"({theirs:.3f}) {presentation.format_gap(found.mean, theirs)}"
     best = scope.is_coded(system) and round(found.mean, 4) == _best(scope, task, bits)
-    return Cell(format_estimate(found), beside, best)
+    return Cell(presentation.format_estimate(found), beside, best)
 
 
 def _best(scope: Scope, task: str, bits: int) -> float | None:
@@ -121,16 +117,16 @@ def _best(scope: Scope, task: str, bits: int) -> float | None:
 
 def _papers_table(part: str) -> Table:
     rows = [
-        Row((Cell(_NAMES[method]), Cell(TASK_NAMES[task]), *_papers_cells(part, task, method)))
+        Row((Cell(_NAMES[method]), Cell(presentation.TASK_NAMES[task]), *_papers_cells(part, task, method)))
         for task in ("image-to-text", "text-to-image")
         for method in _NAMES
     ]
-    header = ("system", "task", *map(n_bits, _LENGTHS))
+    header = ("system", "task", *map(presentation.n_bits, _LENGTHS))
     return Table(f"The paper's Table 3 {part}: MAP@50 on NUS-WIDE", header, rows, 2)
 
 
 def _papers_cells(part: str, task: str, method: str) -> list[Cell]:
-    return [Cell(f"{table3(part, task, method, bits):.3f}") for bits in _LENGTHS]
+    return [Cell(f"{presentation.table3(part, task, method, bits):.3f}") for bits in _LENGTHS]
 
 
 def _verdicts(scope: Scope) -> list[str]:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from crossbyte.lab.report.presentation import (
-    data_name,
-    describe_setting,
-    format_seconds,
-    make_key,
-    n_bits,
-    row_name,
-    style_of,
-)
+from crossbyte.lab.report import presentation
 from crossbyte.lab.report.study import Scope, Study, System, estimate, number
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
@@ -56,20 +48,20 @@ def _table(scope: Scope, what: str) -> Table:
     rows = []
     for system in _systems(scope):
         found = [_seconds(scope, system, bits, what) for bits in scope.bits]
-        cells = [Cell("–" if each is None else format_seconds(each.mean)) for each in found]
-        rows.append(Row((Cell(row_name(scope, system)), *cells)))
-    header = ("system", *(n_bits(bits) for bits in scope.bits))
-    return Table(f"{_WHAT[what]}, seconds ({describe_setting(scope)})", header, rows)
+        cells = [Cell("–" if each is None else presentation.format_seconds(each.mean)) for each in found]
+        rows.append(Row((Cell(presentation.row_name(scope, system)), *cells)))
+    header = ("system", *(presentation.n_bits(bits) for bits in scope.bits))
+    return Table(f"{_WHAT[what]}, seconds ({presentation.describe_setting(scope)})", header, rows)
 
 
 def _chart(scope: Scope) -> BarChart:
     bits = _SHOWN if _SHOWN in scope.bits else scope.bits[0]
     systems = [each for each in _systems(scope) if _seconds(scope, each, bits, "fit")]
     return BarChart(
-        make_key("times", scope.data, scope.protocol),
-        f"{data_name(scope.data)}, {n_bits(bits)}, protocol {scope.protocol}",
+        presentation.make_key("times", scope.data, scope.protocol),
+        f"{presentation.data_name(scope.data)}, {presentation.n_bits(bits)}, protocol {scope.protocol}",
         "Seconds to learn and to code; the numbers are in the tables of this section.",
-        [row_name(scope, each) for each in systems],
+        [presentation.row_name(scope, each) for each in systems],
         "seconds",
         "",
         [_bars(scope, systems, bits, what) for what in _STYLES],
@@ -81,4 +73,4 @@ def _bars(scope: Scope, systems: list[System], bits: int, what: str) -> Bars:
     found = [_seconds(scope, system, bits, what) for system in systems]
     values = [each.mean if each is not None and each.mean > 0 else None for each in found]
     name = "learning" if what == "fit" else "coding"
-    return Bars(name, style_of(_STYLES[what]), values, [None] * len(values))
+    return Bars(name, presentation.style_of(_STYLES[what]), values, [None] * len(values))

@@ -22,25 +22,11 @@ from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.gallery.gallery import NewDocument as GalleryDocument
 from crossbyte.index.docids import check_id, resolve_id
 from crossbyte.index.index import BaseIndex
+from crossbyte.service import schemas
 from crossbyte.service.body_parser import FormField, parse_body, parse_form, parse_json_body
 from crossbyte.service.error_codes import RequestRefused
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.routes.search import check_filter, get_picture
-from crossbyte.service.schemas import (
-    AddAnswer,
-    BrowseQuery,
-    DeleteAnswer,
-    Deletion,
-    DocumentAnswer,
-    DocumentsAnswer,
-    FacetsAnswer,
-    FacetsQuery,
-    IdQuery,
-    NewDocument,
-    NewDocuments,
-    document_to_json,
-    json_response,
-)
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, get_service
 from crossbyte.validation import check_features
@@ -51,10 +37,10 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["documents"])
 
 
-@router.get("/v1/document", summary="One document", **describe_route(DocumentAnswer))
-async def document(request: Request, query: Annotated[IdQuery, Query()]) -> Response:
+@router.get("/v1/document", summary="One document", **describe_route(schemas.DocumentAnswer))
+async def document(request: Request, query: Annotated[schemas.IdQuery, Query()]) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_read_document, service, query.id))
+    return schemas.json_response(await service.lanes.reading.run(_read_document, service, query.id))
 
 
 def _read_document(service: Service, name: str) -> dict[str, Any]:
@@ -62,7 +48,7 @@ def _read_document(service: Service, name: str) -> dict[str, Any]:
         found = view.get(resolve_id(view, name))
         if found is None:
             raise UnknownId(f"id: no document has the id {name[:200]!r}")
-        return document_to_json(service.gallery, found)
+        return schemas.document_to_json(service.gallery, found)
 
     return service.read(look)
 
@@ -70,14 +56,14 @@ def _read_document(service: Service, name: str) -> dict[str, Any]:
 @router.get(
     "/v1/documents",
     summary="Browse documents in the order of their numbers",
-    **describe_route(DocumentsAnswer),
+    **describe_route(schemas.DocumentsAnswer),
 )
-async def documents(request: Request, query: Annotated[BrowseQuery, Query()]) -> Response:
+async def documents(request: Request, query: Annotated[schemas.BrowseQuery, Query()]) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_browse, service, query))
+    return schemas.json_response(await service.lanes.reading.run(_browse, service, query))
 
 
-def _browse(service: Service, query: BrowseQuery) -> dict[str, Any]:
+def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
     check_filter(query.where)
 
     def look(view: BaseIndex) -> dict[str, Any]:
@@ -85,20 +71,22 @@ def _browse(service: Service, query: BrowseQuery) -> dict[str, Any]:
         shown = found[: query.limit]
         return {
             "generation": view.generation,
-            "documents": [document_to_json(service.gallery, each) for each in shown],
+            "documents": [schemas.document_to_json(service.gallery, each) for each in shown],
             "next": shown[-1].number if len(found) > query.limit else None,
         }
 
     return service.read(look)
 
 
-@router.get("/v1/facets", summary="Values of payload fields, to choose by", **describe_route(FacetsAnswer))
-async def facets(request: Request, query: Annotated[FacetsQuery, Query()]) -> Response:
+@router.get(
+    "/v1/facets", summary="Values of payload fields, to choose by", **describe_route(schemas.FacetsAnswer)
+)
+async def facets(request: Request, query: Annotated[schemas.FacetsQuery, Query()]) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_count_facets, service, query))
+    return schemas.json_response(await service.lanes.reading.run(_count_facets, service, query))
 
 
-def _count_facets(service: Service, query: FacetsQuery) -> dict[str, Any]:
+def _count_facets(service: Service, query: schemas.FacetsQuery) -> dict[str, Any]:
     check_filter(query.where)
     fields = None if query.fields is None else [name for name in query.fields.split(",") if name]
 
@@ -133,7 +121,7 @@ def _is_json_number(value: Any) -> bool:
     summary="A document's small picture",
     **describe_route("The picture, made by us, without metadata.", media="image/jpeg", more=(304,)),
 )
-async def thumbnail(request: Request, query: Annotated[IdQuery, Query()]) -> Response:
+async def thumbnail(request: Request, query: Annotated[schemas.IdQuery, Query()]) -> Response:
     service = get_service(request)
     data = await service.lanes.reading.run(_read_thumbnail, service, query.id)
     mark = f'"{blake2b(data, digest_size=16).hexdigest()}"'
@@ -168,21 +156,21 @@ _FORM_FIELDS = {
 @writing_router.post(
     "/v1/documents",
     summary="Add documents",
-    **describe_route(AddAnswer, body=NewDocuments, more=(409, 415, 507)),
+    **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, more=(409, 415, 507)),
 )
 async def add(request: Request) -> Response:
     service, body = get_service(request), await request.body()
 
     def work() -> dict[str, Any]:
-        given = parse_body(NewDocuments, request, body)
+        given = parse_body(schemas.NewDocuments, request, body)
         return _add_documents(
             service, [_check_document(service, each) for each in given.documents], given.upsert
         )
 
-    return json_response(await service.lanes.writing.run(work))
+    return schemas.json_response(await service.lanes.writing.run(work))
 
 
-def _check_document(service: Service, document: NewDocument) -> GalleryDocument:
+def _check_document(service: Service, document: schemas.NewDocument) -> GalleryDocument:
     """Judge all that can be judged first: documents of different sides are commits of their own."""
     model, name = service.gallery.index.model, str(document.id)[:200]
     _check_payload(document.payload, name)
@@ -225,7 +213,7 @@ def _add_documents(service: Service, documents: list[GalleryDocument], upsert: b
     "/v1/documents/image",
     summary="Add a document with its picture",
     **describe_route(
-        AddAnswer,
+        schemas.AddAnswer,
         body=describe_form(("image", "id"), image="A picture: JPEG, PNG, WebP, BMP or GIF.", **_FORM_FIELDS),
         more=(409, 415, 507),
     ),
@@ -233,13 +221,13 @@ def _add_documents(service: Service, documents: list[GalleryDocument], upsert: b
 async def add_picture(request: Request) -> Response:
     service, body = get_service(request), await request.body()
     document, upsert = await service.lanes.pictures.run(_parse_picture_form, service, request, body)
-    return json_response(await service.lanes.writing.run(_add_documents, service, [document], upsert))
+    return schemas.json_response(await service.lanes.writing.run(_add_documents, service, [document], upsert))
 
 
 def _parse_picture_form(service: Service, request: Request, body: bytes) -> tuple[GalleryDocument, bool]:
     parts = parse_form(request, body)
     data = get_picture(parts, tuple(_FORM_FIELDS))
-    given = NewDocument.model_validate(
+    given = schemas.NewDocument.model_validate(
         {
             "id": _form_value(parts, "id"),
             "text": _form_value(parts, "text"),
@@ -265,14 +253,14 @@ def _parse_flag(text: str) -> bool:
 @writing_router.post(
     "/v1/documents/delete",
     summary="Delete documents",
-    **describe_route(DeleteAnswer, body=Deletion, more=(409, 415, 507)),
+    **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, more=(409, 415, 507)),
 )
 async def delete(request: Request) -> Response:
     service, body = get_service(request), await request.body()
 
     def work() -> dict[str, Any]:
-        given = parse_body(Deletion, request, body)
+        given = parse_body(schemas.Deletion, request, body)
         deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
         return {"deleted": deleted, "generation": service.gallery.index.generation}
 
-    return json_response(await service.lanes.writing.run(work))
+    return schemas.json_response(await service.lanes.writing.run(work))

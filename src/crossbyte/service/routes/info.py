@@ -15,17 +15,9 @@ from starlette.responses import Response
 from crossbyte import __version__
 from crossbyte.errors import NotCalibrated
 from crossbyte.index.index import BaseIndex
+from crossbyte.service import schemas
 from crossbyte.service.error_codes import RequestRefused
 from crossbyte.service.openapi import describe_route
-from crossbyte.service.schemas import (
-    AuditAnswer,
-    HealthAnswer,
-    InfoAnswer,
-    PageQuery,
-    document_to_json,
-    find_document,
-    json_response,
-)
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, get_service
 
@@ -77,10 +69,10 @@ def _find_file(name: str) -> Path:
 router = APIRouter(tags=["about"])
 
 
-@router.get("/v1/info", summary="What is served", **describe_route(InfoAnswer))
+@router.get("/v1/info", summary="What is served", **describe_route(schemas.InfoAnswer))
 async def info(request: Request) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_describe_index, service))
+    return schemas.json_response(await service.lanes.reading.run(_describe_index, service))
 
 
 def _describe_index(service: Service) -> dict[str, Any]:
@@ -128,7 +120,7 @@ def _find_report(service: Service) -> Any:
 )
 async def report(request: Request) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_read_report, service))
+    return schemas.json_response(await service.lanes.reading.run(_read_report, service))
 
 
 def _read_report(service: Service) -> dict[str, Any]:
@@ -138,10 +130,10 @@ def _read_report(service: Service) -> dict[str, Any]:
     return found.to_dict() | {"text": found.to_text()}
 
 
-@router.get("/v1/audit", summary="Pairs that look wrong", **describe_route(AuditAnswer))
-async def audit(request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+@router.get("/v1/audit", summary="Pairs that look wrong", **describe_route(schemas.AuditAnswer))
+async def audit(request: Request, query: Annotated[schemas.PageQuery, Query()]) -> Response:
     service = get_service(request)
-    return json_response(await service.lanes.reading.run(_read_audit, service, query.limit))
+    return schemas.json_response(await service.lanes.reading.run(_read_audit, service, query.limit))
 
 
 def _read_audit(service: Service, limit: int) -> dict[str, Any]:
@@ -158,10 +150,10 @@ def _read_audit(service: Service, limit: int) -> dict[str, Any]:
 
 def _complete_audit_row(service: Service, view: BaseIndex, row: dict[str, Any]) -> dict[str, Any]:
     """Show what the row is about; a document that was deleted since, or is lost, has nothing to show."""
-    document = find_document(view, row["id"])
+    document = schemas.find_document(view, row["id"])
     if document is None:
         return row | {"payload": None, "thumbnail": None}
-    shown = document_to_json(service.gallery, document)
+    shown = schemas.document_to_json(service.gallery, document)
     return row | {"payload": shown["payload"], "thumbnail": shown["thumbnail"]}
 
 
@@ -173,18 +165,18 @@ def _complete_audit_row(service: Service, view: BaseIndex, row: dict[str, Any]) 
 async def stats(request: Request) -> Response:
     service = get_service(request)
     work = service.lanes.reading.run(service.read, lambda view: view.stats())
-    return json_response(await work)
+    return schemas.json_response(await work)
 
 
 health_router = APIRouter(tags=["health"])
 
 
-@health_router.get("/healthz", summary="Whether the server runs", **describe_route(HealthAnswer))
+@health_router.get("/healthz", summary="Whether the server runs", **describe_route(schemas.HealthAnswer))
 async def healthz() -> Response:
-    return json_response({"status": "ok"})
+    return schemas.json_response({"status": "ok"})
 
 
-@health_router.get("/readyz", summary="Whether it answers", **describe_route(HealthAnswer))
+@health_router.get("/readyz", summary="Whether it answers", **describe_route(schemas.HealthAnswer))
 async def readyz(request: Request) -> Response:
     service = get_service(request)
     if service.closing:
@@ -192,7 +184,7 @@ async def readyz(request: Request) -> Response:
     lost = await service.lanes.reading.run(service.look_for_shards)
     if await service.lanes.reading.run(service.is_replaced):
         raise RequestRefused("index_replaced", None, "restart the server to serve the new file")
-    return json_response({"status": "degraded" if lost else "ready"})
+    return schemas.json_response({"status": "degraded" if lost else "ready"})
 
 
 @health_router.get(

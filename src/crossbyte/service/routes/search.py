@@ -20,24 +20,10 @@ from starlette.responses import Response, StreamingResponse
 from crossbyte.index.docids import Id, resolve_id
 from crossbyte.index.filters.grammar import And, Condition, Not, Or, parse_filter
 from crossbyte.index.index import BaseIndex
+from crossbyte.service import schemas
 from crossbyte.service.body_parser import FormField, parse_body, parse_form
 from crossbyte.service.error_codes import Problem, RequestRefused, describe_error, get_request_id
 from crossbyte.service.openapi import describe_form, describe_route
-from crossbyte.service.schemas import (
-    Batch,
-    Explain,
-    ExplainOptions,
-    Search,
-    SearchAnswer,
-    SearchOptions,
-    TextSearch,
-    document_to_json,
-    encode_json,
-    find_document,
-    hits_to_json,
-    json_response,
-    read_payloads,
-)
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, get_service
 
@@ -58,7 +44,7 @@ def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
         return {"images": service.gallery.encode_pictures([picture])}
 
 
-def encode_query(service: Service, query: Search | Explain) -> dict[str, Any]:
+def encode_query(service: Service, query: schemas.Search | schemas.Explain) -> dict[str, Any]:
     """Make a query of whatever a body gives: words, an id, or features."""
     if query.text is not None:
         return encode_text(service, query.text)
@@ -70,7 +56,7 @@ def encode_query(service: Service, query: Search | Explain) -> dict[str, Any]:
 
 
 def run_search(
-    service: Service, encode: Callable[[], dict[str, Any]], options: SearchOptions
+    service: Service, encode: Callable[[], dict[str, Any]], options: schemas.SearchOptions
 ) -> dict[str, Any]:
     """Encode a query and search with it; gives a ``SearchAnswer``."""
     start = time.perf_counter()
@@ -82,16 +68,16 @@ def run_search(
 
 
 def _search_view(
-    service: Service, view: BaseIndex, query: dict[str, Any], options: SearchOptions
+    service: Service, view: BaseIndex, query: dict[str, Any], options: schemas.SearchOptions
 ) -> dict[str, Any]:
     """Search one generation of the index."""
     with service.metrics.step("scan"):
         hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
     with service.metrics.step("payload"):
-        payloads = read_payloads(view, hits) if options.payloads else None
+        payloads = schemas.read_payloads(view, hits) if options.payloads else None
     [(keyword, value)] = query.items()
     target = options.target or _default_target(view, keyword, value)
-    shown = hits_to_json(service.gallery, view, hits, payloads)
+    shown = schemas.hits_to_json(service.gallery, view, hits, payloads)
     return {
         "generation": view.generation,
         "target": target,
@@ -141,8 +127,8 @@ def explain_document(
 def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str, Any]:
     """Give what is still known of a training pair: nothing if it was deleted, or came as plain features."""
     id = service.gallery.training_id(row)
-    document = None if id is None else find_document(view, id)
-    answer = {} if document is None else document_to_json(service.gallery, document)
+    document = None if id is None else schemas.find_document(view, id)
+    answer = {} if document is None else schemas.document_to_json(service.gallery, document)
     return {name: answer.get(name) for name in _SHOWN}
 
 
@@ -150,41 +136,43 @@ router = APIRouter(tags=["search"])
 _PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
 
 
-@router.get("/v1/search", summary="Search in words, while they are typed", **describe_route(SearchAnswer))
-async def search_by_text(request: Request, query: Annotated[TextSearch, Query()]) -> Response:
+@router.get(
+    "/v1/search", summary="Search in words, while they are typed", **describe_route(schemas.SearchAnswer)
+)
+async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, Query()]) -> Response:
     service = get_service(request)
     encode = partial(encode_text, service, query.text)
-    return json_response(await service.lanes.reading.run(run_search, service, encode, query))
+    return schemas.json_response(await service.lanes.reading.run(run_search, service, encode, query))
 
 
 @router.post(
     "/v1/search",
     summary="Search by words, features, or a document",
-    **describe_route(SearchAnswer, body=Search, more=(415,)),
+    **describe_route(schemas.SearchAnswer, body=schemas.Search, more=(415,)),
 )
 async def search(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    return json_response(await service.lanes.reading.run(_search_by_body, service, request, body))
+    return schemas.json_response(await service.lanes.reading.run(_search_by_body, service, request, body))
 
 
 def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    query = parse_body(Search, request, body)
+    query = parse_body(schemas.Search, request, body)
     return run_search(service, partial(encode_query, service, query), query)
 
 
 @router.post(
     "/v1/search/image",
     summary="Search by a picture",
-    **describe_route(SearchAnswer, body=_PICTURE_FORM, more=(415,)),
+    **describe_route(schemas.SearchAnswer, body=_PICTURE_FORM, more=(415,)),
 )
-async def search_by_picture(request: Request, options: Annotated[SearchOptions, Query()]) -> Response:
+async def search_by_picture(request: Request, options: Annotated[schemas.SearchOptions, Query()]) -> Response:
     service, body = get_service(request), await request.body()
 
     def work() -> dict[str, Any]:
         picture = get_picture(parse_form(request, body))
         return run_search(service, partial(encode_picture, service, picture), options)
 
-    return json_response(await service.lanes.pictures.run(work))
+    return schemas.json_response(await service.lanes.pictures.run(work))
 
 
 def get_picture(parts: dict[str, FormField], others: tuple[str, ...] = ()) -> bytes:
@@ -207,17 +195,22 @@ def get_picture(parts: dict[str, FormField], others: tuple[str, ...] = ()) -> by
     "/v1/search/batch",
     summary="Search many times: one line of JSON per query, in order, as soon as it is known",
     **describe_route(
-        "A SearchAnswer, or an ErrorAnswer, per line.", body=Batch, more=(415,), media="application/x-ndjson"
+        "A SearchAnswer, or an ErrorAnswer, per line.",
+        body=schemas.Batch,
+        more=(415,),
+        media="application/x-ndjson",
     ),
 )
 async def search_batch(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    batch = await service.lanes.reading.run(parse_body, Batch, request, body)
+    batch = await service.lanes.reading.run(parse_body, schemas.Batch, request, body)
     lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
 
-async def _stream_answers(service: Service, queries: list[Search], request_id: str) -> AsyncIterator[bytes]:
+async def _stream_answers(
+    service: Service, queries: list[schemas.Search], request_id: str
+) -> AsyncIterator[bytes]:
     """Answer query after query; what is not answered in time says so."""
     end = time.monotonic() + 0.9 * service.settings.request_seconds  # before the whole request is cut off
     for query in queries:
@@ -225,10 +218,10 @@ async def _stream_answers(service: Service, queries: list[Search], request_id: s
             line = Problem("timed_out", "the batch took too long", "send fewer queries").to_dict(request_id)
         else:
             line = await _answer_line(service, query, request_id)
-        yield encode_json(line) + b"\n"
+        yield schemas.encode_json(line) + b"\n"
 
 
-async def _answer_line(service: Service, query: Search, request_id: str) -> dict[str, Any]:
+async def _answer_line(service: Service, query: schemas.Search, request_id: str) -> dict[str, Any]:
     try:
         return await service.lanes.reading.run(
             run_search, service, partial(encode_query, service, query), query
@@ -240,15 +233,15 @@ async def _answer_line(service: Service, query: Search, request_id: str) -> dict
 @router.post(
     "/v1/explain",
     summary="Say why a document is as near to a query as it is",
-    **describe_route("The explanation: docs/explanation.md.", body=Explain, more=(415,)),
+    **describe_route("The explanation: docs/explanation.md.", body=schemas.Explain, more=(415,)),
 )
 async def explain(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    return json_response(await service.lanes.reading.run(_explain_by_body, service, request, body))
+    return schemas.json_response(await service.lanes.reading.run(_explain_by_body, service, request, body))
 
 
 def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    wanted = parse_body(Explain, request, body)
+    wanted = parse_body(schemas.Explain, request, body)
     query = encode_query(service, wanted)
     return service.read(lambda view: explain_document(service, view, wanted.id, query, wanted.target))
 
@@ -258,7 +251,7 @@ def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[st
     summary="Say why a document is as near to a picture as it is",
     **describe_route("The explanation: docs/explanation.md.", body=_PICTURE_FORM, more=(415,)),
 )
-async def explain_picture(request: Request, options: Annotated[ExplainOptions, Query()]) -> Response:
+async def explain_picture(request: Request, options: Annotated[schemas.ExplainOptions, Query()]) -> Response:
     service, body = get_service(request), await request.body()
 
     def work() -> dict[str, Any]:
@@ -267,4 +260,4 @@ async def explain_picture(request: Request, options: Annotated[ExplainOptions, Q
             lambda view: explain_document(service, view, resolve_id(view, options.id), query, options.target)
         )
 
-    return json_response(await service.lanes.pictures.run(work))
+    return schemas.json_response(await service.lanes.pictures.run(work))
