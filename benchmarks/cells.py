@@ -139,18 +139,18 @@ def build(path: Path, made: Made, n_jobs: int | None) -> float:
 # Recall
 
 
-def found_partners(index: Index, made: Made, probe: Any) -> NDArray[np.bool_]:
+def found_partners(index: Index, made: Made, n_probe: Any) -> NDArray[np.bool_]:
     """Which queries have their partner among the first ten."""
-    hits = index.search(texts=made.texts, k=K, probe=probe)
+    hits = index.search(texts=made.texts, k=K, n_probe=n_probe)
     return np.array([own in found.ids for own, found in zip(made.partners.tolist(), hits, strict=True)])
 
 
-def visited_items(index: Index, made: Made, probe: int) -> float:
+def visited_items(index: Index, made: Made, n_probe: int) -> float:
     """Share of the items in the cells that the queries visit, on average."""
     snapshot = index.snapshot()
     assert snapshot.cells is not None
     router = snapshot.cells.directions["text", "image"].router
-    cells = router.choose(index.model.transform_texts(made.texts), probe)
+    cells = router.choose(index.model.transform_texts(made.texts), n_probe)
     sizes = snapshot.cell_sizes()["image"]
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
@@ -217,15 +217,15 @@ def recall_goals(path: Path, made: Made, with_faiss: bool) -> list[Goal]:
     """What is found, and what must be visited for it."""
     with Index.open(path) as index:
         assert index.cells is not None
-        probe = index.cells.nprobe["text-to-image"]
+        n_probe = index.cells.n_probe["text-to-image"]
         exhaustive, found = (found_partners(index, made, asked) for asked in ("all", None))
         goals = [
             Goal("cells", "in all", index.cells.n_cells["image"]),
             Goal(
                 "cells", "made by distances that pairs teach", float(index.cells.metric["image"] == "paired")
             ),
-            Goal("cells", "visited", probe),
-            Goal("cells", VISITED, visited_items(index, made, probe)),
+            Goal("cells", "visited", n_probe),
+            Goal("cells", VISITED, visited_items(index, made, n_probe)),
             Goal("exhaustive", "recall@10", float(exhaustive.mean())),
             Goal("cells", "recall@10", float(found.mean())),
             Goal("cells", "recall@10 over the exhaustive one", found.mean() / exhaustive.mean(), RECALL),
@@ -242,7 +242,7 @@ def measure_times(path: Path, made: Made, options: Any) -> tuple[dict[str, list[
     clock = CLOCKS[options.clock]
     with Index.open(path, n_jobs=1) as index, threadpool_limits(1):
         calls = {
-            name: [partial(index.search, texts=text, k=K, probe=asked) for text in made.texts[:SINGLES]]
+            name: [partial(index.search, texts=text, k=K, n_probe=asked) for text in made.texts[:SINGLES]]
             for name, asked in (("exhaustive", "all"), ("cells", None))
         }
         turns: dict[str, Turn] = {

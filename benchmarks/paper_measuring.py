@@ -217,7 +217,7 @@ def _cells(coded: Coded, bits: int) -> list[Measurement]:
         built = time.process_time() - start
         found, memory = index.cells, index.stats()["memory"]["bytes"]["cells"]
     assert found is not None
-    curve, visited = found.curve["text-to-image"], found.nprobe["text-to-image"]
+    curve, visited = found.curve["text-to-image"], found.n_probe["text-to-image"]
     name = f"cells of {N_CODED:,} images, {bits} bits"
     return [
         Measurement(name, VISITED, [curve.items[curve.cells.index(visited)]]),

@@ -5,8 +5,9 @@ Names are imported when first used, so that ``import crossbyte`` alone stays lig
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from crossbyte._lazy import lazy_names
 
 if TYPE_CHECKING:
     from crossbyte._not_fitted import NotFitted
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from crossbyte.index.explain.explanation import Explanation
     from crossbyte.index.hits import Document, Hits
     from crossbyte.index.index import Index
+    from crossbyte.index.plan.pilot import draw_pairs
     from crossbyte.index.plan.plan import plan
     from crossbyte.model.estimator import CMCQ
     from crossbyte.model.pair_audit import audit_pairs
+    from crossbyte.model.selection import select_by_labels, select_by_pairs
     from crossbyte.report.model_report import Report
     from crossbyte.sharding.index import ShardedIndex
     from crossbyte.sharding.split import split_index
@@ -58,50 +61,44 @@ __all__ = [
     "__version__",
     "audit_pairs",
     "build_gallery",
+    "draw_pairs",
     "open_rows",
     "plan",
     "read_raw",
+    "select_by_labels",
+    "select_by_pairs",
     "split_index",
 ]
 
-# Public name -> the module that defines it.
-_HOMES = {
-    "CMCQ": "crossbyte.model.estimator",
-    "ClusterError": "crossbyte.errors",
-    "CrossbyteError": "crossbyte.errors",
-    "Document": "crossbyte.index.hits",
-    "Explanation": "crossbyte.index.explain.explanation",
-    "FitInterrupted": "crossbyte.errors",
-    "Gallery": "crossbyte.gallery.gallery",
-    "Hits": "crossbyte.index.hits",
-    "Index": "crossbyte.index.index",
-    "IndexFileError": "crossbyte.errors",
-    "InvalidInput": "crossbyte.errors",
-    "ModelFileError": "crossbyte.errors",
-    "NewDocument": "crossbyte.gallery.gallery",
-    "NotCalibrated": "crossbyte.errors",
-    "NotFitted": "crossbyte.errors",
-    "NumericalError": "crossbyte.errors",
-    "Report": "crossbyte.report.model_report",
-    "ShardedIndex": "crossbyte.sharding.index",
-    "audit_pairs": "crossbyte.model.pair_audit",
-    "build_gallery": "crossbyte.gallery.build",
-    "open_rows": "crossbyte.data.ondisk",
-    "plan": "crossbyte.index.plan.plan",
-    "read_raw": "crossbyte.data.captions.layout",
-    "split_index": "crossbyte.sharding.split",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'crossbyte' has no attribute {name!r}; it exports {', '.join(__all__)}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, whether imported already or not."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "CMCQ": "crossbyte.model.estimator",
+        "ClusterError": "crossbyte.errors",
+        "CrossbyteError": "crossbyte.errors",
+        "Document": "crossbyte.index.hits",
+        "Explanation": "crossbyte.index.explain.explanation",
+        "FitInterrupted": "crossbyte.errors",
+        "Gallery": "crossbyte.gallery.gallery",
+        "Hits": "crossbyte.index.hits",
+        "Index": "crossbyte.index.index",
+        "IndexFileError": "crossbyte.errors",
+        "InvalidInput": "crossbyte.errors",
+        "ModelFileError": "crossbyte.errors",
+        "NewDocument": "crossbyte.gallery.gallery",
+        "NotCalibrated": "crossbyte.errors",
+        "NotFitted": "crossbyte.errors",
+        "NumericalError": "crossbyte.errors",
+        "Report": "crossbyte.report.model_report",
+        "ShardedIndex": "crossbyte.sharding.index",
+        "audit_pairs": "crossbyte.model.pair_audit",
+        "build_gallery": "crossbyte.gallery.build",
+        "draw_pairs": "crossbyte.index.plan.pilot",
+        "open_rows": "crossbyte.data.ondisk",
+        "plan": "crossbyte.index.plan.plan",
+        "read_raw": "crossbyte.data.captions.layout",
+        "select_by_labels": "crossbyte.model.selection",
+        "select_by_pairs": "crossbyte.model.selection",
+        "split_index": "crossbyte.sharding.split",
+    },
+)

@@ -135,7 +135,7 @@ def test_the_places_are_found(small: Path) -> None:
 # The tests' own test
 
 
-@pytest.mark.parametrize(("check", "guarded"), [("_check_part", "codes"), ("_check_payload", "payloads")])
+@pytest.mark.parametrize(("check", "guarded"), [("_verify_part", "codes"), ("_verify_payload", "payloads")])
 def test_a_checksum_left_out_is_found(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, guarded: str
 ) -> None:

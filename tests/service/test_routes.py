@@ -319,9 +319,9 @@ BAD_CALLS: list[tuple[str, str, dict[str, Any], str]] = [
     ("GET", "/v1/search?text=red&k=0", {}, "invalid_request"),
     ("GET", "/v1/search?text=red&target=sound", {}, "invalid_request"),
     ("GET", "/v1/search?text=red&min_probability=nan", {}, "invalid_request"),
-    ("GET", "/v1/search?text=red&probe=0", {}, "invalid_request"),
-    ("GET", "/v1/search?text=red&probe=some", {}, "invalid_request"),
-    ("GET", "/v1/search?text=red&probe=2", {}, "invalid_input"),  # it has no cells
+    ("GET", "/v1/search?text=red&n_probe=0", {}, "invalid_request"),
+    ("GET", "/v1/search?text=red&n_probe=some", {}, "invalid_request"),
+    ("GET", "/v1/search?text=red&n_probe=2", {}, "invalid_input"),  # it has no cells
     ("GET", "/v1/search?text=%20%20", {}, "empty_text"),
     ("GET", "/v1/search?text=red&where=year+%3E", {}, "bad_filter"),
     ("GET", "/v1/search?text=red&where=weight+%3E+1", {}, "unknown_field"),
@@ -350,8 +350,8 @@ BAD_CALLS: list[tuple[str, str, dict[str, Any], str]] = [
     ("POST", "/v1/search", {"json": []}, "invalid_request"),
     ("POST", "/v1/search", {"json": {"text": "red", "like": "x"}}, "invalid_request"),
     ("POST", "/v1/search", {"json": {"text": "red", "k": "3"}}, "invalid_request"),
-    ("POST", "/v1/search", {"json": {"text": "red", "probe": "2"}}, "invalid_request"),
-    ("POST", "/v1/search", {"json": {"text": "red", "probe": True}}, "invalid_request"),
+    ("POST", "/v1/search", {"json": {"text": "red", "n_probe": "2"}}, "invalid_request"),
+    ("POST", "/v1/search", {"json": {"text": "red", "n_probe": True}}, "invalid_request"),
     ("POST", "/v1/search", {"json": {"text": "red", "model": "x"}}, "invalid_request"),
     ("POST", "/v1/search", {"json": {"text": "\t"}}, "empty_text"),
     ("POST", "/v1/search", {"content": b'{"text": "\\ud800"}'}, "bad_json"),

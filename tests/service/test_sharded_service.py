@@ -124,20 +124,25 @@ def test_a_search_looks_into_as_many_cells_as_it_is_told(tmp_path: Path) -> None
     with Index.open(path, "rw") as index:
         index.build_cells(images=images, texts=texts, n_cells=9, recall=0.3)
         split_index(path, tmp_path / "scenes.cbs", N_SHARDS)
-        found = {probe: index.search(texts=texts[:1], k=100, probe=probe)[0] for probe in (None, 1, 4, "all")}
+        found = {
+            n_probe: index.search(texts=texts[:1], k=100, n_probe=n_probe)[0]
+            for n_probe in (None, 1, 4, "all")
+        }
     assert len(found[1]) < len(found[4]) < len(found["all"])
     row, picture = texts[[0]].toarray()[0].tolist(), {"files": {"image": jpeg(scenes()[0].pixels)}}
     with client(path) as one, client(tmp_path / "scenes.cbs") as many:
         for server in (one, many):
-            for probe, expected in found.items():
-                asked = {"text_features": row, "k": 100, "probe": probe}
+            for n_probe, expected in found.items():
+                asked = {"text_features": row, "k": 100, "n_probe": n_probe}
                 hits = server.post("/v1/search", json=asked).json()["hits"]
                 assert [hit["id"] for hit in hits] == expected.ids
-            spelled = server.get("/v1/search", params={"text": scenes()[0].captions[0], "k": 100, "probe": 1})
+            spelled = server.get(
+                "/v1/search", params={"text": scenes()[0].captions[0], "k": 100, "n_probe": 1}
+            )
             assert [hit["id"] for hit in spelled.json()["hits"]] == found[1].ids
-            by_picture = server.post("/v1/search/image?k=100&probe=1", **picture).json()
+            by_picture = server.post("/v1/search/image?k=100&n_probe=1", **picture).json()
             assert len(by_picture["hits"]) < len(found["all"])
-            wrong = server.post("/v1/search", json={"like": "scene-1", "probe": 1})
+            wrong = server.post("/v1/search", json={"like": "scene-1", "n_probe": 1})
             assert "looks at everything" in wrong.json()["error"]["message"]
 
 

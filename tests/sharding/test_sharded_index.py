@@ -182,18 +182,20 @@ def test_cells_are_visited_as_in_one_index(tmp_path: Path) -> None:
         index.build_cells(images=images, texts=texts, n_cells=9, recall=0.5)
         split_index(index.path, tmp_path / "many.cbs", 3)
         with ShardedIndex.open(tmp_path / "many.cbs", "rw") as shards:
-            probes: list[dict[str, Any]] = [{"probe": probe} for probe in (None, 1, 3, 9, 100, "all")]
+            probes: list[dict[str, Any]] = [{"n_probe": n_probe} for n_probe in (None, 1, 3, 9, 100, "all")]
             for each in (index, shards):
                 each.add(["in cells"], images=IMAGES[:1], texts=TEXTS[:1])
             asked = [question for question in QUESTIONS if not {"like"} & set(question)]
             asked = [question for question in asked if question.get("target") != "document"]
-            assert_answers_alike(index, shards, [question | probe for question in asked for probe in probes])
+            assert_answers_alike(
+                index, shards, [question | n_probe for question in asked for n_probe in probes]
+            )
             assert_answers_alike(index, shards, QUESTIONS)
-            some = shards.search(texts=TEXTS, k=100, probe=1)
+            some = shards.search(texts=TEXTS, k=100, n_probe=1)
             assert min(map(len, some)) < min(map(len, shards.search(texts=TEXTS, k=100)))
-            for wrong in ({"texts": TEXTS, "probe": "some"}, {"like": "p1", "probe": 2}):
+            for wrong in ({"texts": TEXTS, "n_probe": "some"}, {"like": "p1", "n_probe": 2}):
                 for each in (index, shards):
-                    with pytest.raises(InvalidInput, match="probe"):
+                    with pytest.raises(InvalidInput, match="n_probe"):
                         each.search(**wrong)  # type: ignore[arg-type]
 
 
@@ -249,7 +251,7 @@ def test_cells_of_shards_are_dropped_and_not_built(tmp_path: Path) -> None:
         shards.drop_cells()
         assert shards.cells is None and view.cells is not None
         with pytest.raises(InvalidInput, match="no cells"):
-            shards.search(texts=TEXTS, probe=1)
+            shards.search(texts=TEXTS, n_probe=1)
 
 
 # Documents

@@ -63,7 +63,7 @@ options = {
     "distinct": st.sampled_from([None, "group"]),
     "prior": st.none() | st.floats(0.0, 1.0, exclude_min=True),
     "match_threshold": st.floats(0.0, 1.0),
-    "probe": st.sampled_from([None, "all"]),  # the sample has no cells
+    "n_probe": st.sampled_from([None, "all"]),  # the sample has no cells
     "payloads": st.booleans(),
 }
 targets = st.sampled_from([None, "image", "text", "document"])
@@ -76,7 +76,7 @@ odd_options = {
     "distinct": st.sampled_from([None, "group", "id"]),
     "prior": st.none() | st.floats(-0.5, 1.5),
     "match_threshold": st.floats(-0.5, 1.5),
-    "probe": st.none() | st.integers(-1, 3) | st.sampled_from(["all", "some", "2", 10**20]),
+    "n_probe": st.none() | st.integers(-1, 3) | st.sampled_from(["all", "some", "2", 10**20]),
     "payloads": st.booleans(),
 }
 

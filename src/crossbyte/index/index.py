@@ -173,7 +173,7 @@ class BaseIndex(ABC):
         min_probability: float | None = None,
         prior: float | None = None,
         match_threshold: float = 0.5,
-        probe: int | str | None = None,
+        n_probe: int | str | None = None,
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly, in the order of (distance, number).
 
@@ -210,7 +210,7 @@ class BaseIndex(ABC):
             Half of that where only every second query has a partner here.
         match_threshold : float
             ``no_match`` says that even the best hit is less probable than this.
-        probe : int, "all" or None
+        n_probe : int, "all" or None
             How many cells of an index with cells (:meth:`Index.build_cells`) are searched: the answer is
             exact among their documents. None: as many as were found to be enough, and everything where the
             question is not one for cells (``like``, documents, no cells). "all": everything, always.
@@ -241,7 +241,7 @@ class BaseIndex(ABC):
             min_probability,
             prior,
             match_threshold,
-            probe,
+            n_probe,
         )
         return self._answer(lambda backend: request.answer(self.model, backend), payloads=bool(payloads))
 

@@ -45,7 +45,7 @@ class SearchRequest:
     min_probability: float | None = None
     prior: float | None = None
     match_threshold: float = 0.5
-    probe: int | str | None = None
+    n_probe: int | str | None = None
 
     def check(self, cells: object | None) -> SearchRequest:
         """Judge all arguments but the queries' features, and fill in what was left out.
@@ -59,7 +59,7 @@ class SearchRequest:
         ------
         InvalidInput
         """
-        probe = _check_probe(self.probe, cells, self.target, self.like)
+        n_probe = _check_probe(self.n_probe, cells, self.target, self.like)
         if sum(value is not None for value in (self.images, self.texts, self.like)) != 1:
             raise InvalidInput("expected one kind of query: images=, texts= or like=")
         if self.target is not None:
@@ -81,7 +81,7 @@ class SearchRequest:
             else check_number(self.min_probability, "min_probability", 0.0, 1.0),
             prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
             match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
-            probe=probe,
+            n_probe=n_probe,
         )
         if self.min_probability is not None and (self.rescore is not None or self.like is not None):
             raise InvalidInput(
@@ -139,7 +139,7 @@ class SearchRequest:
         k, limit = (self.k, self.max_distance) if self.rescore is None else (self.candidates, np.inf)
         own = np.arange(len(points)) if places is None else places
         offset = coding_offset(model, kind, target, len(backend))
-        return Query(points, target, k, limit, offset, kind, self.probe, own)
+        return Query(points, target, k, limit, offset, kind, self.n_probe, own)
 
     def _rankings(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Ranking]:
         distinct = self.distinct is not None
@@ -164,18 +164,18 @@ class SearchRequest:
         return chosen.take(slice(self.k))
 
 
-def _check_probe(probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
+def _check_probe(n_probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
     """Judge what was asked for: None (as built), "all", or a number of cells."""
-    if probe is None or (isinstance(probe, str) and probe == ALL_CELLS):
-        return ALL_CELLS if like is not None or target == "document" or cells is None else probe
-    if isinstance(probe, str):
-        raise InvalidInput(f'probe: expected a number of cells, "all" or None, got {probe!r}')
-    count = check_integer(probe, "probe", 1)
+    if n_probe is None or (isinstance(n_probe, str) and n_probe == ALL_CELLS):
+        return ALL_CELLS if like is not None or target == "document" or cells is None else n_probe
+    if isinstance(n_probe, str):
+        raise InvalidInput(f'n_probe: expected a number of cells, "all" or None, got {n_probe!r}')
+    count = check_integer(n_probe, "n_probe", 1)
     if cells is None:
-        raise InvalidInput('probe: this index has no cells; call build_cells(), or leave it "all" or None')
+        raise InvalidInput('n_probe: this index has no cells; call build_cells(), or leave it "all" or None')
     if like is not None or target == "document":
         asked = "like=" if like is not None else 'target="document"'
-        raise InvalidInput(f'probe: {asked} looks at everything; leave probe "all" or None')
+        raise InvalidInput(f'n_probe: {asked} looks at everything; leave n_probe "all" or None')
     return count
 
 

@@ -47,7 +47,7 @@ class Query(NamedTuple):
         Of a coding: what is added to its distances so that codings compete fairly.
     kind : {"image", "text"}, optional
         Of the queries, which choose cells by it.
-    probe : int, "all" or None
+    n_probe : int, "all" or None
         How many cells are visited; None: as many as were found to be enough when the cells were built.
     places : (n,) int, optional
         Of the queries among all that a search was asked.
@@ -59,7 +59,7 @@ class Query(NamedTuple):
     max_distance: float
     offset: Callable[[str], float]
     kind: str = ""
-    probe: int | str | None = ALL_CELLS
+    n_probe: int | str | None = ALL_CELLS
     places: NDArray[np.intp] | None = None
 
     def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
@@ -159,11 +159,11 @@ def _scan_part(
     if cells is None:
         return _scan_all(snapshot, query, tables, allowed, n_threads)
     rankings = _scan_cells(snapshot, query, tables[query.target], cells, allowed, n_threads)
-    if query.probe is None and query.max_distance == np.inf:
+    if query.n_probe is None and query.max_distance == np.inf:
         # A filter may leave the visited cells too few documents, and there may be more elsewhere.
         few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
         if few:
-            again = _scan_part(snapshot, query.take(few)._replace(probe=ALL_CELLS), allowed, n_threads)
+            again = _scan_part(snapshot, query.take(few)._replace(n_probe=ALL_CELLS), allowed, n_threads)
             for place, ranking in zip(few, again, strict=True):
                 rankings[place] = ranking
     return rankings
@@ -175,8 +175,8 @@ def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]
     if direction is None:
         return None
     n_cells = len(direction.router.points)
-    if query.probe is not None:
-        count = int(query.probe)
+    if query.n_probe is not None:
+        count = int(query.n_probe)
     else:
         count = count_visited_cells(
             direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed)
@@ -185,7 +185,7 @@ def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]
 
 
 def _find_direction(state: CellState | None, query: Query) -> Direction | None:
-    if state is None or query.probe == ALL_CELLS:
+    if state is None or query.n_probe == ALL_CELLS:
         return None
     return state.directions.get((query.kind, query.target))
 

@@ -170,7 +170,7 @@ class SearchOptions(_StrictModel):
     match_threshold: Annotated[
         Probability, Field(description="no_match says that even the best hit is less probable than this.")
     ] = 0.5
-    probe: Annotated[
+    n_probe: Annotated[
         Probe | None,
         BeforeValidator(empty_as_none),
         Field(

@@ -247,7 +247,7 @@ class ShardedSnapshot:
         self.check_filter(where)
         if not distinct:
             return self._nearest(query, where, grouped)
-        if query.probe != ALL_CELLS:
+        if query.n_probe != ALL_CELLS:
             return rank_groups(query, lambda some: self._nearest(some, where, True), self.groups)
         # Of everything, the nearest k groups are among the nearest k of each shard.
         merged = self._ranked(query, where, True, True, k=query.k * len(self.summaries))
@@ -255,12 +255,12 @@ class ShardedSnapshot:
 
     def _nearest(self, query: Query, where: str | None, grouped: bool) -> list[Ranking]:
         """Look into as many cells as one index would; everywhere, for queries that find too little there."""
-        probe = self._n_visited(query, where) if query.probe is None else query.probe
-        rankings = self._ranked(query._replace(probe=probe), where, False, grouped, k=query.k)
-        if query.probe is None and probe != ALL_CELLS and query.max_distance == np.inf:
+        n_probe = self._n_visited(query, where) if query.n_probe is None else query.n_probe
+        rankings = self._ranked(query._replace(n_probe=n_probe), where, False, grouped, k=query.k)
+        if query.n_probe is None and n_probe != ALL_CELLS and query.max_distance == np.inf:
             few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
             if few:
-                again = query.take(few)._replace(probe=ALL_CELLS)
+                again = query.take(few)._replace(n_probe=ALL_CELLS)
                 for place, ranking in zip(few, self._nearest(again, where, grouped), strict=True):
                     rankings[place] = ranking
         return rankings

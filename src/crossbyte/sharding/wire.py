@@ -146,15 +146,15 @@ def _look_up_offset(offsets: Mapping[str, float], coding: str) -> float:
 def pack_query(query: Query, *rest: Any) -> bytes:
     """Write a query, and plain values beside it."""
     numbers = np.array([query.max_distance, *map(query.offset, CODINGS)])  # not as text: infinity is no JSON
-    return _pack([query.target, query.k, query.kind, query.probe, rest], query.points, numbers)
+    return _pack([query.target, query.k, query.kind, query.n_probe, rest], query.points, numbers)
 
 
 def unpack_query(data: bytes) -> tuple[Query, list[Any]]:
     """Read them back."""
-    (target, k, kind, probe, rest), (points, numbers) = _unpack(data)
+    (target, k, kind, n_probe, rest), (points, numbers) = _unpack(data)
     max_distance, *offsets = numbers.tolist()
     offset = partial(_look_up_offset, dict(zip(CODINGS, offsets, strict=True)))
-    return Query(points, target, k, max_distance, offset, kind, probe), rest
+    return Query(points, target, k, max_distance, offset, kind, n_probe), rest
 
 
 def pack_found(found: ShardRanking) -> bytes:

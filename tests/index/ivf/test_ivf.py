@@ -70,7 +70,7 @@ def cells_by_number(index: Index, side: str) -> dict[int, int]:
     return found
 
 
-def visited(index: Index, kind: str, target: str, probe: int, query: dict[str, Any]) -> list[set[int]]:
+def visited(index: Index, kind: str, target: str, n_probe: int, query: dict[str, Any]) -> list[set[int]]:
     state = index.snapshot().cells
     assert state is not None
     model = index.model
@@ -78,19 +78,19 @@ def visited(index: Index, kind: str, target: str, probe: int, query: dict[str, A
         model.transform_images(query["images"]) if kind == "image" else model.transform_texts(query["texts"])
     )
     scores = state.directions[kind, target].router.scores(points)
-    return [set(row) for row in np.argsort(scores, axis=1, kind="stable")[:, :probe].tolist()]
+    return [set(row) for row in np.argsort(scores, axis=1, kind="stable")[:, :n_probe].tolist()]
 
 
 def naive(
-    index: Index, kind: str, target: str, probe: int, query: dict[str, Any], **options: Any
+    index: Index, kind: str, target: str, n_probe: int, query: dict[str, Any], **options: Any
 ) -> list[Any]:
     """All documents, sorted by the exhaustive search; those of other cells left out."""
     k = options.pop("k")
     distinct = options.pop("distinct", None)
-    whole = index.search(**query, target=target, k=10**6, probe="all", **options)
+    whole = index.search(**query, target=target, k=10**6, n_probe="all", **options)
     cells = cells_by_number(index, target)
     answers = []
-    for hits, own in zip(whole, visited(index, kind, target, probe, query), strict=True):
+    for hits, own in zip(whole, visited(index, kind, target, n_probe, query), strict=True):
         seen: set[Any] = set()
         kept: list[Any] = []
         for id, distance, number in zip(hits.ids, hits.distances, hits.numbers.tolist(), strict=True):
@@ -108,9 +108,9 @@ def compare(index: Index, probes: tuple[int, ...] = (1, 3), **options: Any) -> N
     options = {"k": 6} | options
     for kind, target in DIRECTIONS:
         query = asked(kind)
-        for probe in probes:
-            expected = naive(index, kind, target, probe, query, **options)
-            found = index.search(**query, target=target, probe=probe, **options)
+        for n_probe in probes:
+            expected = naive(index, kind, target, n_probe, query, **options)
+            found = index.search(**query, target=target, n_probe=n_probe, **options)
             for hits, right in zip(found, expected, strict=True):
                 assert hits.ids == [id for id, _, _ in right]
                 assert hits.numbers.tolist() == [number for _, _, number in right]
@@ -157,8 +157,8 @@ def test_no_cells_means_everything(index: Index, tmp_path: Path) -> None:
     index.delete([id for id in index.ids() if str(id)[0] in "xy"])
     for kind, target in DIRECTIONS:
         query = asked(kind)
-        for probe in ("all", N_CELLS, 10**6):
-            hits = index.search(**query, target=target, k=9, probe=probe)
+        for n_probe in ("all", N_CELLS, 10**6):
+            hits = index.search(**query, target=target, k=9, n_probe=n_probe)
             for found, (ids, distances) in zip(hits, twin.search(**query, target=target, k=9), strict=True):
                 assert (found.ids, found.distances.tobytes()) == (ids, distances.tobytes())
     index.drop_cells()
@@ -171,8 +171,8 @@ def test_probabilities_are_those_of_the_exhaustive_search(tmp_path: Path) -> Non
     with made as index:
         build(index)
         query = asked("text")
-        whole = index.search(**query, k=100, probe="all")
-        for hits, everything in zip(index.search(**query, k=5, probe=2), whole, strict=True):
+        whole = index.search(**query, k=100, n_probe="all")
+        for hits, everything in zip(index.search(**query, k=5, n_probe=2), whole, strict=True):
             known = dict(zip(everything.ids, everything.probabilities, strict=True))
             assert hits.probabilities.tolist() == [known[id] for id in hits.ids]
 
@@ -180,24 +180,24 @@ def test_probabilities_are_those_of_the_exhaustive_search(tmp_path: Path) -> Non
 def test_examples_and_documents_look_at_everything(index: Index) -> None:
     images, _ = features(2, seed=5)
     for query in ({"like": "p3"}, {"images": images, "target": "document"}):
-        found, whole = index.search(**query), index.search(**query, probe="all")
+        found, whole = index.search(**query), index.search(**query, n_probe="all")
         assert [hits.ids for hits in found] == [hits.ids for hits in whole]
         with pytest.raises(InvalidInput, match="looks at everything"):
-            index.search(**query, probe=2)
+            index.search(**query, n_probe=2)
 
 
 def test_a_rare_filter_still_finds_all_there_are(index: Index) -> None:
     where = "deep.n = 3"
     for kind, target in DIRECTIONS:
         found = index.search(**asked(kind), target=target, where=where, k=5)
-        whole = index.search(**asked(kind), target=target, where=where, k=5, probe="all")
+        whole = index.search(**asked(kind), target=target, where=where, k=5, n_probe="all")
         assert [hits.ids for hits in found] == [hits.ids for hits in whole]
 
 
 def test_a_query_alone_and_in_a_batch_visit_the_same(index: Index) -> None:
     images, _ = features(70, seed=8)
-    together = index.search(images=images, k=4, probe=2)
-    alone = [index.search(images=image, k=4, probe=2)[0] for image in images]
+    together = index.search(images=images, k=4, n_probe=2)
+    alone = [index.search(images=image, k=4, n_probe=2)[0] for image in images]
     assert [hits.ids for hits in together] == [hits.ids for hits in alone]
     assert all(a.distances.tobytes() == b.distances.tobytes() for a, b in zip(together, alone, strict=True))
 
@@ -321,7 +321,7 @@ def test_another_recall_is_read_off_the_curve(index: Index) -> None:
     cells = index.cells
     assert cells is not None
     for direction, curve in cells.curve.items():
-        assert cells.enough(direction, cells.recall) <= cells.nprobe[direction]
+        assert cells.enough(direction, cells.recall) <= cells.n_probe[direction]
         assert cells.enough(direction, 1e-9) == curve.cells[0] and cells.enough(direction, 1.0) <= N_CELLS
         for recall in (0.3, 0.6, 0.9):
             assert curve.at(cells.enough(direction, recall))[1] >= recall
@@ -363,9 +363,9 @@ def test_bad_input_is_refused_before_anything_is_written(index: Index) -> None:
     ):
         with pytest.raises(InvalidInput):
             index.build_cells(**{"images": images, "texts": texts} | wrong)
-    for probe in (0, -1, 1.5, True, "many", [3]):
+    for n_probe in (0, -1, 1.5, True, "many", [3]):
         with pytest.raises(InvalidInput):
-            index.search(images=images[:1], probe=probe)  # type: ignore[arg-type]
+            index.search(images=images[:1], n_probe=n_probe)  # type: ignore[arg-type]
     assert index.generation == generation
 
 
@@ -376,7 +376,7 @@ def test_an_index_without_documents_or_cells(tmp_path: Path) -> None:
             index.build_cells(images=images, texts=texts)
         index.add(range(30), images=images[:30])
         with pytest.raises(InvalidInput, match="no cells"):
-            index.search(texts=texts[:1], probe=3)
+            index.search(texts=texts[:1], n_probe=3)
         index.build_cells(images=images, texts=texts)
         assert index.cells is not None and set(index.cells.n_cells) == {"image"}
         index.add(range(30, 40), texts=texts[:10])  # a side that has no cells is searched whole
@@ -394,8 +394,8 @@ def test_a_curve_only_rises(index: Index) -> None:
     for name, curve in known.curve.items():
         for shares in (curve.items, curve.nearest, curve.partners or [0.0, 1.0]):
             assert (np.diff(shares) >= 0).all() and shares[-1] == pytest.approx(1.0)
-        assert curve.cells[-1] == N_CELLS and known.nprobe[name] in curve.cells
-        assert curve.at(known.nprobe[name])[1] >= known.recall
+        assert curve.cells[-1] == N_CELLS and known.n_probe[name] in curve.cells
+        assert curve.at(known.n_probe[name])[1] >= known.recall
 
 
 def test_cells_are_chosen_in_the_order_of_score_and_number() -> None:
@@ -480,8 +480,8 @@ def test_the_verb(index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert app.run(["cells", index.path, *pairs, "--cells", "5", "--recall", "0.9", "--quiet"]) == 0
     assert "text to image" in capsys.readouterr().out
     query = ["search", index.path, "--texts", str(tmp_path / "t.npy"), "--row", "0", "--json"]
-    assert app.run([*query, "--probe", "2"]) == 0 and app.run([*query, "--probe", "all"]) == 0
-    assert app.run([*query, "--probe", "none"]) != 0
+    assert app.run([*query, "--n-probe", "2"]) == 0 and app.run([*query, "--n-probe", "all"]) == 0
+    assert app.run([*query, "--n-probe", "none"]) != 0
     assert app.run(["cells", index.path, "--drop", *pairs]) != 0
     assert app.run(["cells", index.path, "--drop"]) == 0
     assert "no cells" in capsys.readouterr().out

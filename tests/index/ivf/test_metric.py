@@ -120,7 +120,7 @@ def test_an_index_takes_it_where_it_serves_better(tmp_path: Path) -> None:
         index.build_cells(images=views(2, 4000)[0], texts=views(2, 4000)[1])
         known = index.cells
         assert known is not None and known.metric["image"] == "paired"
-        whole = index.search(texts=texts[:300], probe="all")
+        whole = index.search(texts=texts[:300], n_probe="all")
         some = index.search(texts=texts[:300])
     with Index.open(tmp_path / "a.cb") as again:
         assert again.cells is not None and again.cells.to_dict() == known.to_dict()

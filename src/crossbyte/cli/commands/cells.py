@@ -76,11 +76,11 @@ def cells(
 def _describe_cells(known: Cells) -> list[str | Table]:
     rows = []
     for name, curve in known.curve.items():
-        items, kept = curve.at(known.nprobe[name])
+        items, kept = curve.at(known.n_probe[name])
         of = "the first ten" if curve.partners is None else "partners found"
         share = (
             known.choice[name],
-            str(known.nprobe[name]),
+            str(known.n_probe[name]),
             f"{100 * items:.2f} %",
             f"{100 * kept:.1f} %",
             of,

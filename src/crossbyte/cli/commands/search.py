@@ -63,9 +63,11 @@ def search(
     distinct: Annotated[
         Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
     ] = None,
-    probe: Annotated[
+    n_probe: Annotated[
         str | None,
-        typer.Option("--probe", metavar="CELLS|all", help="How many cells of an index with cells to search."),
+        typer.Option(
+            "--n-probe", metavar="CELLS|all", help="How many cells of an index with cells to search."
+        ),
     ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Show the payloads of what was found.")
@@ -112,7 +114,7 @@ def search(
             prior=prior,
             match_threshold=_USUAL_THRESHOLD if match_threshold is None else match_threshold,
             payloads=payloads or queries.by_words,
-            probe=_parse_probe(probe),
+            n_probe=_parse_probe(n_probe),
         )
         if prior is not None or match_threshold is not None:
             verdicts = list(map(_judge_best_hit, answers))
@@ -128,9 +130,9 @@ def search(
     return _choose_exit_code(verdicts, fail_if_none)
 
 
-def _parse_probe(probe: str | None) -> int | str | None:
+def _parse_probe(n_probe: str | None) -> int | str | None:
     """How many cells are asked for; None where it was not said."""
-    return int(probe) if probe is not None and probe.isascii() and probe.isdigit() else probe
+    return int(n_probe) if n_probe is not None and n_probe.isascii() and n_probe.isdigit() else n_probe
 
 
 def _describe_hits(label: Any, hits: Hits) -> dict[str, Any]:

@@ -391,7 +391,7 @@ def _explain_case(
 def _one_query(
     model: CMCQ, backend: SearchBackend, images: Any, texts: Any, like: Any, target: str | None
 ) -> Query:
-    request = SearchRequest(images, texts, like, target, k=1, probe="all").check(backend.cells)
+    request = SearchRequest(images, texts, like, target, k=1, n_probe="all").check(backend.cells)
     queries = request.queries(model, backend)
     count = sum(len(query.points) for query in queries)
     if count != 1:

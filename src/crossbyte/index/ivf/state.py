@@ -336,7 +336,7 @@ class Cells:
     n_cells : dict of side to int
     recall : float
         The share of what the exhaustive search finds that was wanted.
-    nprobe : dict of direction to int
+    n_probe : dict of direction to int
         Cells that a search visits, unless told otherwise; by "text-to-image", "image-to-text", ….
     choice : dict of direction to str
         How cells are chosen: "centres", "means" or "learned", whichever did best on held-out pairs.
@@ -350,7 +350,7 @@ class Cells:
 
     n_cells: dict[str, int]
     recall: float
-    nprobe: dict[str, int]
+    n_probe: dict[str, int]
     choice: dict[str, str]
     curve: dict[str, Curve]
     drift: dict[str, Drift]
@@ -384,7 +384,7 @@ class Cells:
         return {
             "n_cells": self.n_cells,
             "recall": self.recall,
-            "nprobe": self.nprobe,
+            "n_probe": self.n_probe,
             "choice": self.choice,
             "metric": self.metric,
             "curve": {name: curve.to_dict() for name, curve in self.curve.items()},

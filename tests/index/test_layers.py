@@ -10,88 +10,53 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import crossbyte
+from support.paths import PACKAGE as SOURCES
 
-SOURCE = Path(crossbyte.__file__).parent.parent
+SOURCE = SOURCES.parent
 
 LINE = [
     # What documents are counted and named by
     "crossbyte.index.bitset",
     "crossbyte.index.docids",
-    "crossbyte.index.docids",
-    "crossbyte.index.docids",
     "crossbyte.index.hits",
     # The file
     "crossbyte.index.storage.records",
-    "crossbyte.index.storage.records",
-    "crossbyte.index.storage.records",
-    "crossbyte.index.storage.database",
     "crossbyte.index.storage.database",
     "crossbyte.index.storage.lock",
-    "crossbyte.index.storage.records",
-    "crossbyte.index.storage.records",
-    "crossbyte.index.storage.store",
-    "crossbyte.index.storage.creation",
     "crossbyte.index.storage.creation",
     "crossbyte.index.storage.store",
     # Payloads
     "crossbyte.index.filters.grammar",
-    "crossbyte.index.filters.grammar",
-    "crossbyte.index.filters.grammar",
     "crossbyte.index.filters.vocabulary",
-    "crossbyte.index.filters.columns",
-    "crossbyte.index.filters.columns",
     "crossbyte.index.filters.columns",
     "crossbyte.index.filters.conditions",
     "crossbyte.index.filters.field_values",
     # Documents in memory, in cells or not
     "crossbyte.index.segment",
     "crossbyte.index.ivf.router",
-    "crossbyte.index.ivf.router",
-    "crossbyte.index.ivf.router",
-    "crossbyte.index.ivf.centres",
     "crossbyte.index.ivf.centres",
     "crossbyte.index.ivf.state",
-    "crossbyte.index.ivf.state",
-    "crossbyte.index.ivf.lists",
     "crossbyte.index.ivf.lists",
     "crossbyte.index.partition",
-    "crossbyte.index.snapshot",
-    "crossbyte.index.snapshot",
     "crossbyte.index.snapshot",
     "crossbyte.index.facets",
     "crossbyte.index.scroll",
     # Searching
     "crossbyte.index.scan",
-    "crossbyte.index.scan",
-    "crossbyte.index.scan",
-    "crossbyte.index.probabilities",
     "crossbyte.index.probabilities",
     "crossbyte.index.query",
     "crossbyte.index.explain.explanation",
     "crossbyte.index.explain.explain",
-    "crossbyte.index.explain.explain",
-    "crossbyte.index.explain.explain",
     # Changing
-    "crossbyte.index.ivf.build",
-    "crossbyte.index.ivf.build",
-    "crossbyte.index.ivf.build",
     "crossbyte.index.ivf.build",
     "crossbyte.index.compaction",
     "crossbyte.index.mutations",
-    "crossbyte.index.mutations",
-    "crossbyte.index.index",
     "crossbyte.index.index",
     # What is made of an index
-    "crossbyte.index.export.staging",
-    "crossbyte.index.export.vectors",
     "crossbyte.index.export.trec",
     "crossbyte.index.export.vectors",
     "crossbyte.index.export.faiss_index",
     "crossbyte.index.plan.size_model",
-    "crossbyte.index.plan.pilot",
-    "crossbyte.index.plan.size_model",
-    "crossbyte.index.plan.pilot",
     "crossbyte.index.plan.pilot",
     "crossbyte.index.plan.plan",
 ]
