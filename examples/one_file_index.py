@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from crossbyte import CMCQ, Index
-from crossbyte.data.synthetic import make_pairs
+from crossbyte.data import make_pairs
 
 
 def main(folder: str) -> None:

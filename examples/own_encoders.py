@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from crossbyte import Gallery
-from crossbyte.data.captions.layout import read_raw
-from crossbyte.data.scenes import write_scenes
-from crossbyte.gallery.build import build_gallery
+from crossbyte import Gallery, build_gallery
+from crossbyte.data import read_raw, write_scenes
 
 
 def colours_by_place(pictures):

@@ -7,10 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from crossbyte import Gallery
-from crossbyte.data.captions.layout import read_raw
-from crossbyte.data.scenes import make_scenes, write_scenes
-from crossbyte.gallery.build import build_gallery
+from crossbyte import Gallery, build_gallery
+from crossbyte.data import make_scenes, read_raw, write_scenes
 
 N_SCENES = 400
 

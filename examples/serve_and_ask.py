@@ -49,9 +49,8 @@ def served(index: str):
 
 
 def small_index(folder: Path) -> str:
-    from crossbyte.data.captions.layout import read_raw
-    from crossbyte.data.scenes import write_scenes
-    from crossbyte.gallery.build import build_gallery
+    from crossbyte import build_gallery
+    from crossbyte.data import read_raw, write_scenes
 
     write_scenes(folder / "scenes", 100)
     parameters = {"n_components": 16, "max_iter": 2}

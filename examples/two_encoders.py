@@ -6,8 +6,8 @@ Replace the generated arrays by your own: row i of ``images`` and row i of ``tex
 import sys
 
 from crossbyte import CMCQ
-from crossbyte.data.synthetic import make_pairs
-from crossbyte.metrics.ranks import nearest_ties_by_column
+from crossbyte.data import make_pairs
+from crossbyte.metrics import nearest_ties_by_column
 
 
 def main(n_pairs: int = 3000) -> None:
