@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from crossbyte.sharding.index import ShardedIndex
     from crossbyte.sharding.split import split_index
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 __all__ = [
     "CMCQ",
@@ -87,7 +87,7 @@ __getattr__, __dir__ = lazy_names(
         "ModelFileError": "crossbyte.errors",
         "NewDocument": "crossbyte.gallery.gallery",
         "NotCalibrated": "crossbyte.errors",
-        "NotFitted": "crossbyte.errors",
+        "NotFitted": "crossbyte._not_fitted",
         "NumericalError": "crossbyte.errors",
         "Report": "crossbyte.report.model_report",
         "ShardedIndex": "crossbyte.sharding.index",

@@ -23,7 +23,7 @@ from crossbyte.lab.methods import registry
 from support.paths import PACKAGE, ROOT
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Imports go only leftwards along this line.
 LEAVES = {
@@ -217,18 +217,31 @@ def test_every_make_target_is_written_about() -> None:
     assert [target for target in targets if not re.search(rf"make {target}(?![\w-])", text)] == []
 
 
-def test_every_file_is_in_the_architecture_page() -> None:
+def test_every_folder_is_in_the_architecture_page() -> None:
     page = read(ROOT / "docs" / "architecture.md")
-    files = [path.relative_to(PACKAGE).as_posix() for path in SOURCES if path.name != "__init__.py"]
-    files += [f"native/{path.name}" for path in sorted((ROOT / "native").iterdir()) if path.is_file()]
-    assert [name for name in ["__init__.py", *files] if f"`{name}`" not in page] == []
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES} - {"."}
+    beside = {
+        f"{name}/"
+        for name in ("native", "tests", "tests/support", "benchmarks", "examples", "docs", "scripts")
+    }
+    assert len(folders) > 20
+    assert [
+        name for name in sorted({f"{name}/" for name in folders} | beside) if f"`{name}`" not in page
+    ] == []
 
 
-def test_the_architecture_page_names_no_file_that_is_gone() -> None:
-    page = read(ROOT / "docs" / "architecture.md")
-    named = re.findall(r"`((?:\w+/)?\w+\.(?:py|cpp|h))`", page)
-    homes = (PACKAGE, ROOT)
-    assert [name for name in named if not any((home / name).is_file() for home in homes)] == []
+def test_the_architecture_page_is_short() -> None:
+    assert len(read(ROOT / "docs" / "architecture.md").splitlines()) <= 120
+
+
+@pytest.mark.parametrize(
+    "name", ["docs/architecture.md", "docs/decisions.md", "docs/notation.md", "CONTRIBUTING.md"]
+)
+def test_no_page_names_a_file_or_folder_that_is_gone(name: str) -> None:
+    named = re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|cpp|h)|(?:[\w.]+/)+)`", read(ROOT / name))
+    homes = (PACKAGE, ROOT, ROOT / "native")
+    assert named
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []
 
 
 def imported_modules(path: Path) -> Iterator[str]:
@@ -275,6 +288,11 @@ def test_a_compared_system_cannot_see_the_metrics() -> None:
     compared = sorted(Path(registry.__file__).parent.glob("*.py"))
     assert len(compared) > 20
     assert [path.name for path in compared if "metrics" in imported_modules(path)] == []
+
+
+def test_nothing_but_the_command_line_imports_the_laboratory() -> None:
+    importers = {path.relative_to(PACKAGE).parts[0] for path in SOURCES if "lab" in imported_modules(path)}
+    assert importers == {"lab", "cli"}
 
 
 def test_every_objective_term_is_in_the_notation_page() -> None:

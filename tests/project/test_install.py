@@ -52,5 +52,5 @@ def test_without_a_compiler_the_wheel_is_pure_python(tmp_path: Path) -> None:
 def test_the_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path)) as archive:
         names = archive.namelist()
-    assert "crossbyte/py.typed" in names and "crossbyte/model/cmcq.py" in names
+    assert "crossbyte/py.typed" in names and "crossbyte/model/estimator.py" in names
     assert all(name.startswith(("crossbyte/", "crossbyte-")) for name in names)

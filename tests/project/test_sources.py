@@ -56,46 +56,6 @@ def test_version_is_the_installed_one() -> None:
     assert version("crossbyte") == crossbyte.__version__
 
 
-def test_exports_are_pinned() -> None:
-    assert crossbyte.__all__ == [
-        "CMCQ",
-        "ClusterError",
-        "CrossbyteError",
-        "Document",
-        "Explanation",
-        "FitInterrupted",
-        "Gallery",
-        "Hits",
-        "Index",
-        "IndexFileError",
-        "InvalidInput",
-        "ModelFileError",
-        "NewDocument",
-        "NotCalibrated",
-        "NotFitted",
-        "NumericalError",
-        "Report",
-        "ShardedIndex",
-        "__version__",
-        "audit_pairs",
-        "build_gallery",
-        "open_rows",
-        "plan",
-        "read_raw",
-        "split_index",
-    ]
-
-
-def test_every_export_can_be_imported() -> None:
-    assert all(getattr(crossbyte, name) is not None for name in crossbyte.__all__)
-    assert set(dir(crossbyte)) == set(crossbyte.__all__)
-
-
-def test_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        crossbyte.nothing  # noqa: B018
-
-
 def test_import_alone_loads_no_heavy_library() -> None:
     program = "import sys, crossbyte; print(*sorted({'numpy', 'scipy', 'sklearn'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -124,9 +84,3 @@ def test_source_never_runs_data() -> None:
 )
 def test_forbidden_lines_are_found(line: str) -> None:
     assert list(forbidden_in(ast.parse(line)))
-
-
-def test_every_folder_is_in_the_architecture_page() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES} - {"."}
-    assert [folder for folder in sorted(folders) if f"{folder}/" not in page] == []

@@ -1,1 +1,1 @@
-"""The command line."""
+"""Run the command line: the program, its options, what it reads and prints."""

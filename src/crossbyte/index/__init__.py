@@ -1,1 +1,1 @@
-"""The index: documents of a model in one file, added, changed and searched."""
+"""Keep a model's documents in one file: add, change and search them."""

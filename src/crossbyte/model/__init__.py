@@ -1,1 +1,1 @@
-"""The CMCQ estimator: parameters, fit, objective, selection, file."""
+"""Fit CMCQ: the estimator, its parameters, objective, selection and file."""

@@ -1,1 +1,1 @@
-"""One index over many files: shards in this process or on Ray, scatter and gather."""
+"""Search many files as one index: shards in this process or on Ray, scatter and gather."""

@@ -1,1 +1,1 @@
-"""One module per command."""
+"""Define the commands, one module each; small ones of one subject share a module."""

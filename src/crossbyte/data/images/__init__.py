@@ -1,1 +1,1 @@
-"""Read users' pictures in processes of their own."""
+"""Decode users' images in child processes, within limits of memory, time and pixels."""

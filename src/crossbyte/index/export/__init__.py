@@ -1,1 +1,1 @@
-"""Export an index to FAISS, to vectors, to TREC runs and to lists."""
+"""Export an index to FAISS, as vectors, and as TREC runs."""

@@ -1,1 +1,1 @@
-"""Approximate search by an inverted file (IVF), which users know as cells."""
+"""Search approximately by an inverted file (IVF), which users know as cells."""

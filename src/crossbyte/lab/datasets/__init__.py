@@ -1,6 +1,1 @@
-"""Collections to evaluate on: pairs with a training and a query part, read from files or generated."""
-
-from crossbyte.lab.datasets.collection import Collection, Part
-from crossbyte.lab.datasets.loader import read_collection
-
-__all__ = ["Collection", "Part", "read_collection"]
+"""Read or generate the collections that systems are compared on: a training part, a query part, labels."""

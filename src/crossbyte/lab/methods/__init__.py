@@ -1,1 +1,1 @@
-"""The compared systems, one published method in one file where it can be, behind one protocol."""
+"""Implement the compared systems behind one protocol, one published method in one file where it can be."""

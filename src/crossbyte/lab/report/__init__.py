@@ -1,1 +1,1 @@
-"""The laboratory's report: the paper's tables and figures, and more."""
+"""Write the laboratory's report: the paper's tables and figures, and more, from result files alone."""

@@ -1,1 +1,1 @@
-"""Additive quantizers: codebooks, codes, distance tables, collaborative training."""
+"""Quantize points additively: codebooks, codes, distance tables, collaborative training."""

@@ -1,1 +1,1 @@
-"""Check, limit and frame every request."""
+"""Check, limit and complete every request and answer: tokens, sizes, concurrency, headers."""

@@ -1,1 +1,1 @@
-"""Answer each route of the service."""
+"""Answer the routes of the service, by subject."""
