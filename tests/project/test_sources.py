@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -84,3 +85,8 @@ def test_source_never_runs_data() -> None:
 )
 def test_forbidden_lines_are_found(line: str) -> None:
     assert list(forbidden_in(ast.parse(line)))
+
+
+def test_no_file_name_is_in_three_folders() -> None:
+    names = Counter(path.name for path in SOURCES if not path.name.startswith("__"))
+    assert [name for name, folders in names.items() if folders > 2] == []
