@@ -244,6 +244,13 @@ def test_no_page_names_a_file_or_folder_that_is_gone(name: str) -> None:
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
 
 
+def test_no_page_names_a_path_of_the_repository_that_is_gone() -> None:
+    pattern = r"\b(?:src/crossbyte|tests|scripts|native)/[\w/]*(?:\.\w+)?"
+    named = [(page.name, path) for page in PAGES for path in re.findall(pattern, read(page))]
+    assert len(named) > 10
+    assert [f"{page}: {path}" for page, path in named if not (ROOT / path).exists()] == []
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     """Yield the first name after ``crossbyte.`` of everything a file imports from the package."""
     for node in ast.walk(ast.parse(read(path))):
