@@ -25,132 +25,6 @@ from crossbyte.validation import check_integer, check_number, check_pairs, check
 _FREE = CrossPenalty(0.0, 0.0)  # the norm of an item is stored, so nothing is asked of the cross terms
 
 
-class Pairs(NamedTuple):
-    """Prepared training rows."""
-
-    images: Float64
-    """(N, d_I), X"""
-    texts: Float64
-    """(N, d_T), Y"""
-
-
-class Weights(NamedTuple):
-    """The weight λ of the texts, and the ridge τ on the codewords."""
-
-    text_weight: float = 1.0
-    ridge: float = 1e-3
-
-
-class State(NamedTuple):
-    """What is learned, in row form: X ≈ (B C) R₁', Y ≈ (B C) R₂'."""
-
-    rotations: tuple[Float64, Float64]
-    """R₁ (d_I, d) and R₂ (d_T, d) with orthonormal columns"""
-    codewords: Float64
-    """(M, 256, d) codebooks C of both sides; where bits are left over, the last uses its first codewords"""
-    codes: Codes
-    """(N, M), B"""
-
-
-def objective(state: State, pairs: Pairs, weights: Weights, workers: Workers) -> float:
-    """|X - B C R₁'|² + λ |Y - B C R₂'|² + τ |C|², each error as |x|² - 2 x R·c + |c|²."""
-    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
-    images, texts = (
-        np.vdot(rows, rows) - 2 * np.vdot(rows @ R, decoded) + np.vdot(decoded, decoded)
-        for rows, R in zip(pairs, state.rotations, strict=True)
-    )
-    return float(
-        images + weights.text_weight * texts + weights.ridge * np.vdot(state.codewords, state.codewords)
-    )
-
-
-def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
-    """R_t: the orthonormal factor of X_t' B C."""
-    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
-    first, second = (nearest_rotation(rows.T @ decoded) for rows in pairs)
-    return state._replace(rotations=(first, second))
-
-
-def update_codewords(
-    state: State, targets: Float32, weights: Weights, workers: Workers, max_iter: int = 12
-) -> State:
-    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² over the codewords, not worse than the start.
-
-    The paper inverts the (256 M)² matrix of common use; the same minimum is approached here without it.
-    """
-    ridge = weights.ridge / (1.0 + weights.text_weight)
-    codewords = update_codebooks(state.codewords, state.codes, targets, _FREE, ridge, workers, max_iter)
-    return state._replace(codewords=codewords)
-
-
-def update_codes(state: State, targets: Float32, sizes: list[int], workers: Workers) -> State:
-    """B: greedy codes of the targets, where they are better than those that are there."""
-    found = encode_greedily(state.codewords, targets, sizes, workers)
-    old, new = (
-        _squared_norms(targets - decode(state.codewords, codes, workers)) for codes in (state.codes, found)
-    )
-    return state._replace(codes=np.where((new < old)[:, None], found, state.codes))
-
-
-def blend_targets(rotations: tuple[Float64, Float64], pairs: Pairs, text_weight: float) -> Float32:
-    """Both halves as one target t = (x R₁ + λ y R₂) / (1 + λ) (n, d).
-
-    Up to a constant, (1 + λ) |t - c|² is the error of c on both sides.
-    """
-    images, texts = (rows @ R for rows, R in zip(pairs, rotations, strict=True))
-    return np.asarray((images + text_weight * texts) / (1.0 + text_weight), dtype=np.float32)
-
-
-def encode_greedily(codewords: Float64, targets: Float32, sizes: list[int], workers: Workers) -> Codes:
-    """Codes (n, M): in each codebook the codeword nearest to what the ones before leave over."""
-    codes = np.empty((len(targets), len(codewords)), dtype=np.uint8)
-    rest = targets.copy()
-    for m, size in enumerate(sizes):
-        labels, _ = nearest_centres(rest, codewords[m, :size], workers)
-        codes[:, m] = labels
-        rest -= codewords[m].astype(np.float32)[labels]
-    return codes
-
-
-def initial_state(
-    pairs: Pairs,
-    n_dims: int,
-    sizes: list[int],
-    text_weight: float,
-    rng: np.random.Generator,
-    workers: Workers,
-) -> State:
-    """Rotations along the strongest common directions of the sides, codewords by residual k-means."""
-    rotations = _common_directions(pairs, n_dims)
-    rest = blend_targets(rotations, pairs, text_weight)
-    codewords = np.zeros((len(sizes), N_CODEWORDS, n_dims))
-    codes = np.empty((len(rest), len(sizes)), dtype=np.uint8)
-    for m, size in enumerate(sizes):
-        codewords[m, :size] = kmeans(rest, size, rng, workers)
-        codes[:, m], _ = nearest_centres(rest, codewords[m, :size], workers)
-        rest -= codewords[m].astype(np.float32)[codes[:, m]]
-    return State(rotations, codewords, codes)
-
-
-def _common_directions(pairs: Pairs, n_dims: int) -> tuple[Float64, Float64]:
-    """The first singular vectors of X'Y, filled up where its rank is lower."""
-    product = pairs.images.T @ pairs.texts  # (d_I, d_T)
-    found = principal_directions(lambda basis: product.T @ (product @ basis), product.shape[1], n_dims).T
-    texts = np.zeros((product.shape[1], n_dims))
-    texts[:, : found.shape[1]] = found
-    return nearest_rotation(product @ texts), nearest_rotation(texts)
-
-
-def fit_regressor(rows: Float64, points: NDArray[Any], ridge: float) -> Float64:
-    """(X'X + τ I)⁻¹ X' (B C): the (d_t, d) map that takes new rows to where their codes should be."""
-    gram = rows.T @ rows + ridge * np.eye(rows.shape[1])
-    return np.ascontiguousarray(linalg.solve(gram, rows.T @ points, assume_a="pos"))
-
-
-def _squared_norms(rows: NDArray[Any]) -> Float64:
-    return np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-
-
 @dataclass(kw_only=True)
 class CCQ(Method):
     """Both sides of a document, each turned into one space, as one sum of codewords.
@@ -312,3 +186,129 @@ class CCQ(Method):
     def _check_fitted(self) -> None:
         if not self._maps:
             raise self._unfitted()
+
+
+class Pairs(NamedTuple):
+    """Prepared training rows."""
+
+    images: Float64
+    """(N, d_I), X"""
+    texts: Float64
+    """(N, d_T), Y"""
+
+
+class Weights(NamedTuple):
+    """The weight λ of the texts, and the ridge τ on the codewords."""
+
+    text_weight: float = 1.0
+    ridge: float = 1e-3
+
+
+class State(NamedTuple):
+    """What is learned, in row form: X ≈ (B C) R₁', Y ≈ (B C) R₂'."""
+
+    rotations: tuple[Float64, Float64]
+    """R₁ (d_I, d) and R₂ (d_T, d) with orthonormal columns"""
+    codewords: Float64
+    """(M, 256, d) codebooks C of both sides; where bits are left over, the last uses its first codewords"""
+    codes: Codes
+    """(N, M), B"""
+
+
+def objective(state: State, pairs: Pairs, weights: Weights, workers: Workers) -> float:
+    """|X - B C R₁'|² + λ |Y - B C R₂'|² + τ |C|², each error as |x|² - 2 x R·c + |c|²."""
+    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
+    images, texts = (
+        np.vdot(rows, rows) - 2 * np.vdot(rows @ R, decoded) + np.vdot(decoded, decoded)
+        for rows, R in zip(pairs, state.rotations, strict=True)
+    )
+    return float(
+        images + weights.text_weight * texts + weights.ridge * np.vdot(state.codewords, state.codewords)
+    )
+
+
+def update_rotations(state: State, pairs: Pairs, workers: Workers) -> State:
+    """R_t: the orthonormal factor of X_t' B C."""
+    decoded = decode(state.codewords, state.codes, workers).astype(np.float64)
+    first, second = (nearest_rotation(rows.T @ decoded) for rows in pairs)
+    return state._replace(rotations=(first, second))
+
+
+def update_codewords(
+    state: State, targets: Float32, weights: Weights, workers: Workers, max_iter: int = 12
+) -> State:
+    """C: min Σ |t - B C|² + τ / (1 + λ) |C|² over the codewords, not worse than the start.
+
+    The paper inverts the (256 M)² matrix of common use; the same minimum is approached here without it.
+    """
+    ridge = weights.ridge / (1.0 + weights.text_weight)
+    codewords = update_codebooks(state.codewords, state.codes, targets, _FREE, ridge, workers, max_iter)
+    return state._replace(codewords=codewords)
+
+
+def update_codes(state: State, targets: Float32, sizes: list[int], workers: Workers) -> State:
+    """B: greedy codes of the targets, where they are better than those that are there."""
+    found = encode_greedily(state.codewords, targets, sizes, workers)
+    old, new = (
+        _squared_norms(targets - decode(state.codewords, codes, workers)) for codes in (state.codes, found)
+    )
+    return state._replace(codes=np.where((new < old)[:, None], found, state.codes))
+
+
+def blend_targets(rotations: tuple[Float64, Float64], pairs: Pairs, text_weight: float) -> Float32:
+    """Both halves as one target t = (x R₁ + λ y R₂) / (1 + λ) (n, d).
+
+    Up to a constant, (1 + λ) |t - c|² is the error of c on both sides.
+    """
+    images, texts = (rows @ R for rows, R in zip(pairs, rotations, strict=True))
+    return np.asarray((images + text_weight * texts) / (1.0 + text_weight), dtype=np.float32)
+
+
+def encode_greedily(codewords: Float64, targets: Float32, sizes: list[int], workers: Workers) -> Codes:
+    """Codes (n, M): in each codebook the codeword nearest to what the ones before leave over."""
+    codes = np.empty((len(targets), len(codewords)), dtype=np.uint8)
+    rest = targets.copy()
+    for m, size in enumerate(sizes):
+        labels, _ = nearest_centres(rest, codewords[m, :size], workers)
+        codes[:, m] = labels
+        rest -= codewords[m].astype(np.float32)[labels]
+    return codes
+
+
+def initial_state(
+    pairs: Pairs,
+    n_dims: int,
+    sizes: list[int],
+    text_weight: float,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> State:
+    """Rotations along the strongest common directions of the sides, codewords by residual k-means."""
+    rotations = _common_directions(pairs, n_dims)
+    rest = blend_targets(rotations, pairs, text_weight)
+    codewords = np.zeros((len(sizes), N_CODEWORDS, n_dims))
+    codes = np.empty((len(rest), len(sizes)), dtype=np.uint8)
+    for m, size in enumerate(sizes):
+        codewords[m, :size] = kmeans(rest, size, rng, workers)
+        codes[:, m], _ = nearest_centres(rest, codewords[m, :size], workers)
+        rest -= codewords[m].astype(np.float32)[codes[:, m]]
+    return State(rotations, codewords, codes)
+
+
+def _common_directions(pairs: Pairs, n_dims: int) -> tuple[Float64, Float64]:
+    """The first singular vectors of X'Y, filled up where its rank is lower."""
+    product = pairs.images.T @ pairs.texts  # (d_I, d_T)
+    found = principal_directions(lambda basis: product.T @ (product @ basis), product.shape[1], n_dims).T
+    texts = np.zeros((product.shape[1], n_dims))
+    texts[:, : found.shape[1]] = found
+    return nearest_rotation(product @ texts), nearest_rotation(texts)
+
+
+def fit_regressor(rows: Float64, points: NDArray[Any], ridge: float) -> Float64:
+    """(X'X + τ I)⁻¹ X' (B C): the (d_t, d) map that takes new rows to where their codes should be."""
+    gram = rows.T @ rows + ridge * np.eye(rows.shape[1])
+    return np.ascontiguousarray(linalg.solve(gram, rows.T @ points, assume_a="pos"))
+
+
+def _squared_norms(rows: NDArray[Any]) -> Float64:
+    return np.einsum("nd,nd->n", rows, rows, dtype=np.float64)

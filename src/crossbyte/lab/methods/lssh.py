@@ -20,17 +20,6 @@ from crossbyte.model.space.sparse import SparseState, SparseWeights
 from crossbyte.validation import check_integer, check_number
 
 
-class Dictionaries(NamedTuple):
-    """What is kept of a fit."""
-
-    B: Float64
-    """(n_atoms, d_I)"""
-    U: Float64
-    """(c, d_T)"""
-    R: Float64
-    """(n_atoms, c)"""
-
-
 @dataclass(kw_only=True)
 class LSSH(UnifiedHashing):
     """Images by sparse codes, texts by factors, one space for both, whose signs are the code.
@@ -145,6 +134,17 @@ class LSSH(UnifiedHashing):
         B, U, R = self._learned
         S = mapping.image_lasso(X, B, self._weights, workers)
         return mapping.make_state(B, U, R, S, np.zeros((X.shape[0], len(U)), dtype=np.float32), workers)
+
+
+class Dictionaries(NamedTuple):
+    """What is kept of a fit."""
+
+    B: Float64
+    """(n_atoms, d_I)"""
+    U: Float64
+    """(c, d_T)"""
+    R: Float64
+    """(n_atoms, c)"""
 
 
 def update_all_blocks(

@@ -24,228 +24,11 @@ from crossbyte.lab.methods.mlbe_bits import RelationGains, SimilarityGains, flip
 from crossbyte.validation import check_integer, check_number
 
 _RIDGE = 1e-3  # of the mean of the diagonal: bits that repeat each other do no harm
-
-
-@dataclass(frozen=True, eq=False)
-class BitCoder:
-    """The rule for a single bit, with all learned codes of one half fixed.
-
-    Attributes
-    ----------
-    kernel : CentredKernel
-        Similarity to the documents learned from.
-    images : (N, c) float64
-        ``W u_j`` of each of them.
-    products : (c, c) float64
-        Products of these, summed over documents.
-    inverse : (c, c) float64
-        Takes ``Σ_j s_j W u_j`` to the least-squares solution of u.
-    noise : float
-        θ; of no account where only similarities are known.
-    """
-
-    kernel: mlbe_model.CentredKernel
-    images: Float64
-    products: Float64
-    inverse: Float64
-    noise: float
-
-    @classmethod
-    def of_half(cls, kernel: mlbe_model.CentredKernel, half: mlbe_model.HalfState) -> BitCoder:
-        """Make the rule from what was learned of one half."""
-        images = np.ascontiguousarray(half.codes @ half.weights)
-        products = images.T @ images
-        ridge = _RIDGE * np.trace(products) / len(products) + np.finfo(float).tiny
-        inverse = np.ascontiguousarray(linalg.inv(products + ridge * np.eye(len(products))))
-        return cls(kernel, images, products, inverse, half.noise)
-
-    def code(self, rows: Raw, links: RelationGains | None = None) -> Float64:
-        """Codes (n, c) of ±1 for (n, d) features, each by itself alone.
-
-        Starts from the signs of the least-squares solution. Relations to the other half are known of training
-        documents only: for queries ``links`` is None.
-        """
-        towards = deterministic_product(self.kernel.similarities(rows), self.images)
-        start = np.where(deterministic_product(towards, self.inverse) > 0, 1.0, -1.0)
-        return flip_bits(start, SimilarityGains(self.products, towards, self.noise), links)
-
-
 _LEAST_LINK = 1e-3  # w must stay positive: without a link the halves would never hear of each other again
 _LARGEST_LINK = 1e3
 _ENOUGH = 1e-2  # gain of a whole sweep below which nothing is expected any more
-
 Update = Callable[[mlbe_model.PosteriorState], mlbe_model.PosteriorState]
-
-
-def ascend_posterior(
-    state: mlbe_model.PosteriorState, n_sweeps: int
-) -> Iterator[tuple[mlbe_model.PosteriorState, float]]:
-    """Yield the state and its log posterior, at the start and after every sweep over the ten blocks."""
-    value = mlbe_model.log_posterior(state)
-    yield state, value
-    for _ in range(n_sweeps):
-        before = value
-        for update in BLOCKS:
-            proposed = update(state)
-            gain = _posterior_gain(state, proposed)
-            if gain >= 0:
-                state, value = proposed, value + gain
-        yield state, value
-        if value - before < _ENOUGH:
-            return
-
-
-def _posterior_gain(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> float:
-    """How much the log posterior rises; only what changed is computed."""
-    gain = 0.0
-    for left, right in ((state.image, proposed.image), (state.text, proposed.text)):
-        if left is not right:
-            gain += mlbe_model.half_log_posterior(right) - mlbe_model.half_log_posterior(left)
-    weights_alone = state.link == proposed.link and state.link_spread == proposed.link_spread
-    if not (weights_alone and _same_codes(state, proposed)):
-        gain += mlbe_model.link_log_posterior(proposed) - mlbe_model.link_log_posterior(state)
-    return gain
-
-
-def _same_codes(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> bool:
-    return state.image.codes is proposed.image.codes and state.text.codes is proposed.text.codes
-
-
-def update_weights(half: mlbe_model.HalfState, max_iter: int = 30) -> mlbe_model.HalfState:
-    """Ridge regression of the similarities' upper triangle on products of bits.
-
-    A sum over i <= j is half the sum over all i and j plus half the one over i = j, so with A = U'U and D(·)
-    the diagonal of a matrix alone, symmetric W solve::
-
-        (A W A + U' D(U W U') U) / θ + (W + D(W)) / φ  =  (U' S U + U' D(S) U) / θ
-
-    Nothing larger than (c, c) is formed: conjugate gradients from the present W, preconditioned by the part
-    without diagonals, which the eigenvectors of A solve exactly.
-    """
-    U, S, theta, phi = half.codes, half.similarities, half.noise, half.spread
-    A = U.T @ U
-    values, Q = linalg.eigh(A)
-    curvature = np.outer(values, values) / theta + 1.0 / phi
-
-    def apply(W: Float64) -> Float64:
-        own = np.einsum("nc,nc->n", U @ W, U)  # the diagonal of U W U'
-        ridge = (W + np.diag(np.diag(W))) / phi
-        return (A @ W @ A + (U * own[:, None]).T @ U) / theta + ridge
-
-    def precondition(residual: Float64) -> Float64:
-        return Q @ ((Q.T @ residual @ Q) / curvature) @ Q.T
-
-    wanted = (U.T @ S @ U + (U * np.diag(S)[:, None]).T @ U) / theta
-    W = _conjugate_gradients(apply, precondition, wanted, half.weights, max_iter)
-    return replace(half, weights=(W + W.T) / 2)
-
-
-def _conjugate_gradients(
-    apply: Callable[[Float64], Float64],
-    precondition: Callable[[Float64], Float64],
-    wanted: Float64,
-    start: Float64,
-    max_iter: int,
-) -> Float64:
-    """Solve ``apply(X) = wanted`` for a symmetric positive definite operator on matrices."""
-    solution, residual = start, wanted - apply(start)
-    direction = turned = precondition(residual)
-    product = np.vdot(residual, turned)
-    enough = 1e-12 * np.vdot(wanted, precondition(wanted))
-    for _ in range(max_iter):
-        if product <= enough:
-            break
-        applied = apply(direction)
-        step = product / np.vdot(direction, applied)
-        solution, residual = solution + step * direction, residual - step * applied
-        turned = precondition(residual)
-        product, before = np.vdot(residual, turned), product
-        direction = turned + (product / before) * direction
-    return solution
-
-
-def update_spread(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
-    """Variance φ of the weights."""
-    return replace(half, spread=mlbe_model.likeliest_spread(half))
-
-
-def update_noise(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
-    """Variance θ of the similarities."""
-    return replace(half, noise=mlbe_model.likeliest_noise(half))
-
-
-def update_link(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Link w, where the (falling) derivative of its log posterior is 0.
-
-    Inner products are whole numbers, so related and unrelated pairs are counted by them first.
-    """
-    products, related, unrelated = _count_inner_products(state)
-
-    def slope(w: float) -> float:
-        with np.errstate(over="ignore"):  # 1 / inf is the right limit
-            towards = related / (1 + np.exp(w * products)) - unrelated / (1 + np.exp(-w * products))
-        return float((products * towards).sum() - w / state.link_spread)
-
-    if slope(_LEAST_LINK) <= 0:
-        return replace(state, link=_LEAST_LINK)
-    return replace(state, link=float(optimize.brentq(slope, _LEAST_LINK, _LARGEST_LINK)))
-
-
-def _count_inner_products(state: mlbe_model.PosteriorState) -> tuple[Float64, Float64, Float64]:
-    """Inner products -c … c, and how many observed pairs have each: related, and unrelated."""
-    c = state.image.codes.shape[1]
-    columns = np.rint(state.image.codes @ state.text.codes.T).astype(np.intp).ravel() + c
-    related = (state.relations.related * state.relations.observed).ravel()
-    unrelated = state.relations.observed.ravel() - related
-    counts = [
-        np.bincount(columns, weights, minlength=2 * c + 1).astype(np.float64)
-        for weights in (related, unrelated)
-    ]
-    return np.arange(-c, c + 1.0), counts[0], counts[1]
-
-
-def update_link_spread(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Variance ω of the link."""
-    return replace(state, link_spread=mlbe_model.likeliest_link_spread(state.link))
-
-
-def update_image_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Bits of the images."""
-    codes = improve_codes(state.image, state.text.codes, state.relations, state.link)
-    return replace(state, image=replace(state.image, codes=codes))
-
-
-def update_text_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Bits of the texts."""
-    codes = improve_codes(state.text, state.image.codes, state.relations.turned(), state.link)
-    return replace(state, text=replace(state.text, codes=codes))
-
-
-def _for_image_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
-    return lambda state: replace(state, image=update(state.image))
-
-
-def _for_text_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
-    return lambda state: replace(state, text=update(state.text))
-
-
-BLOCKS: tuple[Update, ...] = (
-    _for_image_half(update_weights),
-    _for_text_half(update_weights),
-    _for_image_half(update_spread),
-    _for_text_half(update_spread),
-    _for_image_half(update_noise),
-    _for_text_half(update_noise),
-    update_image_codes,
-    update_text_codes,
-    update_link,
-    update_link_spread,
-)
-"""The ten blocks, in the order of a sweep."""
-
-
 _ROWS_AT_ONCE = 1024  # training documents that are coded together, with their relations to all learned ones
-
 Related = Callable[[NDArray[np.intp]], NDArray[np.bool_]]
 """Takes numbers of n training documents to whether each is related to each of the N learned ones: (n, N)."""
 
@@ -415,3 +198,214 @@ class MLBE(SeparateHashing):
         for block in row_blocks(len(signs)):
             signs[block] = self._coders[side].code(rows[block])
         return signs
+
+
+@dataclass(frozen=True, eq=False)
+class BitCoder:
+    """The rule for a single bit, with all learned codes of one half fixed.
+
+    Attributes
+    ----------
+    kernel : CentredKernel
+        Similarity to the documents learned from.
+    images : (N, c) float64
+        ``W u_j`` of each of them.
+    products : (c, c) float64
+        Products of these, summed over documents.
+    inverse : (c, c) float64
+        Takes ``Σ_j s_j W u_j`` to the least-squares solution of u.
+    noise : float
+        θ; of no account where only similarities are known.
+    """
+
+    kernel: mlbe_model.CentredKernel
+    images: Float64
+    products: Float64
+    inverse: Float64
+    noise: float
+
+    @classmethod
+    def of_half(cls, kernel: mlbe_model.CentredKernel, half: mlbe_model.HalfState) -> BitCoder:
+        """Make the rule from what was learned of one half."""
+        images = np.ascontiguousarray(half.codes @ half.weights)
+        products = images.T @ images
+        ridge = _RIDGE * np.trace(products) / len(products) + np.finfo(float).tiny
+        inverse = np.ascontiguousarray(linalg.inv(products + ridge * np.eye(len(products))))
+        return cls(kernel, images, products, inverse, half.noise)
+
+    def code(self, rows: Raw, links: RelationGains | None = None) -> Float64:
+        """Codes (n, c) of ±1 for (n, d) features, each by itself alone.
+
+        Starts from the signs of the least-squares solution. Relations to the other half are known of training
+        documents only: for queries ``links`` is None.
+        """
+        towards = deterministic_product(self.kernel.similarities(rows), self.images)
+        start = np.where(deterministic_product(towards, self.inverse) > 0, 1.0, -1.0)
+        return flip_bits(start, SimilarityGains(self.products, towards, self.noise), links)
+
+
+def ascend_posterior(
+    state: mlbe_model.PosteriorState, n_sweeps: int
+) -> Iterator[tuple[mlbe_model.PosteriorState, float]]:
+    """Yield the state and its log posterior, at the start and after every sweep over the ten blocks."""
+    value = mlbe_model.log_posterior(state)
+    yield state, value
+    for _ in range(n_sweeps):
+        before = value
+        for update in BLOCKS:
+            proposed = update(state)
+            gain = _posterior_gain(state, proposed)
+            if gain >= 0:
+                state, value = proposed, value + gain
+        yield state, value
+        if value - before < _ENOUGH:
+            return
+
+
+def _posterior_gain(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> float:
+    """How much the log posterior rises; only what changed is computed."""
+    gain = 0.0
+    for left, right in ((state.image, proposed.image), (state.text, proposed.text)):
+        if left is not right:
+            gain += mlbe_model.half_log_posterior(right) - mlbe_model.half_log_posterior(left)
+    weights_alone = state.link == proposed.link and state.link_spread == proposed.link_spread
+    if not (weights_alone and _same_codes(state, proposed)):
+        gain += mlbe_model.link_log_posterior(proposed) - mlbe_model.link_log_posterior(state)
+    return gain
+
+
+def _same_codes(state: mlbe_model.PosteriorState, proposed: mlbe_model.PosteriorState) -> bool:
+    return state.image.codes is proposed.image.codes and state.text.codes is proposed.text.codes
+
+
+def update_weights(half: mlbe_model.HalfState, max_iter: int = 30) -> mlbe_model.HalfState:
+    """Ridge regression of the similarities' upper triangle on products of bits.
+
+    A sum over i <= j is half the sum over all i and j plus half the one over i = j, so with A = U'U and D(·)
+    the diagonal of a matrix alone, symmetric W solve::
+
+        (A W A + U' D(U W U') U) / θ + (W + D(W)) / φ  =  (U' S U + U' D(S) U) / θ
+
+    Nothing larger than (c, c) is formed: conjugate gradients from the present W, preconditioned by the part
+    without diagonals, which the eigenvectors of A solve exactly.
+    """
+    U, S, theta, phi = half.codes, half.similarities, half.noise, half.spread
+    A = U.T @ U
+    values, Q = linalg.eigh(A)
+    curvature = np.outer(values, values) / theta + 1.0 / phi
+
+    def apply(W: Float64) -> Float64:
+        own = np.einsum("nc,nc->n", U @ W, U)  # the diagonal of U W U'
+        ridge = (W + np.diag(np.diag(W))) / phi
+        return (A @ W @ A + (U * own[:, None]).T @ U) / theta + ridge
+
+    def precondition(residual: Float64) -> Float64:
+        return Q @ ((Q.T @ residual @ Q) / curvature) @ Q.T
+
+    wanted = (U.T @ S @ U + (U * np.diag(S)[:, None]).T @ U) / theta
+    W = _conjugate_gradients(apply, precondition, wanted, half.weights, max_iter)
+    return replace(half, weights=(W + W.T) / 2)
+
+
+def _conjugate_gradients(
+    apply: Callable[[Float64], Float64],
+    precondition: Callable[[Float64], Float64],
+    wanted: Float64,
+    start: Float64,
+    max_iter: int,
+) -> Float64:
+    """Solve ``apply(X) = wanted`` for a symmetric positive definite operator on matrices."""
+    solution, residual = start, wanted - apply(start)
+    direction = turned = precondition(residual)
+    product = np.vdot(residual, turned)
+    enough = 1e-12 * np.vdot(wanted, precondition(wanted))
+    for _ in range(max_iter):
+        if product <= enough:
+            break
+        applied = apply(direction)
+        step = product / np.vdot(direction, applied)
+        solution, residual = solution + step * direction, residual - step * applied
+        turned = precondition(residual)
+        product, before = np.vdot(residual, turned), product
+        direction = turned + (product / before) * direction
+    return solution
+
+
+def update_spread(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
+    """Variance φ of the weights."""
+    return replace(half, spread=mlbe_model.likeliest_spread(half))
+
+
+def update_noise(half: mlbe_model.HalfState) -> mlbe_model.HalfState:
+    """Variance θ of the similarities."""
+    return replace(half, noise=mlbe_model.likeliest_noise(half))
+
+
+def update_link(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
+    """Link w, where the (falling) derivative of its log posterior is 0.
+
+    Inner products are whole numbers, so related and unrelated pairs are counted by them first.
+    """
+    products, related, unrelated = _count_inner_products(state)
+
+    def slope(w: float) -> float:
+        with np.errstate(over="ignore"):  # 1 / inf is the right limit
+            towards = related / (1 + np.exp(w * products)) - unrelated / (1 + np.exp(-w * products))
+        return float((products * towards).sum() - w / state.link_spread)
+
+    if slope(_LEAST_LINK) <= 0:
+        return replace(state, link=_LEAST_LINK)
+    return replace(state, link=float(optimize.brentq(slope, _LEAST_LINK, _LARGEST_LINK)))
+
+
+def _count_inner_products(state: mlbe_model.PosteriorState) -> tuple[Float64, Float64, Float64]:
+    """Inner products -c … c, and how many observed pairs have each: related, and unrelated."""
+    c = state.image.codes.shape[1]
+    columns = np.rint(state.image.codes @ state.text.codes.T).astype(np.intp).ravel() + c
+    related = (state.relations.related * state.relations.observed).ravel()
+    unrelated = state.relations.observed.ravel() - related
+    counts = [
+        np.bincount(columns, weights, minlength=2 * c + 1).astype(np.float64)
+        for weights in (related, unrelated)
+    ]
+    return np.arange(-c, c + 1.0), counts[0], counts[1]
+
+
+def update_link_spread(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
+    """Variance ω of the link."""
+    return replace(state, link_spread=mlbe_model.likeliest_link_spread(state.link))
+
+
+def update_image_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
+    """Bits of the images."""
+    codes = improve_codes(state.image, state.text.codes, state.relations, state.link)
+    return replace(state, image=replace(state.image, codes=codes))
+
+
+def update_text_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
+    """Bits of the texts."""
+    codes = improve_codes(state.text, state.image.codes, state.relations.turned(), state.link)
+    return replace(state, text=replace(state.text, codes=codes))
+
+
+def _for_image_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
+    return lambda state: replace(state, image=update(state.image))
+
+
+def _for_text_half(update: Callable[[mlbe_model.HalfState], mlbe_model.HalfState]) -> Update:
+    return lambda state: replace(state, text=update(state.text))
+
+
+BLOCKS: tuple[Update, ...] = (
+    _for_image_half(update_weights),
+    _for_text_half(update_weights),
+    _for_image_half(update_spread),
+    _for_text_half(update_spread),
+    _for_image_half(update_noise),
+    _for_text_half(update_noise),
+    update_image_codes,
+    update_text_codes,
+    update_link,
+    update_link_spread,
+)
+"""The ten blocks, in the order of a sweep."""

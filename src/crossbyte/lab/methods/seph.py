@@ -25,29 +25,9 @@ from crossbyte.lab.methods.regression import AnchorFeatures, LogisticBits, smoot
 from crossbyte.validation import check_integer, check_number
 
 Real = NDArray[np.floating[Any]]
-
 _ROWS_AT_ONCE = 128  # of the matrix of all pairs; its five temporary copies stay in the cache
 _MOMENTUM = 0.5
 _LEAST_GAIN = 0.01
-
-
-class Divergence(NamedTuple):
-    """The objective of the codes, and its gradient."""
-
-    value: float
-    gradient: Float64
-    """(N, c)"""
-
-
-@dataclass(frozen=True, eq=False)
-class _View:
-    """One side: kernel features, and the bits that they predict."""
-
-    features: AnchorFeatures
-    bits: LogisticBits
-
-    def log_odds(self, rows: Raw) -> Float64:
-        return self.bits.log_odds(self.features.apply(rows))
 
 
 @dataclass(kw_only=True)
@@ -162,6 +142,25 @@ class SePH(UnifiedHashing):
         inputs = features.apply(rows)
         bits = LogisticBits.fit(inputs, features.gram(), signs, workers, penalty=self.penalty)
         return _View(features, bits)
+
+
+class Divergence(NamedTuple):
+    """The objective of the codes, and its gradient."""
+
+    value: float
+    gradient: Float64
+    """(N, c)"""
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """One side: kernel features, and the bits that they predict."""
+
+    features: AnchorFeatures
+    bits: LogisticBits
+
+    def log_odds(self, rows: Raw) -> Float64:
+        return self.bits.log_odds(self.features.apply(rows))
 
 
 def learn_codes(
