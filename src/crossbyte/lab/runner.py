@@ -98,7 +98,7 @@ def run_in_processes(
     Parameters
     ----------
     function : callable
-        Of one argument; found by its name in another process, so not defined within a function.
+        A function of one argument, found by its name in another process, so not defined within a function.
     tasks : iterable
     n_processes : int
     """
@@ -230,7 +230,7 @@ class CpuClock:
 
 
 def fit_system(run: Run, trial: Trial) -> tuple[Method, float]:
-    """Let the system of a run learn; seconds beside it."""
+    """Let the system of a run learn; return it with the seconds it took."""
     method = make_system(run)
     clock = CpuClock()
     labels = trial.train.labels if run.similarity == "labels" else None
@@ -347,7 +347,7 @@ class Outcome:
     Attributes
     ----------
     results : list of Result
-        Of all runs that are done, in the order in which they were asked for.
+        Results of all runs that are done, in the order in which they were asked for.
     failed : list of FailedRun
     n_found : int
         Results that were there already.
@@ -381,7 +381,7 @@ def run_all(
     collection : Collection
     directory : Path
         Results are in its folder ``runs``.
-    source : Source, optional
+    source : DataSource, optional
         Where other processes read the collection; without it, everything is done in this one.
     n_processes : int
         Runs at a time; -1 for as many as a cluster has room for.

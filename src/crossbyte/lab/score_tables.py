@@ -49,7 +49,7 @@ class SummaryBlock(NamedTuple):
     ----------
     data, protocol, task, metric : str
     bits : list of int
-    rows : dict of str to dict of int to Figure
+    rows : dict of str to dict of int to SummaryFigure
         By name of the system (with its variant, and its similarity where it was taught with labels) and
         bits.
     chance : float
@@ -264,10 +264,10 @@ def _exact_estimate(value: float) -> Estimate:
 
 def _say_who_wins(systems: Sequence[SystemQuality]) -> str:
     """Say who wins at the same number of bytes, or that nobody can tell."""
-    peers = [each for each in systems if each.key not in (CHOSEN, UNCOMPRESSED, "chance")]
-    if not peers:
+    baselines = [each for each in systems if each.key not in (CHOSEN, UNCOMPRESSED, "chance")]
+    if not baselines:
         return "No simpler system was measured at the same number of bytes."
-    best = max(peers, key=SystemQuality.mean_recall)
+    best = max(baselines, key=SystemQuality.mean_recall)
     gain = best.gain
     assert gain is not None
     said = f"{format_difference(gain.value)} of 100 partners among the first ten ({format_interval(gain)})"

@@ -276,7 +276,7 @@ def test_products_with_similarities_are_those_of_the_whole_matrix() -> None:
     with Workers(1) as workers:
         sides = DenseRows(X), DenseRows(Y)
         np.testing.assert_allclose(similarity.cross(*sides, workers), X.T @ S @ Y, atol=1e-5)
-        centred = similarity.centred().cross(*sides, workers)
+        centred = similarity.centre().cross(*sides, workers)
         np.testing.assert_allclose(centred, X.T @ H @ S @ H @ Y, atol=1e-5)
     affinity = label_affinity(labels)
     assert linalg.eigvalsh(affinity.factors @ affinity.factors.T)[-1] == pytest.approx(1.0)
@@ -379,7 +379,7 @@ def test_no_step_of_qch_raises_its_objective(labelled: bool, weight: float) -> N
     rng = np.random.default_rng(4)
     similarity: Any = PairSimilarity()
     if labelled:
-        similarity = label_affinity(rng.random((60, 5)) < 0.4).centred()
+        similarity = label_affinity(rng.random((60, 5)) < 0.4).centre()
     for n_bits in (5, 12):
         U, V = rng.standard_normal((2, 60, 5))
         P, Q = hashing.sign_values(rng.standard_normal((2, 60, n_bits)))

@@ -256,8 +256,8 @@ def _class_columns(
         raise DataFileError(f"{key}: expected labels of one kind, got numbers and strings; use strings")
     if len(present) > _MOST_LABELS:
         raise DataFileError(
-            f"{key}: expected at most {_MOST_LABELS} different labels, got {len(present)}; are they captions? "
-            "give them another name"
+            f"{key}: expected at most {_MOST_LABELS} different labels, got {len(present)}; are they "
+            "captions? give them another name"
         )
     if not present:
         raise DataFileError(f"{key}: expected labels, got none in any row; leave the key out")
@@ -314,7 +314,7 @@ def read_bundle(contents: Contents, stem: str, name: str | None, *, seed: int, h
     name : str or None
         Overrides both; None: after the shape of one of the paper's sets, where it is one, else the stem.
     seed, held_out : int, float
-        Of the queries, where the file has no split.
+        Seed and share of the queries, where the file has no split.
 
     Returns
     -------

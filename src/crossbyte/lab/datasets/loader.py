@@ -40,7 +40,7 @@ def read_collection(
         What the collection is called; by default after the form or the file. Among ``wiki``, ``mirflickr``
         and ``nus-wide`` it also says as what a folder shall be read.
     seed : int, default 0
-        Of the queries, where the collection has no split of its own, and of what is generated.
+        Seed of the choice of queries, where the collection has no split, and of what is generated.
     held_out : float, default 0.1
         Share of the groups that become queries, where the collection has no split of its own.
 
@@ -62,8 +62,8 @@ def read_collection(
     if place.is_dir():
         return _read_folder(collection_files.list_folder(place), name, seed, held_out)
     if not place.exists():
-        told = f"there is no such file or folder, and generated data is called {PREFIX}wiki or {PREFIX}N"
-        raise FileNotFoundError(errno.ENOENT, told, os.fspath(path))
+        reason = f"there is no such file or folder, and generated data is called {PREFIX}wiki or {PREFIX}N"
+        raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
     return _read_file(place, name, seed, held_out)
 
 
@@ -105,7 +105,7 @@ class DataSource:
     name : str or None
         What the collection shall be called.
     seed : int
-        Of the split, where the data have none, and of what is generated.
+        Seed of the split, where the data have none, and of what is generated.
     """
 
     data: str

@@ -45,7 +45,7 @@ def read_mirflickr(folder: DataFolder, name: str | None = None, *, seed: int, he
     name : str, optional
         By default ``mirflickr``, and ``mirflickr-dcmh`` for that selection, whose scores do not compare.
     seed : int
-        Of the queries.
+        Seed of the choice of queries.
     held_out : float
         Their share; the paper's is 0.1. Of DCMH's selection at most 2000.
 

@@ -2,10 +2,10 @@
 
 The simplest thing that anybody would do with the same bytes, and it is given the benefit of the doubt:
 distances are exact ones to what the codes stand for, whatever they would cost at search. For product codes
-that is the usual table sum; for the others it takes the cross term of the item's words besides.
+that is the usual table sum; for the others it takes the cross term of the item's codewords besides.
 
-Each is brought to one form: codebooks of whole vectors, of which an item is the sum of one word each. A
-product quantizer's words are zero outside their part, an optimised one's are turned back. So one piece of
+Each is brought to one form: codebooks of whole vectors, of which an item is the sum of one codeword each. A
+product quantizer's codewords are zero outside their part, an optimised one's are turned back. So one piece of
 code decodes them all and measures distances to what the codes stand for. FAISS runs on one thread, because
 its results may depend on the number of threads.
 """
@@ -80,24 +80,24 @@ class CCAQuantized(CanonicalMethod):
 
     def training_items(self, side: Side) -> Items:
         """Items of one side of the training documents, coded from it alone."""
-        self._fitted()
+        self._require_fitted()
         return self._training_items[side]
 
     def side_items(self, side: Side, rows: Any) -> Items:
         """Items of documents of which only the searched side is known."""
-        return self._coded(side, self.queries(side, rows))
+        return self._encode(side, self.queries(side, rows))
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Items:
         """Items blended of both halves, coded as the searched side is."""
-        return self._coded(side, self._blend_sides(images, texts))
+        return self._encode(side, self._blend_sides(images, texts))
 
-    def _coded(self, side: Side, points: Float32) -> Items:
+    def _encode(self, side: Side, points: Float32) -> Items:
         with Workers(self.n_jobs) as workers:
             return _code_items(self._quantizers[side], points, workers)
 
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Squared Euclidean distances (n, N) from points to what the items' codes stand for."""
-        self._fitted()
+        self._require_fitted()
         quantizer = Quantizer(self._quantizers[side].codewords, 0.0, 0.0, None)
         with Workers(self.n_jobs) as workers:
             distances = table_distances(quantizer, queries, np.ascontiguousarray(items["codes"]), workers)
@@ -216,7 +216,7 @@ class TrainedQuantizer:
 
 
 def require_faiss() -> Any:
-    """The library, or the command that installs it."""
+    """Import the library, or say how to install it."""
     return import_extra("faiss", "the standard quantizers need")
 
 
@@ -248,7 +248,7 @@ def train_pq(points: Float32, n_bits: int, seed: int) -> TrainedQuantizer:
 
 
 def train_opq(points: Float32, n_bits: int, seed: int) -> TrainedQuantizer:
-    """Product quantization after a learned rotation (OPQ); arguments as :func:`product`.
+    """Product quantization after a learned rotation (OPQ); arguments as :func:`train_pq`.
 
     The rotation decides what the parts are, so dimensions stay in their order; where the parts do not divide
     them, it leads into a space with a few dimensions more.
@@ -270,7 +270,7 @@ def train_opq(points: Float32, n_bits: int, seed: int) -> TrainedQuantizer:
 
 
 def train_rq(points: Float32, n_bits: int, seed: int) -> TrainedQuantizer:
-    """Residual quantization (RQ), codes by beam search; arguments as :func:`product`."""
+    """Residual quantization (RQ), codes by beam search; arguments as :func:`train_pq`."""
     faiss, sample = require_faiss(), _sample_points(points, n_bits, seed)
     quantizer = faiss.ResidualQuantizer(points.shape[1], _n_codebooks(n_bits), min(n_bits, 8))
     quantizer.max_beam_size = _BEAM
@@ -283,7 +283,7 @@ def train_lsq(
 ) -> TrainedQuantizer:
     """Local search quantization (LSQ++), codes by iterated local search.
 
-    Arguments as for :func:`product`, and how many training rounds of how many points at most: a round's time
+    Arguments as for :func:`train_pq`, and how many training rounds of how many points at most: a round's time
     grows with the points and with the square of the bytes.
     """
     faiss, sample = require_faiss(), _sample_points(points, n_bits, seed, train_points)

@@ -1,4 +1,4 @@
-"""Composite correlation quantization (CCQ)."""
+"""Quantize by composite correlation (CCQ: Long, Cao, Wang and Yu, SIGIR 2016)."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ class CCQ(Method):
         pairs = Pairs(self._centrings["image"].apply(images), self._centrings["text"].apply(texts))
         with Workers(self.n_jobs) as workers:
             state, n_rounds = self._alternate(pairs, workers)
-            self._keep(state, pairs, workers)
+            self._store_fit(state, pairs, workers)
         self._details["rounds"] = n_rounds
         return self
 
     @property
-    def _sizes(self) -> list[int]:
-        """Words of each codebook: 256, and 2 to the power of the bits that are left over."""
+    def _codebook_sizes(self) -> list[int]:
+        """Codewords of each codebook: 256, and 2 to the power of the bits that are left over."""
         whole, rest = divmod(self.n_bits, 8)
         return [N_CODEWORDS] * whole + [2**rest] * (rest > 0)
 
@@ -113,7 +113,7 @@ class CCQ(Method):
         return Weights(self.text_weight, self.ridge)
 
     def _alternate(self, pairs: Pairs, workers: Workers) -> tuple[State, int]:
-        rng, weights, sizes = np.random.default_rng(self.random_state), self._weights, self._sizes
+        rng, weights, sizes = np.random.default_rng(self.random_state), self._weights, self._codebook_sizes
         n_dims = min(pairs.images.shape[1], pairs.texts.shape[1], self.n_bits)
         state = initial_state(pairs, n_dims, sizes, self.text_weight, rng, workers)
         before = objective(state, pairs, weights, workers)
@@ -128,7 +128,7 @@ class CCQ(Method):
             before = after
         return state, self.max_iter
 
-    def _keep(self, state: State, pairs: Pairs, workers: Workers) -> None:
+    def _store_fit(self, state: State, pairs: Pairs, workers: Workers) -> None:
         """Keep codewords and codes, and regressions in place of the rotations."""
         decoded = decode(state.codewords, state.codes, workers)
         first, second = (fit_regressor(rows, decoded, self.ridge) for rows in pairs)
@@ -152,14 +152,14 @@ class CCQ(Method):
 
     def side_items(self, side: Side, rows: Any) -> Codes:
         """Codes and norms (n, M + 4) of documents of which only one side is known."""
-        return self._coded(self.queries(side, rows))
+        return self._encode(self.queries(side, rows))
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Codes and norms (n, M + 4) of documents of which both sides are known, the same for both sides."""
         points = self.queries("image", images), self.queries("text", texts)
         check_rows_agree(*points)
         blend = (points[0] + self.text_weight * points[1]) / (1.0 + self.text_weight)
-        return self._coded(blend.astype(np.float32))
+        return self._encode(blend.astype(np.float32))
 
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Squared distances (n, N) from points to what codes stand for; equal codes are equally far."""
@@ -173,9 +173,9 @@ class CCQ(Method):
         total += norms
         return total
 
-    def _coded(self, points: Float32) -> Codes:
+    def _encode(self, points: Float32) -> Codes:
         with Workers(self.n_jobs) as workers:
-            return self._attach_norms(encode_greedily(self._codewords, points, self._sizes, workers))
+            return self._attach_norms(encode_greedily(self._codewords, points, self._codebook_sizes, workers))
 
     def _attach_norms(self, codes: Codes) -> Codes:
         """Codes (n, M), and behind each the squared length of what it stands for, as bytes of a float32."""
@@ -185,7 +185,7 @@ class CCQ(Method):
 
     def _check_fitted(self) -> None:
         if not self._maps:
-            raise self._unfitted()
+            raise self._not_fitted_error()
 
 
 class Pairs(NamedTuple):

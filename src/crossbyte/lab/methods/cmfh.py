@@ -1,4 +1,4 @@
-"""Collective matrix factorization hashing (CMFH)."""
+"""Hash by collective matrix factorization (CMFH: Ding, Guo and Zhou, CVPR 2014)."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ class CMFH(UnifiedHashing):
                 break
         return update_projections(factors, products, inverses)
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return _project_centred(rows, self._centrings[side], self._projections[side], workers)
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         parts = (
             _project_centred(rows, self._centrings[side], self._maps[side], workers)
             for side, rows in _pair_with_sides(images, texts)

@@ -1,4 +1,4 @@
-"""Learn co-regularized hashing (CRH): pairs of hash functions with margins, each by convex steps, boosted."""
+"""Hash by boosted pairs of functions with margins (CRH: Zhen and Yeung, NIPS 2012)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class CRH(LinearHashing):
         """Weighted agreement of each bit's signs with those of the pairs; images and texts in these."""
         return {"agreements": self._agreements, "n_rows": self._n_rows}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         rng = np.random.default_rng(self.random_state)
@@ -234,7 +234,7 @@ class DirectionProblem(NamedTuple):
         return mean if self.objective(mean) <= self.objective(w) else w
 
     def subgradient(self, w: Float64, tangents: Tangents, rows: Indices, pairs: Indices) -> Float64:
-        """Of the bound max(1, |z|) - sz and d², or τ₁(d) - d₀d, in the mean of some rows and some pairs."""
+        """Subgradient of the bound max(1, |z|) - sz and d², or τ₁(d) - d₀d, over some rows and pairs."""
         x = self.half.rows[np.concatenate([rows, self.half.at[pairs]])]
         values = self.half.scale * np.asarray(x.times(w[:, None]), dtype=np.float64)[:, 0]
         z, d = values[: len(rows)], values[len(rows) :] - self.others[pairs]

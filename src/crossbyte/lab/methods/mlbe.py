@@ -1,4 +1,4 @@
-"""Learn multimodal latent binary embedding (MLBE) by coordinate ascent, and code new documents.
+"""Hash by latent binary embedding, learned by coordinate ascent (MLBE: Zhen and Yeung, KDD 2012).
 
 Each block is replaced by its maximum given the others, or, for codes, by better ones; whatever rounding does,
 a block is taken over only if the posterior does not fall.
@@ -46,15 +46,15 @@ class MLBE(SeparateHashing):
     Attributes
     ----------
     max_documents : int
-        A random part of at most so many training documents is learned from, since all pairs of them count;
+        Most training documents to learn from, drawn at random, since all pairs of them count;
         ``details["n_learned_from"]`` says how many it was.
     n_neighbours : int
-        With ``similarity="pairs"``: image i and text j are related if document j is among so many documents
-        nearest to i, by the sum of the similarities of both halves. With 1, only if i = j.
+        With ``similarity="pairs"``: image i and text j are related if document j is among the
+        ``n_neighbours`` nearest to i, by the sum of the similarities of both halves. With 1, only if i = j.
     negatives : float
         Unrelated pairs that are observed for each related one.
     width : float
-        Of the kernel that is the similarity within a half, relative to the mean squared distance.
+        Width of the kernel within a half, relative to the mean squared distance.
     noise : float
         Variance of similarities expected beforehand (θ₀), relative to their mean square: the larger, the more
         relations count.
@@ -158,14 +158,16 @@ class MLBE(SeparateHashing):
         rng: np.random.Generator,
     ) -> tuple[mlbe_model.PosteriorState, list[float]]:
         """Learn from the chosen documents; if one is related to the other, so is the other to the one."""
-        image, text = self._start(kernels["image"], rng), self._start(kernels["text"], rng)
+        image, text = self._initial_half(kernels["image"], rng), self._initial_half(kernels["text"], rng)
         state = mlbe_model.PosteriorState(
             image, text, mlbe_model.observe_relations(related | related.T, self.negatives, rng)
         )
         sweeps = list(ascend_posterior(state, self.n_sweeps))
         return sweeps[-1][0], [value for _, value in sweeps]
 
-    def _start(self, kernel: mlbe_model.CentredKernel, rng: np.random.Generator) -> mlbe_model.HalfState:
+    def _initial_half(
+        self, kernel: mlbe_model.CentredKernel, rng: np.random.Generator
+    ) -> mlbe_model.HalfState:
         """Random codes that explain nothing yet."""
         similarities = kernel.own_similarities()
         codes = np.where(rng.random((len(similarities), self.n_bits)) < 0.5, -1.0, 1.0)
@@ -193,7 +195,7 @@ class MLBE(SeparateHashing):
                 codes[side][block] = self._coders[side].code(rows[block], links)
         return codes
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         signs = np.empty((rows.shape[0], self.n_bits))
         for block in row_blocks(len(signs)):
             signs[block] = self._coders[side].code(rows[block])
@@ -377,14 +379,14 @@ def update_link_spread(state: mlbe_model.PosteriorState) -> mlbe_model.Posterior
 
 
 def update_image_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Bits of the images."""
+    """Turn bits of the images."""
     codes = improve_codes(state.image, state.text.codes, state.relations, state.link)
     return replace(state, image=replace(state.image, codes=codes))
 
 
 def update_text_codes(state: mlbe_model.PosteriorState) -> mlbe_model.PosteriorState:
-    """Bits of the texts."""
-    codes = improve_codes(state.text, state.image.codes, state.relations.turned(), state.link)
+    """Turn bits of the texts."""
+    codes = improve_codes(state.text, state.image.codes, state.relations.transpose(), state.link)
     return replace(state, text=replace(state.text, codes=codes))
 
 

@@ -1,4 +1,4 @@
-"""Learn multimodal similarity-preserving hashing (MMNN): a small network per side, taught with pairs.
+"""Hash by a small network per side, taught with pairs (MMNN: Masci and others, TPAMI 2014).
 
 A network has one hidden layer, and both of its layers end in a hyperbolic tangent. Each end of a pair, be it
 within one side or across the two, passes through the network of its side: pairs that are alike are drawn
@@ -61,20 +61,20 @@ class MMNN(SeparateHashing):
     margin : float
         m, in units of the distance √(2c) of two codes that differ in half of their c bits.
     decay : float
-        Of the weights (δ).
+        Decay of the weights (δ).
     n_pairs : int
         Signed pairs of each kind, half of them alike.
     n_neighbours : int
         Neighbours of a row, where pairs teach; at most a quarter of the rows.
     max_documents : int
-        Where pairs teach, neighbours are looked for in a random part of at most so many documents; the
+        Most documents among which neighbours are looked for where pairs teach, drawn at random; the
         number is in ``details["n_neighbours_among"]``. Pairs across the sides are of all documents.
     n_components : int
         Principal directions per side, at most.
     ridge : float
         Added to every direction's variance before scaling, in units of their mean.
     learning_rate : float
-        Of the first epoch.
+        Rate of the first epoch.
     n_epochs : int
         Passes over all pairs.
     """
@@ -128,14 +128,14 @@ class MMNN(SeparateHashing):
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         rng = np.random.default_rng(self.random_state)
-        known = self._taught_labels(labels, images.shape[0])
+        known = self._check_taught_labels(labels, images.shape[0])
         with Workers(self.n_jobs) as workers:
             inputs = [
                 learn_input_scaling(rows, name, self.n_components, self.ridge, workers)
                 for rows, name in ((images, "images"), (texts, "texts"))
             ]
             sides = inputs[0].values(images), inputs[1].values(texts)
-            relations = self._relations(sides, known, rng, workers)
+            relations = self._draw_relations(sides, known, rng, workers)
             lesson = TrainingPairs(sides, relations, self.margin * np.sqrt(2.0 * self.n_bits), self.decay)
             first, second = (
                 initial_network(side.shape[1], self.n_hidden, self.n_bits, rng) for side in sides
@@ -147,11 +147,11 @@ class MMNN(SeparateHashing):
             "text": _layers_as_functions(inputs[1], networks[1]),
         }
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         hidden, outputs = self._layers[side]
         return outputs.values(np.tanh(hidden.values(rows)))
 
-    def _relations(
+    def _draw_relations(
         self,
         sides: tuple[Float64, Float64],
         labels: NDArray[np.bool_] | None,
@@ -287,7 +287,7 @@ def total_loss(networks: Networks, lesson: TrainingPairs) -> float:
 
 
 def loss_gradients(networks: Networks, lesson: TrainingPairs) -> Networks:
-    """Gradients of :func:`loss` by both networks."""
+    """Gradients of :func:`total_loss` by both networks."""
     found = [Network(lesson.decay * n.W, 0.0 * n.a, lesson.decay * n.V, 0.0 * n.b) for n in networks]
     for ends, pairs, weight in lesson.relations:
         rows = [lesson.sides[side][at] for side, at in zip(ends, (pairs.left, pairs.right), strict=True)]
@@ -349,7 +349,7 @@ def _add_both_networks(s: float, left: Networks, t: float, right: Networks) -> N
 
 
 def learn_input_scaling(raw: Raw, name: str, n_dims: int, ridge: float, workers: Workers) -> LinearBits:
-    """Functions of raw rows (N, d): centred principal directions, at most so many, of about unit variance."""
+    """Learn functions of raw rows (N, d): principal directions, centred and of about unit variance."""
     learned = Preparation.fit(raw, n_dims, name, workers)
     turned = np.eye(raw.shape[1]) if learned.components is None else learned.components.T
     plain = LinearBits(turned, np.zeros(turned.shape[1])).of_raw(learned)

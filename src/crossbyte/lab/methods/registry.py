@@ -93,7 +93,7 @@ METHODS: Mapping[str, type[Method]] = _Methods()
 
 
 def list_keys() -> tuple[str, ...]:
-    """Keys of all systems, in the order of tables; nothing is imported."""
+    """List the keys of all systems, in the order of tables; nothing is imported."""
     return tuple(_HOMES)
 
 
@@ -109,7 +109,7 @@ def resolve_keys(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def about_method(key: str) -> About:
-    """What the system with this key declares of itself."""
+    """Look up what the system with this key declares of itself."""
     return METHODS[_check_key(key)].about
 
 

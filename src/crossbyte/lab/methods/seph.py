@@ -1,4 +1,4 @@
-"""SePH_km: codes that keep the similarity of labels, and kernel logistic regression to predict them.
+"""Hash by codes that keep the similarity of labels (SePH_km: Lin and others, CVPR 2015).
 
 Two steps. First one code per document is learned from the labels alone: affinities of labels are a
 distribution P over pairs of documents, Hamming distances of codes make another, Q, and the codes bring Q
@@ -42,14 +42,14 @@ class SePH(UnifiedHashing):
     Attributes
     ----------
     max_documents : int
-        The codes are learned from a random part of at most so many documents, since every pair of them
-        counts; the number is in ``details["n_learned_from"]``.
+        Most documents to learn codes from, drawn at random, since every pair of them counts;
+        the number is in ``details["n_learned_from"]``.
     n_anchors : int
         k-means centres per side.
     binary_weight : float
         α, which draws the values of H to ±1.
     penalty : float
-        Of the logistic regressions, in the norm of their kernel.
+        Penalty of the logistic regressions, in the norm of their kernel.
     n_iter : int
         Steps of the optimisation of H.
     learning_rate : float
@@ -112,14 +112,14 @@ class SePH(UnifiedHashing):
             "text": self._learn_view(texts[chosen], signs, rng, workers, "texts"),
         }
         self._n_learned_from = len(chosen)
-        values = self._pair_signs(images, texts, workers)
+        values = self._pair_bit_values(images, texts, workers)
         values[chosen] = signs
         return values
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return self._views[side].log_odds(rows)
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         """Combine both predictions: log odds add up, and the prior would otherwise count twice."""
         both = self._views["image"].log_odds(images) + self._views["text"].log_odds(texts)
         return both - self._prior

@@ -1,4 +1,4 @@
-"""SM2H: sparse multi-modal hashing over sets of dictionary atoms."""
+"""Hash by sets of dictionary atoms, smooth on a hypergraph (SM2H: Wu and others, IEEE Multimedia 2014)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class SM2H(SeparateHashing):
     as a hypergraph, dictionaries of both sides learned jointly by hypergraph-Laplacian sparse coding, the
     index set of the large coefficients as the code, and a "sensitive" Jaccard distance between such sets.
 
-    Ours is everything else. The hyperedges are those of :mod:`crossbyte.lab.methods.sm2h`: a row with
-    its nearest neighbours, the halves of a document, and, where labels teach, whatever has the same label.
-    The objective, its elastic net and its updates are those of :mod:`crossbyte.lab.methods.sm2h`. There
-    is an atom per bit. A new row minimises its own part of the objective, without the hypergraph, and so are
+    Ours is everything else. The hyperedges are those of :func:`build_hypergraph`: a row with its
+    nearest neighbours, the halves of a document, and, where labels teach, whatever has the same label.
+    The objective, its elastic net and its updates are :func:`objective` and what follows it. There is an
+    atom per bit. A new row minimises its own part of the objective, without the hypergraph, and so are
     all training documents coded. Large are the most positive coefficients. In the distance, an atom weighs
     as much as both halves of a training document have it more often than chance
-    (:func:`~crossbyte.lab.methods.sm2h.atom_weights`). Rows are centred, reduced, whitened and brought to
+    (:func:`atom_weights`). Rows are centred, reduced, whitened and brought to
     unit length, in this order. The authors keep a database in inverted lists, one per atom; here every item
     is compared, with the same answers. Defaults were chosen on validation parts of the training documents of
     Wiki and Flickr8k, by their labels (protocol V).
@@ -69,7 +69,7 @@ class SM2H(SeparateHashing):
     max_iter : int
         Rounds.
     max_documents : int
-        At most so many documents, drawn at random, are learned from; the others are coded like new ones.
+        Most documents to learn from, drawn at random; the others are coded like new ones.
     """
 
     about: ClassVar[About] = About(
@@ -125,7 +125,7 @@ class SM2H(SeparateHashing):
         return dict(self._details)
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
-        known = self._taught_labels(labels, images.shape[0])
+        known = self._check_taught_labels(labels, images.shape[0])
         rng = np.random.default_rng(self.random_state)
         chosen = sample_rows(images.shape[0], rng, self.max_documents)
         if chosen is not None:
@@ -135,7 +135,8 @@ class SM2H(SeparateHashing):
             state, history = self._alternate(sides, known, rng, workers)
             self._dictionaries = dict(zip(self._preparations, state.dictionaries, strict=True))
             sets = [
-                self._sets(side, rows, workers) for side, rows in zip(self._dictionaries, sides, strict=True)
+                self._atom_sets(side, rows, workers)
+                for side, rows in zip(self._dictionaries, sides, strict=True)
             ]
         self._atom_weights = atom_weights(*sets)
         sizes = [float(part.sum(axis=1).mean()) for part in sets]
@@ -155,19 +156,19 @@ class SM2H(SeparateHashing):
         self._sparsities = dict(zip(self._preparations, penalties.sparsities, strict=True))
         return alternate_updates(state, sides, penalties, graph, self.max_iter)
 
-    def _sets(self, side: Side, prepared: Any, workers: Workers) -> Float64:
+    def _atom_sets(self, side: Side, prepared: Any, workers: Workers) -> Float64:
         dictionary, sparsity = self._dictionaries[side], self._sparsities[side]
         codes = sparse_codes(prepared, dictionary, sparsity, self.shrinkage, workers)
         return mark_large_coefficients(codes, self.set_size or max(_LEAST_ATOMS, self.n_bits // 8))
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         with Workers(self.n_jobs) as workers:
-            return self._sets(side, self._preparations[side].apply(rows, workers), workers)
+            return self._atom_sets(side, self._preparations[side].apply(rows, workers), workers)
 
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Weighted Jaccard distances (n, N) between packed sets; ties stay ties."""
         if self._atom_weights is None:
-            raise self._unfitted()
+            raise self._not_fitted_error()
         return jaccard_distances(queries, items, self._atom_weights)
 
 
@@ -188,7 +189,7 @@ class Hypergraph:
     incidence : (2N, E) sparse float64
         1 where a vertex is in a hyperedge, 0 elsewhere; no hyperedge is empty.
     weights : (E,) float64
-        Of the hyperedges.
+        Weights of the hyperedges.
     """
 
     incidence: sparse.csr_array

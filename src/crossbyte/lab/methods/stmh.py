@@ -1,4 +1,4 @@
-"""Learn semantic topic multimodal hashing (STMH): its objective, and the blocks, each at its minimum.
+"""Hash by topics of texts and concepts of images (STMH: Wang and others, IJCAI 2015).
 
 With documents as rows, images X (N, d_I) and texts Y (N, d_T)::
 
@@ -33,7 +33,7 @@ _SMOOTHING = 1e-3  # ε; rows have unit length
 class STMH(UnifiedHashing):
     """One bit per topic: whether a text is near it, or an image's concepts speak of it.
 
-    Of the source: a text has half of the topics (an odd number rounded down), images are a robust (L2,1)
+    In the source, a text has half of the topics (an odd number rounded down), images are a robust (L2,1)
     product of concepts, and a matrix takes concepts to topics::
 
         r₁ Σ |x_i - v_i B| + r₂ Σ_ij G_ij |y_i - f_j|² + λ |G - V R|² + γ (|F|² + |B|² + |R|² + |V|²)
@@ -57,9 +57,9 @@ class STMH(UnifiedHashing):
 
     Notes
     -----
-    Of the source, as we know it, are the objective, its updates, the weights ½, ten rounds, and how queries
-    are coded. A text has a distance to each of its topics, so that a topic is the mean of its texts and not
-    a part of a sum.
+    From the source, as we know it, come the objective, its updates, the weights ½, ten rounds, and how
+    queries are coded. A text has a distance to each of its topics, so that a topic is the mean of its texts
+    and not a part of a sum.
 
     Ours are the start, the scale, γ, and that the L2,1 loss is smoothed at zero, where it has no slope: a
     residual s counts as √(s² + 10⁻⁶). Figures are MAP@50 on a validation part of Wiki's training documents,
@@ -132,7 +132,7 @@ class STMH(UnifiedHashing):
             "image": Preparation.fit(images, None, "images", workers),
             "text": Preparation.fit(texts, None, "texts", workers),
         }
-        X, Y = self._prepared("image", images, workers), self._prepared("text", texts, workers)
+        X, Y = self._prepare("image", images, workers), self._prepare("text", texts, workers)
         state = self._alternate(X, Y, workers)
         self._topics, self._image_map = state.F, image_to_topic_map(state, self._weights)
         return state.G
@@ -149,24 +149,24 @@ class STMH(UnifiedHashing):
         self._details = {"objective": values, "changed_bits": float(np.mean(start != state.G))}
         return state
 
-    def _prepared(self, side: Side, rows: Raw, workers: Workers) -> PreparedRows:
+    def _prepare(self, side: Side, rows: Raw, workers: Workers) -> PreparedRows:
         return self._preparations[side].apply(rows, workers)
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         costs = self._text_costs(rows, workers) if side == "text" else -self._image_topics(rows, workers)
         return choose_members(costs)
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         from_image = self._image_topics(images, workers)
         return choose_members(self._text_costs(texts, workers) - 2 * self.link_weight * from_image)
 
     def _text_costs(self, texts: Raw, workers: Workers) -> Float64:
         assert self._topics is not None
-        return topic_costs(self._prepared("text", texts, workers), self._topics, self._weights, workers)
+        return topic_costs(self._prepare("text", texts, workers), self._topics, self._weights, workers)
 
     def _image_topics(self, images: Raw, workers: Workers) -> Float64:
         assert self._image_map is not None
-        return project_rows(self._prepared("image", images, workers), self._image_map, workers)
+        return project_rows(self._prepare("image", images, workers), self._image_map, workers)
 
 
 class Weights(NamedTuple):
