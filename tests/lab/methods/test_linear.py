@@ -24,6 +24,7 @@ from crossbyte.lab.methods.labels import (
     solve_related_directions,
 )
 from crossbyte.lab.methods.method import Method
+from crossbyte.lab.methods.regression import PairedRows
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column, recall_at
 from crossbyte.model.space.cca import canonical_correlation, second_moments
 
@@ -302,12 +303,12 @@ def test_related_directions_are_canonical_ones_where_every_document_is_like_itse
 # CMSSH
 
 
-def pairs_at_hand(n_pairs: int = 300) -> tuple[cmssh.PairedRows, Any]:
+def pairs_at_hand(n_pairs: int = 300) -> tuple[PairedRows, Any]:
     images, texts = (side - side.mean(axis=0) for side in related(80))
     rng = np.random.default_rng(2)
     pairs = draw_signed_pairs(80, n_pairs, rng)
     weights = rng.random(n_pairs)
-    return cmssh.PairedRows(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
+    return PairedRows(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
 
 
 def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
