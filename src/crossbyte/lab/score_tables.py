@@ -30,7 +30,6 @@ MAIN_METRIC = {
 }
 """What a short table shows of each protocol."""
 
-
 _VARIANTS = {"": "", SIDE: ", from the searched half"}
 
 
@@ -123,6 +122,8 @@ def _make_figure(
     return summarise_seeds([value for each in chosen if (value := each.score(metric, task)) is not None])
 
 
+# A user's own pairs: crossbyte beside simpler systems
+
 CHOSEN = "cmcq-auto"
 UNCOMPRESSED = "cca"
 _DEPTH = 10
@@ -196,7 +197,7 @@ def check_enough_pairs(n_train: int) -> None:
 
 
 def plan_own_runs(data: str, digest: str, bits: Sequence[int], seed: int = 0) -> list[Run]:
-    """The runs of the table: by protocol B, with the systems' own settings.
+    """List the runs of the table: by protocol B, with the systems' own settings.
 
     Raises
     ------

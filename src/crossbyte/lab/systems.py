@@ -112,7 +112,7 @@ def needs_faiss(key: str) -> bool:
 
 
 def choose_similarity(key: str, asked: str | None, *, has_labels: bool) -> str:
-    """What a system will be taught with: what was asked for if it knows that, else the first it can do.
+    """Choose what a system is taught with: what was asked for if it knows that, else the first it can do.
 
     Raises
     ------

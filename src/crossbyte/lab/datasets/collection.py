@@ -271,7 +271,7 @@ def draw_query_mask(
 
 
 def collection_digest(collection: Collection) -> str:
-    """32 hexadecimal digits of all features and labels; names and descriptions do not count."""
+    """Digest all features and labels to 32 hexadecimal digits; names and descriptions do not count."""
     digest = hashlib.blake2b(digest_size=16)
     for array in (*_list_arrays(collection.train), *_list_arrays(collection.query)):
         digest.update(f"{array.dtype.str}{array.shape}".encode())

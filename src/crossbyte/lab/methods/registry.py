@@ -48,21 +48,8 @@ _HOMES = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "table1": (
-        *(
-            "cmssh",
-            "scm",
-            "crh",
-            "mmnn",
-            "sm2h",
-            "mlbe",
-            "imh",
-            "cvh",
-            "mvsh",
-            "seph",
-            "lssh",
-            "cmfh",
-            "stmh",
-        ),
+        *("cmssh", "scm", "crh", "mmnn", "sm2h", "mlbe", "imh", "cvh"),
+        *("mvsh", "seph", "lssh", "cmfh", "stmh"),
         *("qch", "ccq", "cmcq"),
     ),
     "table2": ("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "cmcq"),
