@@ -26,7 +26,7 @@ from crossbyte.model.pair_audit import Audit, audit_pairs
 SHARE, PRECISION, LIFT, SECONDS = 0.02, 0.5, 25.0, 60.0
 
 
-def pairs_of(whole: bool) -> tuple[NDArray[np.float32], Any]:
+def read_pairs(whole: bool) -> tuple[NDArray[np.float32], Any]:
     """The training pairs, or these and the queries."""
     data = flickr8k(drop_unlabelled=False)
     if not whole:
@@ -35,7 +35,7 @@ def pairs_of(whole: bool) -> tuple[NDArray[np.float32], Any]:
     return images, sp.csr_array(sp.vstack([data.train.texts, data.query.texts]))
 
 
-def swapped(texts: Any, seed: int) -> tuple[Any, NDArray[np.bool_]]:
+def swap_captions(texts: Any, seed: int) -> tuple[Any, NDArray[np.bool_]]:
     """The texts with some of them in each other's places, none in its own; and which rows these are."""
     n = texts.shape[0]
     rows = np.random.default_rng(seed).choice(n, round(SHARE * n), replace=False)
@@ -50,9 +50,9 @@ def precision(scores: NDArray[np.float64], wrong: NDArray[np.bool_]) -> float:
     return float(wrong[first].mean())
 
 
-def one_seed(images: Any, texts: Any, seed: int) -> dict[str, float]:
+def measure_seed(images: Any, texts: Any, seed: int) -> dict[str, float]:
     """All figures of one way to swap."""
-    spoiled, wrong = swapped(texts, seed)
+    spoiled, wrong = swap_captions(texts, seed)
     start = time.perf_counter()
     audit = audit_pairs(CMCQ(32, random_state=seed), images, spoiled)
     seconds = time.perf_counter() - start
@@ -68,7 +68,7 @@ def one_seed(images: Any, texts: Any, seed: int) -> dict[str, float]:
 
 def measure(name: str, images: Any, texts: Any) -> list[Measurement]:
     """The figures of all seeds, with what was wanted and what chance gives."""
-    runs = [one_seed(images, texts, seed) for seed in SEEDS]
+    runs = [measure_seed(images, texts, seed) for seed in SEEDS]
     targets = {"precision": PRECISION, "lift": LIFT, "seconds": SECONDS}
     chances = {"precision": SHARE, "lift": 1.0, "precision, distance alone": SHARE}
     return [
@@ -77,7 +77,7 @@ def measure(name: str, images: Any, texts: Any) -> list[Measurement]:
     ]
 
 
-def as_it_is(images: Any, texts: Any) -> list[Measurement]:
+def measure_as_published(images: Any, texts: Any) -> list[Measurement]:
     """Suspects and repeats of the pairs as they were published."""
     audit: Audit = audit_pairs(CMCQ(32, random_state=0), images, texts)
     return [
@@ -88,8 +88,12 @@ def as_it_is(images: Any, texts: Any) -> list[Measurement]:
 
 def main() -> None:
     """Measure, print and keep."""
-    train = pairs_of(whole=False)
-    found = measure("7,000 pairs", *train) + measure("8,000 pairs", *pairs_of(whole=True)) + as_it_is(*train)
+    train = read_pairs(whole=False)
+    found = (
+        measure("7,000 pairs", *train)
+        + measure("8,000 pairs", *read_pairs(whole=True))
+        + measure_as_published(*train)
+    )
     print_table("Audit: 2 % of the captions swapped, the first 2 % listed", found)
     save("audit", found, {"data": "flickr8k", "share": SHARE, "folds": 5, "seeds": len(SEEDS)})
 

@@ -11,7 +11,7 @@ partners, of 20,000 texts. What is coded is kept in the cache of the benchmarks 
 
 FAISS's cells: as many, k-means of the same decoded points by FAISS (10 rounds, 256 points for each centre:
 its own defaults for such an index; ours learn from 128), every point in the cell of its nearest centre,
-visited in the order of the distance from the query: what IndexIVFFlat does. Told is the share of the items
+visited in the order of the distance from the query: what IndexIVFFlat does. Shown is the share of the items
 that must be visited so that of the partners that the exhaustive search finds the wanted share is in visited
 cells, on the same queries; and ours over that of FAISS, with the interval that holds 95 of 100 samples of
 these queries.
@@ -41,12 +41,12 @@ from benchmarks.timing import (
     CLOCKS,
     Goal,
     Turn,
+    keep_wanted,
     measurements,
     medians,
     print_goals,
     seconds_per_call,
     take_turns,
-    told,
 )
 from crossbyte import CMCQ, Index
 from crossbyte.compute.kernels import implementation
@@ -67,7 +67,7 @@ LEARNING_BLOCK, TRAINING_BLOCK = 10**6, 10**6 + 1  # far from those of the items
 Codes = NDArray[np.uint8]
 
 
-class Made(NamedTuple):
+class CodedPairs(NamedTuple):
     """A model, the codes of the items, and texts whose images are the items at ``partners``."""
 
     model: CMCQ
@@ -76,9 +76,9 @@ class Made(NamedTuple):
     partners: NDArray[np.int64]
 
 
-def make(n_items: int, n_jobs: int | None) -> Made:
+def load_or_make(n_items: int, n_jobs: int | None) -> CodedPairs:
     """Fit and code, or take from the cache of the benchmarks."""
-    folder = cache_folder() / f"cells-{n_items}-{N_BITS}-{_key()}"
+    folder = cache_folder() / f"cells-{n_items}-{N_BITS}-{_cache_key()}"
     if not folder.exists():
         unfinished = Path(tempfile.mkdtemp(dir=cache_folder()))
         try:
@@ -87,11 +87,11 @@ def make(n_items: int, n_jobs: int | None) -> Made:
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     arrays = (np.load(folder / f"{name}.npy") for name in ("codes", "texts", "partners"))
-    return Made(CMCQ.load(folder / "model.cbm"), *arrays)
+    return CodedPairs(CMCQ.load(folder / "model.cbm"), *arrays)
 
 
-def _key() -> str:
-    """Of the settings, and of the sources that codes depend on."""
+def _cache_key() -> str:
+    """Digest the settings, and the sources that codes depend on."""
     digest = hashlib.blake2b(json.dumps([SETTINGS, QUERIES], sort_keys=True).encode(), digest_size=6)
     files = [path for folder in SOURCES for path in sorted((ROOT / folder).glob("*.py"))]
     for path in [*files, *(ROOT / name for name in KERNELS)]:
@@ -112,15 +112,15 @@ def _write(folder: Path, n_items: int, n_jobs: int | None) -> None:
         codes[start : start + BLOCK] = model.encode_images(images)
         texts.append(words[:each])
         partners.append(start + np.arange(len(texts[-1])))
-    for name, array in (("codes", codes), ("texts", _joined(texts)), ("partners", _joined(partners))):
+    for name, array in (("codes", codes), ("texts", _join(texts)), ("partners", _join(partners))):
         np.save(folder / f"{name}.npy", array)
 
 
-def _joined(parts: list[Any]) -> Any:
+def _join(parts: list[Any]) -> Any:
     return np.concatenate(parts)[:QUERIES]
 
 
-def build(path: Path, made: Made, n_jobs: int | None) -> float:
+def build(path: Path, made: CodedPairs, n_jobs: int | None) -> float:
     """Write the index and its cells; seconds of the cells."""
 
     def blocks() -> Iterator[dict[str, Any]]:
@@ -139,13 +139,13 @@ def build(path: Path, made: Made, n_jobs: int | None) -> float:
 # Recall
 
 
-def found_partners(index: Index, made: Made, n_probe: Any) -> NDArray[np.bool_]:
+def find_partners(index: Index, made: CodedPairs, n_probe: Any) -> NDArray[np.bool_]:
     """Which queries have their partner among the first ten."""
     hits = index.search(texts=made.texts, k=K, n_probe=n_probe)
     return np.array([own in found.ids for own, found in zip(made.partners.tolist(), hits, strict=True)])
 
 
-def visited_items(index: Index, made: Made, n_probe: int) -> float:
+def share_visited(index: Index, made: CodedPairs, n_probe: int) -> float:
     """Share of the items in the cells that the queries visit, on average."""
     snapshot = index.snapshot()
     assert snapshot.cells is not None
@@ -155,13 +155,13 @@ def visited_items(index: Index, made: Made, n_probe: int) -> float:
     return float(sizes[cells].sum(axis=1).mean() / sizes.sum())
 
 
-def needed(ranks: CellRanks, sample: Any = slice(None)) -> float:
+def share_needed(ranks: CellRanks, sample: Any = slice(None)) -> float:
     """Share of the items to be visited for the wanted share of partners, of all queries or of a sample."""
     return float(ranks.items[np.quantile(ranks.partners[sample], RECALL, method="inverted_cdf")])
 
 
-def _ranks(
-    index: Index, made: Made, found: NDArray[np.bool_], router: CellRouter, cells: NDArray[Any]
+def _rank_partners(
+    index: Index, made: CodedPairs, found: NDArray[np.bool_], router: CellRouter, cells: NDArray[Any]
 ) -> CellRanks:
     """How far the queries that find their partners must go through cells, given those of all items."""
     own = cells[made.partners[found]].astype(np.int64)
@@ -169,16 +169,16 @@ def _ranks(
     return rank_cells(router, trial, np.bincount(cells, minlength=len(router.points)))
 
 
-def own_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> CellRanks:
-    """In our own cells."""
+def rank_own_cells(index: Index, made: CodedPairs, found: NDArray[np.bool_]) -> CellRanks:
+    """Rank partners in our own cells."""
     snapshot = index.snapshot()
     assert snapshot.cells is not None
     cells = snapshot.partitions["image"].inverted_lists["image"].cells
-    return _ranks(index, made, found, snapshot.cells.directions["text", "image"].router, cells)
+    return _rank_partners(index, made, found, snapshot.cells.directions["text", "image"].router, cells)
 
 
-def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> CellRanks:
-    """In cells of FAISS, learned from the decoded images alone."""
+def rank_faiss_cells(index: Index, made: CodedPairs, found: NDArray[np.bool_]) -> CellRanks:
+    """Rank partners in cells of FAISS, learned from the decoded images alone."""
     import faiss
 
     assert index.cells is not None
@@ -192,17 +192,17 @@ def faiss_ranks(index: Index, made: Made, found: NDArray[np.bool_]) -> CellRanks
     for start in range(0, len(cells), BLOCK):
         points = index.model.decode_images(made.codes[start : start + BLOCK])
         cells[start : start + BLOCK] = flat.search(points, 1)[1][:, 0]
-    return _ranks(index, made, found, CellRouter.at(np.ascontiguousarray(kmeans.centroids)), cells)
+    return _rank_partners(index, made, found, CellRouter.at(np.ascontiguousarray(kmeans.centroids)), cells)
 
 
 def ratio_goals(one: CellRanks, other: CellRanks) -> list[Goal]:
     """Items visited in some cells over those in others, for the same queries, and how sure that is."""
     rng, n = np.random.default_rng(0), len(one.partners)
     samples = rng.integers(n, size=(SAMPLES, n))
-    ratios = [needed(one, sample) / needed(other, sample) for sample in samples]
+    ratios = [share_needed(one, sample) / share_needed(other, sample) for sample in samples]
     text = "items to be visited over FAISS IVF"
     return [
-        Goal(OWN, text, needed(one) / needed(other), 1.0, at_most=True),
+        Goal(OWN, text, share_needed(one) / share_needed(other), 1.0, at_most=True),
         *(
             Goal(OWN, f"{text}, {q:.1%} of samples below", float(np.quantile(ratios, q)))
             for q in (0.025, 0.975)
@@ -213,31 +213,31 @@ def ratio_goals(one: CellRanks, other: CellRanks) -> list[Goal]:
 # All of it
 
 
-def recall_goals(path: Path, made: Made, with_faiss: bool) -> list[Goal]:
+def recall_goals(path: Path, made: CodedPairs, with_faiss: bool) -> list[Goal]:
     """What is found, and what must be visited for it."""
     with Index.open(path) as index:
         assert index.cells is not None
         n_probe = index.cells.n_probe["text-to-image"]
-        exhaustive, found = (found_partners(index, made, asked) for asked in ("all", None))
+        exhaustive, found = (find_partners(index, made, asked) for asked in ("all", None))
         goals = [
             Goal("cells", "in all", index.cells.n_cells["image"]),
             Goal(
                 "cells", "made by distances that pairs teach", float(index.cells.metric["image"] == "paired")
             ),
             Goal("cells", "visited", n_probe),
-            Goal("cells", VISITED, visited_items(index, made, n_probe)),
+            Goal("cells", VISITED, share_visited(index, made, n_probe)),
             Goal("exhaustive", "recall@10", float(exhaustive.mean())),
             Goal("cells", "recall@10", float(found.mean())),
             Goal("cells", "recall@10 over the exhaustive one", found.mean() / exhaustive.mean(), RECALL),
         ]
-        ranks = {OWN: own_ranks(index, made, exhaustive)}
+        ranks = {OWN: rank_own_cells(index, made, exhaustive)}
         if with_faiss:
-            ranks[IVF] = faiss_ranks(index, made, exhaustive)
-    goals += [Goal(name, NEEDED, needed(each)) for name, each in ranks.items()]
+            ranks[IVF] = rank_faiss_cells(index, made, exhaustive)
+    goals += [Goal(name, NEEDED, share_needed(each)) for name, each in ranks.items()]
     return goals + (ratio_goals(ranks[OWN], ranks[IVF]) if with_faiss else [])
 
 
-def measure_times(path: Path, made: Made, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:
+def measure_times(path: Path, made: CodedPairs, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:
     """The exhaustive search and the cells in turns, one query at a time, one thread."""
     clock = CLOCKS[options.clock]
     with Index.open(path, n_jobs=1) as index, threadpool_limits(1):
@@ -269,7 +269,7 @@ def parse() -> Any:
 def main() -> None:
     """Measure, print and keep."""
     options = parse()
-    made = make(options.items, options.jobs)
+    made = load_or_make(options.items, options.jobs)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index.cb"
         goals = [Goal("file", "building the cells, seconds", build(path, made, options.jobs))]
@@ -278,7 +278,7 @@ def main() -> None:
             goals.append(Goal("file", "open, seconds", time.perf_counter() - start))
         seconds, timed = measure_times(path, made, options)
         goals += [*timed, *recall_goals(path, made, not options.no_faiss)]
-    shown = told(goals, asked_for=options.items == N_ITEMS)
+    shown = keep_wanted(goals, full_size=options.items == N_ITEMS)
     print_goals(f"cells, {options.items:,} items, M={N_BITS // 8}, {options.clock} time", shown)
     if options.items == N_ITEMS:
         settings = SETTINGS | {"items": options.items, "bits": N_BITS, "k": K, "recall": RECALL}

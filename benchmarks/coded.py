@@ -41,7 +41,7 @@ SETTINGS = {
     "seed": 0,
 }
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("src/crossbyte/data", "src/crossbyte/mapping", "src/crossbyte/quantization", "src/crossbyte/model")
+SOURCES = tuple(f"src/crossbyte/{name}" for name in ("data", "model", "model/space", "model/quantization"))
 KERNELS = ("src/crossbyte/compute/kernels_numpy.py", "native/codes.cpp", "native/codebooks.cpp")
 
 
@@ -87,7 +87,7 @@ def cache_folder() -> Path:
 
 def coded_items(n_items: int, n_bits: int) -> Coded:
     """Give the model and the items, from the cache or made now (a fit, and coding; minutes for a million)."""
-    folder = cache_folder() / f"coded-{n_items}-{n_bits}-{_key()}"
+    folder = cache_folder() / f"coded-{n_items}-{n_bits}-{_cache_key()}"
     if not folder.exists():
         print(f"coding {n_items:,} items with {n_bits} bits, into {folder}", flush=True)
         unfinished = Path(tempfile.mkdtemp(dir=cache_folder()))
@@ -120,8 +120,8 @@ def extend_codes(codes: NDArray[np.uint8], n_items: int, seed: int = 0) -> NDArr
     return np.ascontiguousarray(np.concatenate(copies)[:n_items])
 
 
-def _key() -> str:
-    """Of the settings and the sources."""
+def _cache_key() -> str:
+    """Digest the settings and the sources."""
     digest = hashlib.blake2b(json.dumps(SETTINGS, sort_keys=True).encode(), digest_size=6)
     files = [path for folder in SOURCES for path in sorted((ROOT / folder).glob("*.py"))]
     for path in [*files, *(ROOT / name for name in KERNELS)]:

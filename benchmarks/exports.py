@@ -37,14 +37,14 @@ WORDS = "words of ten listed that the text has"
 SIDES = (("text", "image"), ("image", "text"))
 
 
-def fitted(data: Dataset, cross_term: str) -> CMCQ:
+def fit_model(data: Dataset, cross_term: str) -> CMCQ:
     """A calibrated model of the training documents."""
     model = CMCQ(BITS, random_state=0, **(FLICKR | {"cross_term": cross_term}))
     model.fit(data.train.images, data.train.texts)
     return model.calibrate(data.train.images, data.train.texts, curve=())
 
 
-def filled(path: Path, model: CMCQ, data: Dataset) -> Index:
+def fill_index(path: Path, model: CMCQ, data: Dataset) -> Index:
     """The index: every coding, and deletions."""
     index, query = Index.from_training(path, model), data.query
     half, quarter = len(query) // 2, 3 * len(query) // 4
@@ -73,7 +73,9 @@ def faiss_difference(index: Index, folder: Path, kind: str, target: str, queries
     return difference, float(same[:, :K][clear].mean())
 
 
-def explained(index: Index, kind: str, target: str, queries: Any, seed: int) -> Iterator[tuple[float, float]]:
+def explanation_error(
+    index: Index, kind: str, target: str, queries: Any, seed: int
+) -> Iterator[tuple[float, float]]:
     """How far shares and constant are from the distance, relative to it; and how far without the rounding."""
     rng = np.random.default_rng(seed)
     own = [id for id in index.ids() if isinstance(id, int) or index.get(id).coding in ("pair", target)]
@@ -85,7 +87,7 @@ def explained(index: Index, kind: str, target: str, queries: Any, seed: int) -> 
         yield abs(total - found.distance) / scale, abs(found.constants.rounding) / scale
 
 
-def words(index: Index, data: Dataset) -> tuple[float, float]:
+def count_listed_words(index: Index, data: Dataset) -> tuple[float, float]:
     """Listed words that a test image's text has, on average; and how many of the most frequent words."""
     frequent = np.argsort(-np.asarray(data.train.texts.sum(axis=0)).ravel())[:10]
     listed, usual = [], []
@@ -107,7 +109,7 @@ def fashion_words() -> Measurement:
     model = CMCQ(BITS, random_state=0, **FLICKR).fit(train.images, train.texts)
     with TemporaryDirectory() as folder, Index.create(Path(folder) / "a.cb", model) as index:
         index.add([f"test-{row}" for row in range(len(data.query))], images=data.query.images)
-        listed, usual = words(index, data)
+        listed, usual = count_listed_words(index, data)
     return Measurement("Fashion", WORDS, [listed], None, usual)
 
 
@@ -116,13 +118,13 @@ def measurements(cross_term: str, data: Dataset) -> list[Measurement]:
     entries = []
     with (
         TemporaryDirectory() as folder,
-        filled(Path(folder) / "a.cb", fitted(data, cross_term), data) as index,
+        fill_index(Path(folder) / "a.cb", fit_model(data, cross_term), data) as index,
     ):
         for seed, (kind, target) in enumerate(SIDES):
             queries = getattr(data.query, f"{kind}s")
             system = f"{cross_term} cross term, {kind} → {target}"
             difference, same = faiss_difference(index, Path(folder), kind, target, queries)
-            sums, roundings = np.array(list(explained(index, kind, target, queries, seed))).T
+            sums, roundings = np.array(list(explanation_error(index, kind, target, queries, seed))).T
             entries += [
                 Measurement(system, "FAISS: largest difference, 1e-6", [1e6 * difference]),
                 Measurement(system, "FAISS: same ids outside ties", [same], 1.0),
@@ -131,7 +133,7 @@ def measurements(cross_term: str, data: Dataset) -> list[Measurement]:
                     system, "… where float32 itself is as exact", [float((roundings <= ROUNDING).mean())]
                 ),
             ]
-        listed, usual = words(index, data)
+        listed, usual = count_listed_words(index, data)
         entries.append(Measurement(f"{cross_term} cross term", WORDS, [listed], None, usual))
     return entries
 

@@ -24,7 +24,16 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.coded import SETTINGS, Coded, coded_items
 from benchmarks.tables import Measurement, save
-from benchmarks.timing import CLOCKS, Goal, Turn, medians, print_goals, seconds_per_call, take_turns, told
+from benchmarks.timing import (
+    CLOCKS,
+    Goal,
+    Turn,
+    keep_wanted,
+    medians,
+    print_goals,
+    seconds_per_call,
+    take_turns,
+)
 from crossbyte import Index
 from crossbyte.compute.kernels import implementation
 
@@ -126,7 +135,7 @@ def main() -> None:
         print(f"{options.items:,} documents with payloads written in {build(path, coded):.1f} s")
         first = measure_first(path, coded, options)
         seconds, scan = measure_scan(path, coded, options)
-    goals = told([*first, *scan], asked_for=options.items == N_ITEMS)
+    goals = keep_wanted([*first, *scan], full_size=options.items == N_ITEMS)
     print_goals(f"filters, {options.items:,} documents, 1 thread, {options.clock} time", goals)
     times = [
         Measurement(name, "milliseconds per call, every repetition", [1e3 * one for one in values])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.baselines import FAISS_VERSION, faiss_lsq, faiss_rq, set_threads, uncompressed
 from benchmarks.datasets import flickr8k, shares_label
 from benchmarks.harness import (
     SEEDS,
@@ -24,7 +25,6 @@ from benchmarks.harness import (
     recall_of_codes,
     side_by_side,
 )
-from benchmarks.peers import FAISS_VERSION, faiss_lsq, faiss_rq, set_threads, uncompressed
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column
@@ -35,20 +35,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "CMCQ cca-32, γ=2, constant, μ=1": {"mapping": "cca", "correlation": 2.0, "cross_penalty": 1.0},
     "CMCQ auto": {"mapping": "auto"},
 }
-PEERS = {"uncompressed": uncompressed, "FAISS RQ": faiss_rq, "FAISS LSQ": faiss_lsq}
+BASELINES = {"uncompressed": uncompressed, "FAISS RQ": faiss_rq, "FAISS LSQ": faiss_lsq}
 SCORES = ("unseen recall@10 I→T", "unseen recall@10 T→I", "MAP@50 I→T", "MAP@50 T→I")
 
 
-def ours(job: tuple[str, int]) -> tuple[float, ...]:
-    """The four scores of one of our settings."""
+def score_ours(job: tuple[str, int]) -> tuple[float, ...]:
+    """Measure the four scores of one of our settings."""
     name, seed = job
     data = flickr8k()
     model = CMCQ(BITS, random_state=seed, n_jobs=1, **SETTINGS[name]).fit(data.train.images, data.train.texts)
     return *recall_of_codes(model, data.query.images, data.query.texts), *map_of_model(model, data)
 
 
-def peer(job: tuple[str, int]) -> tuple[float, ...]:
-    """The same of a peer on our 32-dimensional canonical space."""
+def score_baseline(job: tuple[str, int]) -> tuple[float, ...]:
+    """Measure the same scores of a baseline on our 32-dimensional canonical space."""
     name, seed = job
     set_threads(1)
     data = flickr8k()
@@ -61,7 +61,7 @@ def peer(job: tuple[str, int]) -> tuple[float, ...]:
     for what in ("recall", "map"):
         for asking, answering in ((0, 1), (1, 0)):
             items = query[answering] if what == "recall" else train[answering]
-            decoded = PEERS[name](train[answering], items, BITS // 8, seed)
+            decoded = BASELINES[name](train[answering], items, BITS // 8, seed)
             distances = _squared(query[asking], decoded)
             scores.append(_recall(distances) if what == "recall" else map_at_50(distances, relevant))
     return tuple(scores)
@@ -81,10 +81,11 @@ def main() -> None:
     data = flickr8k()
     chances = (chance_recall_10(len(data.query)),) * 2 + (chance_map(data),) * 2
     results = {
-        name: list(zip(*side_by_side(peer, [(name, seed) for seed in SEEDS]), strict=True)) for name in PEERS
+        name: list(zip(*side_by_side(score_baseline, [(name, seed) for seed in SEEDS]), strict=True))
+        for name in BASELINES
     }
     for name in SETTINGS:
-        results[name] = list(zip(*side_by_side(ours, [(name, seed) for seed in SEEDS]), strict=True))
+        results[name] = list(zip(*side_by_side(score_ours, [(name, seed) for seed in SEEDS]), strict=True))
     means = {name: [float(np.mean(values)) for values in scores] for name, scores in results.items()}
     best = [max(means["FAISS RQ"][i], means["FAISS LSQ"][i]) for i in (0, 1)]
     targets = (best[0] - 0.01, best[1] - 0.01, means["FAISS RQ"][2], means["FAISS RQ"][3] + 0.03)

@@ -5,7 +5,7 @@
 
 Pairs like those of NUS-WIDE (500 counts of visual words, dense; about 6 of 1000 tags, sparse) are drawn shard
 by shard, written to folders and never together in memory. Each fit runs in a process of its own, whose peak
-is told by the system, with ``max_memory`` well below what its rows would take. The fewest pairs are fitted
+the system reports, with ``max_memory`` well below what its rows would take. The fewest pairs are fitted
 for some rounds in other ways too, from memory and in blocks, which must give the same model.
 """
 
@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.tables import Measurement, save
-from benchmarks.timing import Goal, print_goals, told
+from benchmarks.timing import Goal, keep_wanted, print_goals
 from crossbyte import CMCQ
 from crossbyte.data.ondisk import open_rows
 from crossbyte.data.synthetic import MIXTURE_WEIGHT, _draw_words, _word_topics
@@ -79,7 +79,7 @@ def write(folder: Path, n_pairs: int) -> None:
 
 
 class Way(NamedTuple):
-    """How the same pairs reach a fit: from memory, from their shards, or in blocks of so many rows."""
+    """How the same pairs reach a fit: from memory, from their shards, or in blocks of rows."""
 
     name: str
     block_rows: int | None = None
@@ -183,9 +183,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as root:
         goals = list(measure(options.pairs, options.mapping, Path(root)))
-    asked_for = tuple(options.pairs) == SIZES
-    print_goals(f"fit from disk, {ROUNDS} rounds, max_memory {MAX_MEMORY}", told(goals, asked_for))
-    if asked_for and options.mapping == "sparse":
+    full_size = tuple(options.pairs) == SIZES
+    print_goals(f"fit from disk, {ROUNDS} rounds, max_memory {MAX_MEMORY}", keep_wanted(goals, full_size))
+    if full_size and options.mapping == "sparse":
         entries = [Measurement(goal.system, goal.score, [goal.value], goal.wanted) for goal in goals]
         save(
             "from_disk",

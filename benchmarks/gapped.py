@@ -46,7 +46,7 @@ class GappedPairs:
         self._views, self._own = np.array(views, np.float32), np.array(own, np.float32)
 
     def block(self, number: int, n_pairs: int) -> tuple[Rows, Rows]:
-        """One block of so many pairs."""
+        """Draw one block of pairs."""
         rng = np.random.default_rng((self._seed, 1, number))
         signal = self._roots(rng, n_pairs) - self._centre
         noises = SETTINGS["image_noise"], SETTINGS["text_noise"]

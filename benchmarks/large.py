@@ -32,7 +32,16 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.coded import SETTINGS, Coded, coded_items, extend_codes
 from benchmarks.tables import Measurement, save
-from benchmarks.timing import CLOCKS, Goal, Turn, medians, print_goals, seconds_per_call, take_turns, told
+from benchmarks.timing import (
+    CLOCKS,
+    Goal,
+    Turn,
+    keep_wanted,
+    medians,
+    print_goals,
+    seconds_per_call,
+    take_turns,
+)
 from crossbyte import Index
 from crossbyte.compute.kernels import implementation
 
@@ -47,7 +56,7 @@ Words = NDArray[np.uint64]
 # Searching
 
 
-def passes(codes: Words) -> dict[str, Callable[[], Any]]:
+def read_passes(codes: Words) -> dict[str, Callable[[], Any]]:
     """Ways of NumPy to read every word of an array once; they give nothing of use."""
     buffer = np.empty(BLOCK, np.uint64)
 
@@ -65,7 +74,7 @@ def passes(codes: Words) -> dict[str, Callable[[], Any]]:
     }
 
 
-def scanned(index: Index) -> Words:
+def scanned_array(index: Index) -> Words:
     """The array that a scan of images reads."""
     return index.snapshot().partitions["image"].codes["image"].reshape(-1).view(np.uint64)
 
@@ -75,14 +84,14 @@ def measure_reading(index: Index, coded: Coded, options: Any) -> tuple[dict[str,
     clock = CLOCKS[options.clock]
     calls = [partial(index.search, texts=text, k=K) for text in coded.one_by_one(SINGLES)]
     turns: dict[str, Turn] = {"crossbyte, one query": partial(seconds_per_call, clock, calls)}
-    for name, once in passes(scanned(index)).items():
+    for name, once in read_passes(scanned_array(index)).items():
         turns[f"reading the codes: {name}"] = partial(seconds_per_call, clock, [once] * 3)
     seconds = take_turns(turns, options.repetitions)
     found = medians(seconds)
     own = found["crossbyte, one query"]
     read = min(value for name, value in found.items() if name.startswith("reading"))
     goals = [Goal(name, "milliseconds", 1e3 * value) for name, value in found.items()]
-    goals.append(Goal("fastest reading", "gigabytes per second", scanned(index).nbytes / read / 1e9))
+    goals.append(Goal("fastest reading", "gigabytes per second", scanned_array(index).nbytes / read / 1e9))
     return seconds, [*goals, Goal("crossbyte, one query", "times one reading", own / read, 1.5, at_most=True)]
 
 
@@ -106,7 +115,7 @@ def measure_threads(path: Path, coded: Coded, options: Any) -> tuple[dict[str, l
 # Opening
 
 
-def opened(path: str) -> dict[str, Any]:
+def open_and_verify(path: str) -> dict[str, Any]:
     """In a fresh process: read, hash, open and verify a file; seconds, and bytes of memory."""
     before = resident()
     with Index.open(path) as index:  # imports and the page cache are warm after this
@@ -211,12 +220,12 @@ def parse() -> Any:
 def measure(path: Path, coded: Coded, options: Any) -> list[Measurement]:
     """Everything about the index at ``path``, one table each."""
     about = f"{options.items:,} items, M={N_BITS // 8}, k={K}"
-    opening = _shown(f"opening and sizes, {about}", measure_opening(path, options.items), options)
+    opening = _show(f"opening and sizes, {about}", measure_opening(path, options.items), options)
     with Index.open(path, n_jobs=1) as index:
         single, goals = measure_reading(index, coded, options)
-    reading = _shown(f"one query, 1 thread, {about}, {options.clock} time", goals, options)
+    reading = _show(f"one query, 1 thread, {about}, {options.clock} time", goals, options)
     batch, goals = measure_threads(path, coded, options)
-    threads = _shown(f"threads, {about}, wall time", goals, options)
+    threads = _show(f"threads, {about}, wall time", goals, options)
     times = [
         Measurement(name, "milliseconds, every repetition", [1e3 * one for one in values])
         for name, values in (single | batch).items()
@@ -225,8 +234,8 @@ def measure(path: Path, coded: Coded, options: Any) -> list[Measurement]:
     return times + [Measurement(goal.system, goal.score, [goal.value], goal.wanted) for goal in goals]
 
 
-def _shown(title: str, goals: list[Goal], options: Any) -> list[Goal]:
-    shown = told(goals, asked_for=options.items == N_ITEMS)
+def _show(title: str, goals: list[Goal], options: Any) -> list[Goal]:
+    shown = keep_wanted(goals, full_size=options.items == N_ITEMS)
     print_goals(title, shown)
     return shown
 
@@ -235,7 +244,7 @@ def main() -> None:
     """Measure, print and keep."""
     options = parse()
     if options.child:
-        print(json.dumps(opened(options.child)))
+        print(json.dumps(open_and_verify(options.child)))
         return
     coded = coded_items(min(options.coded, options.items), N_BITS)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):

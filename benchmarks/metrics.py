@@ -28,7 +28,17 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import shares_label
 from benchmarks.tables import Measurement, save
-from benchmarks.timing import CLOCKS, Clock, Goal, Turn, measurements, medians, print_goals, take_turns, told
+from benchmarks.timing import (
+    CLOCKS,
+    Clock,
+    Goal,
+    Turn,
+    keep_wanted,
+    measurements,
+    medians,
+    print_goals,
+    take_turns,
+)
 from crossbyte.compute.executor import row_blocks
 from crossbyte.lab.methods.hashing import hamming_distances
 from crossbyte.metrics.scorer import Scorer
@@ -124,7 +134,7 @@ def throughput(options: Any) -> list[Measurement]:
 # Size
 
 
-def scored(kind: str, n_queries: int, clock: Clock) -> dict[str, float]:
+def score_large(kind: str, n_queries: int, clock: Clock) -> dict[str, float]:
     """In a process of its own: score a database of the size of NUS-WIDE; seconds, bytes and some scores."""
     rng = np.random.default_rng(0)
     n_items = NUS_WIDE[1]
@@ -173,7 +183,7 @@ def size(options: Any) -> list[Measurement]:
             Goal(system, "MAP@all of random codes", found["map"]),
             Goal(system, "its chance", found["chance"]),
         ]
-    goals = told(goals, asked_for=options.queries == NUS_WIDE[0])
+    goals = keep_wanted(goals, full_size=options.queries == NUS_WIDE[0])
     print_goals(f"all scores, {NUS_WIDE[1]:,} items, 1 process, {options.clock} time", goals)
     return measurements({}, "", goals)
 
@@ -195,7 +205,7 @@ def main() -> None:
     """Measure, print and keep."""
     options = parse()
     if options.child:
-        print(json.dumps(scored(options.child, options.queries, CLOCKS[options.clock])))
+        print(json.dumps(score_large(options.child, options.queries, CLOCKS[options.clock])))
         return
     entries = [*throughput(options), *size(options)]
     settings = {

@@ -55,7 +55,7 @@ class Documents:
         return Documents(self.coding, *(None if part is None else part[rows] for part in parts))
 
 
-class Asked(NamedTuple):
+class Queries(NamedTuple):
     """Queries of one kind, and the target that they search."""
 
     kind: str
@@ -125,7 +125,7 @@ def dataset(setting: str, seed: int) -> Dataset:
 
 
 def scores(job: tuple[str, int]) -> list[float]:
-    """Of each mixture and each measured half: recall in its pure index, mixed, and mixed without offsets."""
+    """Measure each mixture and half: recall in its pure index, mixed, and mixed without offsets."""
     setting, seed = job
     data = dataset(setting, seed)
     model = CMCQ(BITS, random_state=seed, n_jobs=1, **FLICKR).fit(data.train.images, data.train.texts)
@@ -137,7 +137,7 @@ def scores(job: tuple[str, int]) -> list[float]:
     in_first = rng.permutation(len(data.query)) < len(data.query) // 2
     found = []
     for mixture in MIXTURES:
-        asked = _asked(data, mixture, trained)
+        asked = _make_queries(data, mixture, trained)
         halves = documents[mixture.first], documents[mixture.second]
         found += _scores(model, plain, asked, halves, in_first)[0 if mixture.measures_first else 3 :]
     return found
@@ -153,19 +153,19 @@ def _documents(model: CMCQ, data: Dataset, trained: NDArray[np.intp]) -> dict[st
     }
 
 
-def _asked(data: Dataset, mixture: Mixture, trained: NDArray[np.intp]) -> Asked:
+def _make_queries(data: Dataset, mixture: Mixture, trained: NDArray[np.intp]) -> Queries:
     first = data.train.take(trained) if mixture.first == "training" else data.query
     if mixture.asked == "image":
-        return Asked("image", first.images, data.query.images, mixture.target)
+        return Queries("image", first.images, data.query.images, mixture.target)
     captions = [
         bag_of_words(split.captions, data.vocabulary, [2], data.token_pattern)
         for split in (first, data.query)
     ]
-    return Asked("text", captions[0], captions[1], mixture.target)
+    return Queries("text", captions[0], captions[1], mixture.target)
 
 
 def _scores(
-    model: CMCQ, plain: CMCQ, asked: Asked, halves: tuple[Documents, Documents], in_first: NDArray[np.bool_]
+    model: CMCQ, plain: CMCQ, asked: Queries, halves: tuple[Documents, Documents], in_first: NDArray[np.bool_]
 ) -> list[float]:
     """Pure, mixed, mixed without offsets: of the first half, then of the second."""
     found = []

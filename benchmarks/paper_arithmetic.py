@@ -106,7 +106,7 @@ def scan_seconds(items: float, seconds_per_item: float, machine: Machine, shape:
 
 
 def cells_in(items: float) -> float:
-    """Cells of an index unless told otherwise, which all its shards have: four times the root of its items.
+    """Cells of an index by default, which all its shards have: four times the root of its items.
 
     At most as many as two bytes can number.
     """
@@ -141,7 +141,7 @@ def fan_out_bytes(shards: int, k: int, query_bytes: float, hit_bytes: float) -> 
 
 
 def network_seconds(n_bytes: float, machine: Machine) -> float:
-    """Seconds until an answer of so many bytes is there, through one machine's network."""
+    """Seconds until an answer of ``n_bytes`` is there, through one machine's network."""
     return machine.round_trip + n_bytes / machine.network
 
 

@@ -22,7 +22,7 @@ from benchmarks.coded import SETTINGS as CODED
 from benchmarks.coded import Coded, _pairs, coded_items, extend_codes
 from benchmarks.paper_inputs import BATCH, BITS, VISITED, K
 from benchmarks.tables import Measurement
-from benchmarks.tail_latency import quantiles_of
+from benchmarks.tail_latency import summarise_quantiles
 from crossbyte import CMCQ, Index
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import Workers
@@ -54,7 +54,7 @@ class Scanned(NamedTuple):
     offsets: Any
 
     def scan(self, first: int, count: int) -> Any:
-        """Scan with so many queries, on one thread."""
+        """Scan with ``count`` queries from ``first`` on, on one thread."""
         some = slice(first, first + count)
         side = kernels.ScanSide(self.codes, self.tables[some], self.offsets[some])
         return kernels.scan([side], self.n_items, K, n_threads=1)
@@ -126,7 +126,7 @@ def _varying(scanned: Scanned) -> list[Measurement]:
         scanned.scan(query % SINGLES, 1)
         seconds.append(time.perf_counter() - start)
     middle = median(seconds)
-    relative = quantiles_of([one / middle for one in seconds])
+    relative = summarise_quantiles([one / middle for one in seconds])
     return [
         Measurement("scan, 8 bytes", "wall time over the median, 201 quantiles", relative),
         Measurement("scan, 8 bytes", f"median of {SCAN_ITEMS:,} items, milliseconds", [1e3 * middle]),

@@ -13,7 +13,7 @@ import argparse
 
 from benchmarks.paper_arithmetic import Machine
 from benchmarks.paper_inputs import read_figures
-from benchmarks.paper_tables import Assumed, tables
+from benchmarks.paper_tables import Assumptions, tables
 from benchmarks.summary import ROOT, replace
 from benchmarks.tables import print_table, save
 from crossbyte.compute.kernels import implementation
@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def assumed_of(options: argparse.Namespace) -> Assumed:
+def read_assumptions(options: argparse.Namespace) -> Assumptions:
     """The options in SI units."""
     machine = Machine(
         cores=options.cores,
@@ -48,7 +48,7 @@ def assumed_of(options: argparse.Namespace) -> Assumed:
         network=1e9 * options.network_gbit / 8,
         round_trip=1e-3 * options.round_trip_ms,
     )
-    return Assumed(machine, options.replicas, options.queries)
+    return Assumptions(machine, options.replicas, options.queries)
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
         entries = measure()
         print_table("Figures of one core", [entry for entry in entries if len(entry.values) < 100])
         save("paper_scale", entries, SETTINGS | {"kernels": implementation()})
-    written = tables(read_figures(), assumed_of(options))
+    written = tables(read_figures(), read_assumptions(options))
     if options.print:
         print("\n".join(f"{mark}\n\n{table}" for mark, table in written.items()))
     else:

@@ -12,7 +12,7 @@ from benchmarks.tail_latency import from_quantiles, maximum_quantile, simulate
 from crossbyte._format import readable_bytes, readable_seconds
 from crossbyte.compute.executor import SHARE_ROWS
 
-__all__ = ["PAIRS", "Assumed", "Case", "tables"]
+__all__ = ["PAIRS", "Assumptions", "Case", "tables"]
 
 PAIRS = (10**7, 10**8, 10**9, 10**10)
 SHARDS = (1, 4, 16, 64, 256, 1024)
@@ -27,7 +27,7 @@ HEDGED = 0.95  # quantile of a shard's latency after which a replica is asked
 
 
 @dataclass(frozen=True)
-class Assumed:
+class Assumptions:
     """What is assumed: the machine, how often everything is there, and how much is asked."""
 
     machine: Machine
@@ -42,7 +42,7 @@ class Case:
     pairs: int
     n_bytes: int
     figures: Figures
-    assumed: Assumed
+    assumed: Assumptions
     cells: bool = False
 
     @property
@@ -174,7 +174,7 @@ def _input(figure: Figure) -> str:
     return f"{value * 1e12:.3g} ps"
 
 
-def machine_table(assumed: Assumed) -> str:
+def machine_table(assumed: Assumptions) -> str:
     """What is assumed, and with which option it is changed."""
     machine = assumed.machine
     rows = [
@@ -194,7 +194,7 @@ def _bandwidth(machine: Machine) -> str:
     return readable_bytes(machine.memory_bandwidth)
 
 
-def _cases(figures: Figures, assumed: Assumed) -> list[Case]:
+def _cases(figures: Figures, assumed: Assumptions) -> list[Case]:
     return [Case(pairs, n_bytes, figures, assumed) for pairs in PAIRS for n_bytes in figures.lengths]
 
 
@@ -322,7 +322,7 @@ def tail_table(figures: Figures, shards: tuple[int, ...] = SHARDS) -> str:
     return _markdown(headings, rows)
 
 
-def tables(figures: Figures, assumed: Assumed) -> dict[str, str]:
+def tables(figures: Figures, assumed: Assumptions) -> dict[str, str]:
     """All tables by their marks."""
     cases = _cases(figures, assumed)
     return {

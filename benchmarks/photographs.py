@@ -20,7 +20,7 @@ no others. So the figures with built-in pictures are optimistic.
 Galleries were changed twice after a look at these photographs, each time on figures of the training part. At
 first ``mapping="auto"`` chose dimensions, too: EfficientNet, 4 bytes, all fitted 0.638, those added 0.323.
 With 64 dimensions it found 0.724 and 0.341 (built-in 0.491 and 0.293); now the codes are given as well, and
-only the space is chosen. The peers had 64 dimensions in all runs. One seed: differences below about 0.02
+only the space is chosen. The baselines had 64 dimensions in all runs. One seed: differences below about 0.02
 say nothing.
 """
 
@@ -40,9 +40,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.baselines import FAISS_VERSION, faiss_rq, uncompressed
 from benchmarks.datasets import data_root
 from benchmarks.harness import chance_recall_10
-from benchmarks.peers import FAISS_VERSION, faiss_rq, uncompressed
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ
 from crossbyte.gallery.cache import FeatureCache, digest_file
@@ -130,7 +130,7 @@ def build(folder: Path, case: Case, n_bytes: int) -> Path:
     return index
 
 
-def hits_of(index: Path, data: Photographs, queries: Sequence[tuple[int, str]], target: str) -> Hits:
+def find_hits(index: Path, data: Photographs, queries: Sequence[tuple[int, str]], target: str) -> Hits:
     """Whether each caption finds its photograph among the first ten."""
     with Gallery.open(index) as gallery:
         texts = gallery.encode_texts([text for _, text in queries])
@@ -156,7 +156,9 @@ class Features(NamedTuple):
     queries: Any
 
 
-def features_of(index: Path, folders: Sequence[Path], data: Photographs, queries: Sequence[str]) -> Features:
+def read_features(
+    index: Path, folders: Sequence[Path], data: Photographs, queries: Sequence[str]
+) -> Features:
     """What the program has kept of the pictures, and the texts by its encoder."""
     places = {path.name: path for folder in folders for path in folder.glob("*.jpg")}
     digests = [str(digest_file(places[name], 2**30)) for name in data.names]
@@ -172,10 +174,10 @@ def features_of(index: Path, folders: Sequence[Path], data: Photographs, queries
         cache.close()
 
 
-def peer_hits(
+def baseline_hits(
     features: Features, n_fitted: int, owners: NDArray[np.intp], n_bytes: int | None
 ) -> dict[str, Hits]:
-    """Hits of the canonical space of the fitted pairs: uncompressed, or by RQ of so many bytes."""
+    """Hits of the canonical space of the fitted pairs: uncompressed, or by RQ of ``n_bytes``."""
     shown = np.repeat(np.arange(n_fitted), len(INDEXED))
     space = CMCQ(8, max_iter=1, random_state=0, **SPACE)
     space.fit(features.pictures[shown], features.captions[: len(shown)], groups=shown)
@@ -209,11 +211,13 @@ def measure(folder: Path, case: Case, data: Photographs) -> list[Measurement]:
         index = build(folder, case, n_bytes)
         for target in ("image", "document"):
             name = f"crossbyte, {n_bytes} bytes, target {target}"
-            found[name] = hits_of(index, data, queries, target)
-    features = features_of(index, [folder / "fitted", folder / "added"], data, [text for _, text in queries])
+            found[name] = find_hits(index, data, queries, target)
+    features = read_features(
+        index, [folder / "fitted", folder / "added"], data, [text for _, text in queries]
+    )
     for length in (None, *case.n_bytes):
         name = "CCA uncompressed" if length is None else f"CCA + FAISS RQ, {length} bytes"
-        hits = peer_hits(features, case.n_fitted, owners, length)
+        hits = baseline_hits(features, case.n_fitted, owners, length)
         found |= {f"{name}, {of}": each for of, each in hits.items()}
     return [entry for name, hits in found.items() for entry in _entries(case, name, hits, owners, n)]
 

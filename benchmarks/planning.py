@@ -5,7 +5,7 @@
 
 Fashion at three sizes, 32 bits, "cca" and the paper's mapping, with string ids and payloads of two fields.
 Plan and build take turns; a figure is the plan's over the build's, and the worst of the repetitions counts
-for bytes, the median for times. The plan's own seconds are told.
+for bytes, the median for times. The plan's own seconds are shown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
     add: float
 
 
-def planned(data: Data, model: CMCQ) -> tuple[Cost, float]:
+def plan_cost(data: Data, model: CMCQ) -> tuple[Cost, float]:
     """What the plan says, and its own seconds."""
     start = time.perf_counter()
     found: Plan = plan(
@@ -66,7 +66,7 @@ def planned(data: Data, model: CMCQ) -> tuple[Cost, float]:
     return Cost(found.disk["total"], found.memory["total"], found.fit_seconds, found.add_seconds), seconds
 
 
-def built(data: Data, model: CMCQ, path: Path) -> Cost:
+def build_cost(data: Data, model: CMCQ, path: Path) -> Cost:
     """What the build takes; memory is what the opened index says, and its model's bytes."""
     start = time.perf_counter()
     model.fit(data.images, data.texts)
@@ -80,28 +80,28 @@ def built(data: Data, model: CMCQ, path: Path) -> Cost:
     return Cost(os.path.getsize(path), memory, fit, add)
 
 
-def repetition(data: Data, mapping: str, seed: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Ratios of one plan to one build, and the seconds that are told."""
+def measure_once(data: Data, mapping: str, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Ratios of one plan to one build, and the seconds that are shown."""
     model = CMCQ(BITS, mapping=mapping, random_state=seed)
-    before, seconds = planned(data, model)
+    before, seconds = plan_cost(data, model)
     with tempfile.TemporaryDirectory() as folder:
-        after = built(data, model, Path(folder) / "build.cb")
+        after = build_cost(data, model, Path(folder) / "build.cb")
     ratios = {name: getattr(before, name) / getattr(after, name) for name in Cost._fields}
     return ratios, {"plan": seconds, "fit": after.fit, "add": after.add}
 
 
-def off(ratio: float) -> float:
+def ratio_off(ratio: float) -> float:
     """How far off, either way: 1 is exact."""
     return max(ratio, 1 / ratio)
 
 
-def goals_of(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, float]]) -> list[Goal]:
+def make_goals(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, float]]) -> list[Goal]:
     """Bytes by their worst repetition, times by their median."""
     goals = [
         Goal(
             name,
             f"{part}, off by a factor of",
-            max(off(one[part]) for one in ratios),
+            max(ratio_off(one[part]) for one in ratios),
             BYTES,
             True,
         )
@@ -111,7 +111,7 @@ def goals_of(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, 
         Goal(
             name,
             f"{part}, off by a factor of",
-            off(median(one[part] for one in ratios)),
+            ratio_off(median(one[part] for one in ratios)),
             TIMES,
             True,
         )
@@ -120,8 +120,8 @@ def goals_of(name: str, ratios: list[dict[str, float]], seconds: list[dict[str, 
     goals += [
         Goal(name, f"{part}, planned / built", median(one[part] for one in ratios)) for part in ratios[0]
     ]
-    told = {part: median(one[part] for one in seconds) for part in seconds[0]}
-    return goals + [Goal(name, f"{part}, seconds", value) for part, value in told.items()]
+    shown = {part: median(one[part] for one in seconds) for part in seconds[0]}
+    return goals + [Goal(name, f"{part}, seconds", value) for part, value in shown.items()]
 
 
 def main() -> None:
@@ -137,9 +137,9 @@ def main() -> None:
     for mapping in options.mappings:
         for n in options.sizes:
             data, name = Data.of(train, n), f"{mapping}, {n:,} pairs"
-            runs = [repetition(data, mapping, seed) for seed in range(options.repetitions)]
+            runs = [measure_once(data, mapping, seed) for seed in range(options.repetitions)]
             ratios, seconds = [run[0] for run in runs], [run[1] for run in runs]
-            goals += goals_of(name, ratios, seconds)
+            goals += make_goals(name, ratios, seconds)
             kept += [
                 Measurement(name, f"{part}, planned / built", [one[part] for one in ratios])
                 for part in ratios[0]

@@ -24,14 +24,14 @@ MANY = 10**10
 Rows = NDArray[np.intp]
 
 
-def trials(images: Any, texts: Any) -> tuple[PilotPairs, Rows]:
+def draw_trials(images: Any, texts: Any) -> tuple[PilotPairs, Rows]:
     """Pairs to ask with, and the order in which the others are fitted on."""
     order = np.random.default_rng(0).permutation(images.shape[0])
     held, others = np.sort(order[:HELD_OUT]), order[HELD_OUT:]
     return PilotPairs(images, texts, images[held], texts[held], np.arange(HELD_OUT)), others
 
 
-def fitted(asked: PilotPairs, rows: Rows, bits: int) -> PilotRecall:
+def fit_and_score(asked: PilotPairs, rows: Rows, bits: int) -> PilotRecall:
     """What a fit of these rows finds."""
     model = CMCQ(bits, mapping="cca", max_iter=ROUNDS, random_state=0)
     return PilotRecall(len(rows), asked.hits(model.fit(asked.images[rows], asked.texts[rows])))
@@ -39,29 +39,29 @@ def fitted(asked: PilotPairs, rows: Rows, bits: int) -> PilotRecall:
 
 def measure(asked: PilotPairs, others: Rows, bits: int) -> list[Measurement]:
     """Recall by size, what the law promises of the largest, and how many the rule takes."""
-    found = [fitted(asked, np.sort(others[:size]), bits) for size in SIZES]
+    found = [fit_and_score(asked, np.sort(others[:size]), bits) for size in SIZES]
     few, many, most = found
     name = f"Fashion, {bits} bits"
     return [
-        *(Measurement(name, recall_from(one.n_pairs), [float(one.hits.mean())]) for one in found),
-        Measurement(name, promised_from(most.n_pairs), [expected_recall(few, many, most.n_pairs)]),
+        *(Measurement(name, recall_name(one.n_pairs), [float(one.hits.mean())]) for one in found),
+        Measurement(name, promised_name(most.n_pairs), [expected_recall(few, many, most.n_pairs)]),
         Measurement(name, "enough pairs", [recommend_pairs(few, many, MANY, lambda _: 0.0).pairs]),
     ]
 
 
-def recall_from(n_pairs: int) -> str:
+def recall_name(n_pairs: int) -> str:
     """How the score is called."""
     return f"recall@10 from {n_pairs:,} pairs"
 
 
-def promised_from(n_pairs: int) -> str:
+def promised_name(n_pairs: int) -> str:
     """How the score is called."""
     return f"recall@10 promised from {n_pairs:,} pairs"
 
 
 def table(entries: list[Measurement]) -> str:
     """The table in Markdown."""
-    scores = [*map(recall_from, SIZES[:2]), promised_from(SIZES[-1]), recall_from(SIZES[-1]), "enough pairs"]
+    scores = [*map(recall_name, SIZES[:2]), promised_name(SIZES[-1]), recall_name(SIZES[-1]), "enough pairs"]
     headings = [score.removeprefix("recall@10 ") for score in scores]
     rows = [f"| recall@10 | {' | '.join(headings)} |", "|---" * (len(scores) + 1) + "|"]
     for name in dict.fromkeys(entry.system for entry in entries):
@@ -74,7 +74,7 @@ def table(entries: list[Measurement]) -> str:
 def main() -> None:
     """Measure, print, keep, and write the table."""
     train = fashion().train
-    asked, others = trials(train.images, train.texts)
+    asked, others = draw_trials(train.images, train.texts)
     entries = [entry for bits in BITS for entry in measure(asked, others, bits)]
     print_table("How many pairs are enough", entries)
     save(

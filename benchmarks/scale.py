@@ -35,7 +35,7 @@ N_JOBS = 2
 
 
 def fit_once(n_pairs: int) -> dict[str, float]:
-    """Fit in this process: seconds, peak memory in GB, and the peer's seconds on the same S problem."""
+    """Fit in this process: seconds, peak memory in GB, and the baseline's seconds on the same S problem."""
     pairs = nus_wide_like(n_pairs)
     start = time.perf_counter()
     model = CMCQ(n_bits=32, max_iter=ROUNDS, tol=0.0, random_state=0, n_jobs=N_JOBS).fit(
@@ -44,10 +44,10 @@ def fit_once(n_pairs: int) -> dict[str, float]:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     rounds = model.objective_history_[-1].round
-    return {"seconds": seconds, "gigabytes": peak, "rounds": rounds, "peer": peer_seconds(model, pairs)}
+    return {"seconds": seconds, "gigabytes": peak, "rounds": rounds, "peer": baseline_seconds(model, pairs)}
 
 
-def peer_seconds(model: CMCQ, pairs: Any) -> float:
+def baseline_seconds(model: CMCQ, pairs: Any) -> float:
     """One pass of scikit-learn over the S problem that the fitted model has."""
     lam = model.alignment
     learned = model.fitted_

@@ -8,7 +8,7 @@ Text queries search image codes of a trained model (see ``coded.py``). Crossbyte
 mapped to row numbers. One thread each; all systems take turns within one run. In every turn of every system
 the first call is made once more before, uncounted, because the caches are full of another system's data then;
 ``--cold`` leaves that out. It matters: it gives crossbyte's short calls more than it gives slow ones, so say
-which was measured. The peers:
+which was measured. The baselines:
 
 - IndexPQ, M codebooks of 8 bits, over the same points;
 - PQFastScan (IndexPQFastScan), 2 M codebooks of 4 bits: the same bytes per item;
@@ -30,19 +30,19 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.coded import SETTINGS, Coded, coded_items
-from benchmarks.faiss_peers import KINDS, FaissProcess, faiss_processes, write_words
+from benchmarks.faiss_processes import KINDS, FaissProcess, faiss_processes, write_codebooks
 from benchmarks.tables import Measurement, save
 from benchmarks.timing import (
     CLOCKS,
     Clock,
     Goal,
     Turn,
+    keep_wanted,
     measurements,
     medians,
     print_times,
     seconds_per_call,
     take_turns,
-    told,
 )
 from crossbyte import Index
 from crossbyte.compute.kernels import implementation
@@ -54,7 +54,7 @@ OWN, MAPPING = "crossbyte", "  mapping the queries"
 
 
 class Setting(NamedTuple):
-    """A way to ask, and how many times faster than each kind of peer it should be."""
+    """A way to ask, and how many times faster than each kind of FAISS index it should be."""
 
     n_bits: int
     single: bool
@@ -107,28 +107,28 @@ def _per_query(clock: Clock, calls: Sequence[Callable[[], Any]], n_queries: int,
     return seconds_per_call(clock, calls, warm=warm) / n_queries
 
 
-def same_items(index: Index, coded: Coded, peer: FaissProcess) -> float:
-    """Share of the additive peer's first k items that are crossbyte's own first k."""
+def same_items(index: Index, coded: Coded, process: FaissProcess) -> float:
+    """Share of the additive index's first k items that are crossbyte's own first k."""
     own = [set(hits.ids) for hits in index.search(texts=coded.texts[:SINGLES], k=K)]
     names = np.array(external_ids(len(coded.codes)))
-    found = [set(names[rows].tolist()) for rows in peer.rows("additive", coded, SINGLES, K)]
+    found = [set(names[rows].tolist()) for rows in process.rows("additive", coded, SINGLES, K)]
     return float(np.mean([len(one & other) / K for one, other in zip(own, found, strict=True)]))
 
 
 def measure(
-    index: Index, coded: Coded, peers: Sequence[FaissProcess], setting: Setting, options: Any
+    index: Index, coded: Coded, processes: Sequence[FaissProcess], setting: Setting, options: Any
 ) -> list[Measurement]:
     """One setting: all systems in turns, one table."""
     turns = own_turns(index, coded, setting, CLOCKS[options.clock], options.warm)
     asked = {"n": setting.n_queries, "k": K, "single": setting.single}
     asked |= {"clock": options.clock, "warm": options.warm}
-    for peer in peers:
+    for process in processes:
         for kind in KINDS:
-            turns[f"{peer.name} {kind}"] = partial(peer.seconds, kind, coded, **asked)
+            turns[f"{process.name} {kind}"] = partial(process.seconds, kind, coded, **asked)
     seconds = take_turns(turns, options.repetitions)
     found = medians(seconds)
     goals = [_goal(name, found, setting) for name in found if name not in (OWN, MAPPING)]
-    goals = told(goals, asked_for=options.items == N_ITEMS)
+    goals = keep_wanted(goals, full_size=options.items == N_ITEMS)
     print_times(f"{setting.name}: {len(index):,} items, k={K}, 1 thread, {_way(options)}", found, goals)
     return measurements(seconds, f"{setting.name}: milliseconds per query", goals)
 
@@ -142,25 +142,25 @@ def _goal(name: str, found: dict[str, float], setting: Setting) -> Goal:
     return Goal(name, f"{setting.name}: times crossbyte's", found[name] / found[OWN], wanted)
 
 
-def measure_bits(n_bits: int, peers: Sequence[FaissProcess], options: Any) -> list[Measurement]:
+def measure_bits(n_bits: int, processes: Sequence[FaissProcess], options: Any) -> list[Measurement]:
     """All settings of one code length."""
     coded = coded_items(options.items, n_bits)
-    write_words(coded, coded.model)
-    for peer in peers:
+    write_codebooks(coded, coded.model)
+    for process in processes:
         for kind in KINDS:
-            peer.build(kind, coded)
+            process.build(kind, coded)
     entries = []
     with tempfile.TemporaryDirectory() as folder:
         build_index(Path(folder) / "index.cb", coded)
         with Index.open(Path(folder) / "index.cb", n_jobs=1) as index:
-            for peer in peers:
-                same = same_items(index, coded, peer)
-                name = f"{peer.name} additive"
+            for process in processes:
+                same = same_items(index, coded, process)
+                name = f"{process.name} additive"
                 entries.append(Measurement(name, f"M={n_bits // 8}: same first {K}", [same], target=1.0))
                 print(f"{name}, M={n_bits // 8}: {same:.4f} of its first {K} are crossbyte's")
             for setting in SETTINGS_ASKED:
                 if setting.n_bits == n_bits:
-                    entries += measure(index, coded, peers, setting, options)
+                    entries += measure(index, coded, processes, setting, options)
     return entries
 
 
@@ -180,10 +180,10 @@ def main() -> None:
     """Measure, print and keep."""
     options = parse()
     entries: list[Measurement] = []
-    with faiss_processes(not options.newest_only) as peers, threadpool_limits(1):
+    with faiss_processes(not options.newest_only) as processes, threadpool_limits(1):
         for n_bits in options.bits:
-            entries += measure_bits(n_bits, peers, options)
-        about = {peer.name: peer.about for peer in peers}
+            entries += measure_bits(n_bits, processes, options)
+        about = {process.name: process.about for process in processes}
     asked = {"items": options.items, "k": K, "repetitions": options.repetitions, "clock": options.clock}
     asked["warm"] = options.warm
     settings = SETTINGS | asked | {"kernels": implementation(), "peers": about}

@@ -64,7 +64,7 @@ def make_index(path: Path) -> None:
         index.add([f"photos/{row:07d}.jpg" for row in range(N_ITEMS)], image_codes=codes, payloads=payloads)
 
 
-def typed(seed: int) -> list[str]:
+def typed_queries(seed: int) -> list[str]:
     """What a person's box holds after each letter of some captions, from the third letter on."""
     captions = [scene.captions[1] for scene in make_scenes(N_TYPED // 25, seed=seed)]
     return [caption[:end] for caption in captions for end in range(3, min(len(caption), 40) + 1)]
@@ -86,7 +86,7 @@ def connect(url: str) -> HTTPConnection:
 
 def typing_times(url: str) -> list[Answer]:
     """One client, after a few queries that warm up."""
-    connection, texts = connect(url), typed(1)
+    connection, texts = connect(url), typed_queries(1)
     for text in texts[:50]:
         ask(connection, text)
     return [ask(connection, text) for text in texts[:N_TYPED]]
@@ -98,7 +98,7 @@ def load_times(url: str) -> list[Answer]:
     end = time.monotonic() + SECONDS
 
     def client(number: int) -> None:
-        connection, texts, at = connect(url), typed(2), 37 * number
+        connection, texts, at = connect(url), typed_queries(2), 37 * number
         while time.monotonic() < end:
             found.append(ask(connection, texts[at % len(texts)]))
             at += 1

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.coded import SETTINGS, Coded, coded_items
 from benchmarks.large import N_BITS, N_CODED, N_ITEMS, build
 from benchmarks.tables import Measurement, save
-from benchmarks.timing import Goal, print_goals, told
+from benchmarks.timing import Goal, keep_wanted, print_goals
 from crossbyte import Hits, Index
 from crossbyte.compute.kernels import implementation
 from crossbyte.sharding.index import ShardedIndex
@@ -33,19 +33,19 @@ from crossbyte.sharding.split import split_index
 N_SHARDS, N_QUERIES, SINGLES, K = 4, 1000, 300, 10
 
 
-class Watched:
-    """A holder of shards that notes how long the slowest one took, each time they rank."""
+class TimedPool:
+    """A pool of shards that notes how long the slowest one took, each time they rank."""
 
-    def __init__(self, holder: ShardPool) -> None:
-        self.names, self.lost, self.close = holder.names, holder.lost, holder.close
+    def __init__(self, pool: ShardPool) -> None:
+        self.names, self.lost, self.close = pool.names, pool.lost, pool.close
         self.slowest: list[float] = []
-        self._holder = holder
+        self._pool = pool
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
     ) -> dict[int, Any]:
         """Pass a question on."""
-        answers = self._holder.ask(method, calls, patient=patient)
+        answers = self._pool.ask(method, calls, patient=patient)
         if method == "rank":
             self.slowest.append(max(found.seconds for found in answers.values()))
         return answers
@@ -85,7 +85,7 @@ def measure(path: Path, folder: Path, coded: Coded) -> tuple[list[Goal], dict[st
     with Index.open(path, n_jobs=1) as index, ShardedIndex.open(folder, cluster="local") as shards:
         equal = same_bits(index, shards, coded)
         alone = single_times(index, texts)
-        shards._holder = watched = Watched(shards._holder)
+        shards._holder = watched = TimedPool(shards._holder)
         whole = single_times(shards, texts)
         slowest = watched.slowest[-SINGLES:]
     overhead = [one - other for one, other in zip(whole, slowest, strict=True)]
@@ -112,7 +112,7 @@ def main() -> None:
         build(path, coded, options.items)
         split_index(path, folder, N_SHARDS)
         goals, seconds = measure(path, folder, coded)
-    goals = told(goals, asked_for=options.items == N_ITEMS)
+    goals = keep_wanted(goals, full_size=options.items == N_ITEMS)
     print_goals(f"{N_SHARDS} shards, {options.items:,} items, M={N_BITS // 8}, k={K}, wall time", goals)
     entries = [
         Measurement(system, "milliseconds, deciles", [1e3 * each for each in quantiles(values, n=10)])

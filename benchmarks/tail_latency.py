@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tail", "exponential", "from_quantiles", "maximum_quantile", "quantiles_of", "simulate"]
+__all__ = ["Tail", "exponential", "from_quantiles", "maximum_quantile", "summarise_quantiles", "simulate"]
 
 Floats = NDArray[np.float64]
 Latency = Callable[[Floats], Floats]
@@ -39,7 +39,7 @@ class Tail(NamedTuple):
     extra: float
 
 
-def quantiles_of(values: Sequence[float], count: int = 201) -> list[float]:
+def summarise_quantiles(values: Sequence[float], count: int = 201) -> list[float]:
     """Sum measured latencies up: evenly spaced quantiles from the least to the greatest."""
     return np.quantile(np.asarray(values), np.linspace(0, 1, count)).tolist()
 
@@ -68,7 +68,7 @@ def simulate(
     Parameters
     ----------
     latency : callable
-        Of one shard.
+        Latencies of one shard.
     shards : int
     queries : int
     hedge_after : float, optional
@@ -79,14 +79,14 @@ def simulate(
     slowest, again = [], 0
     at_once = max(1, min(queries, _AT_ONCE // shards))
     for first in range(0, queries, at_once):
-        answered, hedged = _asked(latency, (min(at_once, queries - first), shards), hedge_after, rng)
+        answered, hedged = _ask_shards(latency, (min(at_once, queries - first), shards), hedge_after, rng)
         slowest.append(answered.max(axis=1))
         again += hedged
     p50, p95, p99 = np.quantile(np.concatenate(slowest), [0.5, 0.95, 0.99]).tolist()
     return Tail(p50, p95, p99, again / (queries * shards))
 
 
-def _asked(
+def _ask_shards(
     latency: Latency, shape: tuple[int, int], hedge_after: float | None, rng: np.random.Generator
 ) -> tuple[Floats, int]:
     """Latencies of every shard for every query, and how many were asked twice."""

@@ -27,7 +27,7 @@ __all__ = [
     "print_times",
     "seconds_per_call",
     "take_turns",
-    "told",
+    "keep_wanted",
 ]
 
 Clock = Callable[[], float]
@@ -48,7 +48,7 @@ class Goal(NamedTuple):
         What was measured, and what was counted.
     value : float
     wanted : float, optional
-        None where the figure is only told.
+        None where the figure is only shown.
     at_most : bool
         Whether ``wanted`` is the most that is allowed, or the least.
     """
@@ -135,6 +135,6 @@ def medians(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: median(values) for name, values in seconds.items()}
 
 
-def told(goals: Iterable[Goal], asked_for: bool) -> list[Goal]:
-    """The same figures; with nothing wanted of them where the size is not the one that was asked for."""
-    return [goal if asked_for else goal._replace(wanted=None) for goal in goals]
+def keep_wanted(goals: Iterable[Goal], full_size: bool) -> list[Goal]:
+    """Keep what is wanted of the figures only at the full size; smaller runs are just shown."""
+    return [goal if full_size else goal._replace(wanted=None) for goal in goals]

@@ -27,7 +27,7 @@ GRID = np.arange(0.30, 0.80, 0.005)
 ALLOWED = 0.02
 
 
-def promised(seed: int) -> list[float]:
+def promised_recall(seed: int) -> list[float]:
     """Recall that the curve expects among as many items as there are test pairs, for each length."""
     data = flickr8k()
     model = CMCQ(BITS, random_state=seed, n_jobs=1, **FLICKR).fit(data.train.images, data.train.texts)
@@ -35,7 +35,7 @@ def promised(seed: int) -> list[float]:
     return [point.recall_at(len(data.query)) for point in model.report_.curve]
 
 
-def reached(job: tuple[int, int]) -> float:
+def reached_recall(job: tuple[int, int]) -> float:
     """Recall of a model of all training pairs on the test pairs."""
     seed, n_bytes = job
     data = flickr8k()
@@ -54,9 +54,9 @@ def shortfall(expected: Any, found: Any) -> float:
 
 def main() -> None:
     """Measure, print and keep."""
-    expected = side_by_side(promised, SEEDS)
+    expected = side_by_side(promised_recall, SEEDS)
     jobs = [(seed, n_bytes) for seed in SEEDS for n_bytes in BYTES]
-    found = np.reshape(side_by_side(reached, jobs), (len(SEEDS), len(BYTES))).tolist()
+    found = np.reshape(side_by_side(reached_recall, jobs), (len(SEEDS), len(BYTES))).tolist()
     chance = chance_recall_10(len(flickr8k().query))
     entries = []
     for place, n_bytes in enumerate(BYTES):

@@ -10,6 +10,7 @@ libraries only, so the record is made anew on the machine at hand and is never k
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
@@ -28,7 +29,7 @@ SMALL = {"n_bits": 16, "n_components": 12, "n_atoms": 48, "max_iter": 3, "random
 
 
 def make_pairs() -> tuple[Any, Any]:
-    """Pairs of a hidden vector seen through two matrices: (n, 40) dense and (n, 60) with many zeros."""
+    """Draw pairs from hidden vectors seen through two matrices: (n, 40) dense, (n, 60) with many zeros."""
     rng = np.random.default_rng(7)
     hidden = rng.standard_normal((N_PAIRS + N_QUERIES, 8))
     images = hidden @ rng.standard_normal((8, 40)) + 0.3 * rng.standard_normal((len(hidden), 40))
@@ -37,6 +38,7 @@ def make_pairs() -> tuple[Any, Any]:
 
 
 def digest(*parts: bytes) -> str:
+    """Digest several byte strings, each with its boundaries."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(hashlib.sha256(part).digest())
@@ -44,6 +46,7 @@ def digest(*parts: bytes) -> str:
 
 
 def record_fits(images: Any, texts: Any, folder: Path) -> dict[str, str]:
+    """Fit every mapping in three ways, and digest the bytes of the models."""
     np.save(folder / "images.npy", images)
     np.save(folder / "texts.npy", texts)
     stored = open_rows(folder / "images.npy"), open_rows(folder / "texts.npy")
@@ -60,7 +63,7 @@ def record_fits(images: Any, texts: Any, folder: Path) -> dict[str, str]:
 
 
 def record_answers(images: Any, texts: Any, folder: Path) -> dict[str, str]:
-    """Answers of an index of all codings, with filters, groups, probabilities and cells."""
+    """Search an index of all codings, with filters, groups, probabilities and cells; digest the answers."""
     first, second, queries = slice(0, 400), slice(400, N_PAIRS), slice(N_PAIRS, None)
     model = CMCQ(mapping="cca", n_jobs=1, cross_term="stored", **SMALL).fit(images[first], texts[first])
     model.calibrate(images[first], texts[first], curve=())
@@ -77,7 +80,7 @@ def record_answers(images: Any, texts: Any, folder: Path) -> dict[str, str]:
         index.add([f"i{place}" for place in range(100)], images=images[first][:100])
         index.add([f"t{place}" for place in range(100)], texts=texts[first][100:200])
         index.delete([3, 5, "p7"])
-        asked: dict[str, dict[str, Any]] = {
+        searches: dict[str, dict[str, Any]] = {
             "text to image": {"texts": texts[queries]},
             "image to text": {"images": images[queries]},
             "documents": {"texts": texts[queries], "target": "document", "k": 30},
@@ -86,10 +89,10 @@ def record_answers(images: Any, texts: Any, folder: Path) -> dict[str, str]:
             "groups": {"images": images[queries], "distinct": "group"},
             "probable": {"images": images[queries], "min_probability": 0.01},
         }
-        for name, arguments in asked.items():
+        for name, arguments in searches.items():
             found[f"search {name}"] = digest(*(_bytes_of(hits) for hits in index.search(**arguments)))
         index.build_cells(images=images[first], texts=texts[first], n_cells=12)
-        for name, arguments in asked.items():
+        for name, arguments in searches.items():
             found[f"cells {name}"] = digest(*(_bytes_of(hits) for hits in index.search(**arguments)))
         index.compact()
         found["facets"] = digest(repr(index.facets()).encode())
@@ -98,25 +101,32 @@ def record_answers(images: Any, texts: Any, folder: Path) -> dict[str, str]:
 
 
 def _bytes_of(hits: Any) -> bytes:
+    """Write down all that an answer says, floats to their last bit."""
     values = (hits.ids, hits.distances.tolist(), hits.numbers.tolist(), hits.payloads, hits.no_match)
     probabilities = None if hits.probabilities is None else np.asarray(hits.probabilities).tolist()
     return repr((*values, probabilities)).encode()
 
 
-def main(verb: str, file: str) -> int:
+def main() -> int:
+    """Record digests in a file, or compare with those in it; 1 if any differs."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command", choices=["record", "compare"])
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args()
     images, texts = make_pairs()
     with tempfile.TemporaryDirectory() as folder:
         found = record_fits(images[:N_PAIRS], texts[:N_PAIRS], Path(folder))
         found |= record_answers(images, texts, Path(folder))
-    if verb == "record":
-        Path(file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.command == "record":
+        options.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"{len(found)} digests recorded")
         return 0
-    expected = json.loads(Path(file).read_text(encoding="utf-8"))
-    other = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
-    print(f"{len(expected) - len(other)} of {len(expected)} digests are the same", *sorted(other), sep="\n  ")
+    expected = json.loads(options.file.read_text(encoding="utf-8"))
+    names = sorted(expected.keys() | found.keys())  # one that only one side has differs, too
+    other = [name for name in names if expected.get(name) != found.get(name)]
+    print(f"{len(names) - len(other)} of {len(names)} digests are the same", *other, sep="\n  ")
     return 1 if other else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -132,7 +132,7 @@ def test_a_seed_gives_the_same_tail_and_parts_do_not_matter(monkeypatch: pytest.
 
 def test_more_shards_are_slower_and_hedging_helps() -> None:
     rng = np.random.default_rng(0)
-    measured = tail.quantiles_of(np.exp(0.8 * rng.normal(size=2000)).tolist())
+    measured = tail.summarise_quantiles(np.exp(0.8 * rng.normal(size=2000)).tolist())
     draw = tail.from_quantiles(measured)
     tails = [tail.simulate(draw, shards) for shards in (1, 8, 64)]
     assert tails[0].p99 < tails[1].p99 < tails[2].p99 <= measured[-1]
@@ -148,7 +148,7 @@ def test_hedging_cannot_help_where_waiting_is_as_long_as_the_tail() -> None:
 
 def test_quantiles_are_drawn_as_they_were_measured() -> None:
     values = np.arange(1001) / 10
-    quantiles = tail.quantiles_of(values.tolist(), 11)
+    quantiles = tail.summarise_quantiles(values.tolist(), 11)
     assert quantiles == pytest.approx(np.arange(11) * 10)
     assert tail.from_quantiles(quantiles)(np.array([0.0, 0.25, 1.0])) == pytest.approx([0.0, 25.0, 100.0])
 
@@ -190,7 +190,7 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()]
 
 
-ASSUMED = tables.Assumed(paper.Machine())
+ASSUMED = tables.Assumptions(paper.Machine())
 
 
 def test_every_table_has_a_row_for_every_size_and_length() -> None:

@@ -19,7 +19,7 @@ from crossbyte.lab.report import presentation
 from crossbyte.lab.report.ablations import ablation_sections, distortion_sections
 from crossbyte.lab.report.curves import curve_sections
 from crossbyte.lab.report.presentation import STYLES, categories, format_seconds, style_of
-from crossbyte.lab.report.recall import own_sections, recall_interval, recall_sections
+from crossbyte.lab.report.recall import quality_sections, recall_interval, recall_sections
 from crossbyte.lab.report.sensitivity import sensitivity_sections
 from crossbyte.lab.report.study import _ORDER, OURS, Scope, Study, read_study
 from crossbyte.lab.report.table1 import declarations, table1_section
@@ -68,15 +68,15 @@ def words(sections: list[Section]) -> str:
 
 
 def test_published_figures_are_the_papers() -> None:
-    assert presentation.published("map@50", "wiki", "image-to-text", "cmfh", 64) == 0.2594
-    assert presentation.published("map@50", "mirflickr", "image-to-text", "cmssh", 16) == 0.6468
-    assert presentation.published("map@50", "nus-wide", "text-to-image", "cmcq", 128) == 0.7254
-    assert presentation.quoted("map@50", "wiki", "text-to-image", "ccq", 16) == 0.6351
-    assert presentation.quoted("map@50", "wiki", "image-to-text", "ccq", 128) is None
-    assert presentation.published("map@50", "wiki", "image-to-text", "ccq", 16) is None
-    assert presentation.published("map@100", "wiki", "image-to-text", "cmcq", 16) is None
-    assert presentation.table3("A", "text-to-image", "seph", 64) == 0.746
-    assert presentation.table3("B", "image-to-text", "cmcq", 128) == 0.535
+    assert presentation.published_figure("map@50", "wiki", "image-to-text", "cmfh", 64) == 0.2594
+    assert presentation.published_figure("map@50", "mirflickr", "image-to-text", "cmssh", 16) == 0.6468
+    assert presentation.published_figure("map@50", "nus-wide", "text-to-image", "cmcq", 128) == 0.7254
+    assert presentation.quoted_figure("map@50", "wiki", "text-to-image", "ccq", 16) == 0.6351
+    assert presentation.quoted_figure("map@50", "wiki", "image-to-text", "ccq", 128) is None
+    assert presentation.published_figure("map@50", "wiki", "image-to-text", "ccq", 16) is None
+    assert presentation.published_figure("map@100", "wiki", "image-to-text", "cmcq", 16) is None
+    assert presentation.table3_figure("A", "text-to-image", "seph", 64) == 0.746
+    assert presentation.table3_figure("B", "image-to-text", "cmcq", 128) == 0.535
     assert len(presentation.categories()) == 16
     cvh = next(each for each in presentation.categories() if each.key == "cvh")
     assert cvh.relations == ("intra-document", "inter-document")
@@ -214,11 +214,11 @@ def test_a_draw_is_no_victory() -> None:
 
 def test_quality_on_data_without_labels_has_intervals() -> None:
     given = {"data": "mine", "protocol": "B", "labels": False, "partners": True}
-    (section,) = own_sections(Study([result("cmcq-auto", **given), result("cca-pq", **given)]))
+    (section,) = quality_sections(Study([result("cmcq-auto", **given), result("cca-pq", **given)]))
     cell = row(section.tables[0], "CMCQ (auto)")[3]
     assert re.fullmatch(r"\(0\.\d{4} to 0\.\d{4}\)", cell.below)
     assert row(section.tables[0], "chance")[3].text == "0.0100"
-    assert not own_sections(Study([result("cmcq-auto", data="mine", protocol="B", partners=True)]))
+    assert not quality_sections(Study([result("cmcq-auto", data="mine", protocol="B", partners=True)]))
 
 
 def test_every_system_has_its_place_and_its_line_and_ours_are_no_rivals() -> None:
@@ -239,10 +239,10 @@ def test_bootstrap_intervals() -> None:
 def test_quality_says_when_a_simpler_system_wins() -> None:
     given = {"data": "mine", "protocol": "B", "labels": False, "partners": True}
     study = Study([result("cmcq-auto", shift=-0.6, **given), result("cca-rq", shift=0.3, **given)])
-    assert "With 4 bytes: A simpler system wins: crossbyte finds" in words(own_sections(study))
+    assert "With 4 bytes: A simpler system wins: crossbyte finds" in words(quality_sections(study))
     assert not recall_sections(study)  # nothing to add to the quality table
     damaged = replace(study.results[0], per_query={"image-to-text": {"recall@1": [3, "x"]}})
-    assert "CMCQ does not win at 4 bytes" in words(own_sections(Study([damaged, study.results[1]])))
+    assert "CMCQ does not win at 4 bytes" in words(quality_sections(Study([damaged, study.results[1]])))
 
 
 def test_ablations_count_losses() -> None:

@@ -450,9 +450,9 @@ def main(paths: list[str]) -> None:
     """Read all files in this one process; say what came of each, its seconds, and the memory of all."""
     import time
 
-    from crossbyte.data import readers as reading
+    from crossbyte.data import readers
 
-    assert reading.Limits() and scipy.sparse.csr_matrix  # imported before memory is looked at
+    assert readers.read_features and scipy.sparse.csr_matrix  # imported before memory is looked at
     before = peak_bytes()
     outcomes, seconds = {}, {}
     for path in paths:

@@ -30,7 +30,7 @@ class Run:
     data : str
         Name of the collection.
     data_digest : str
-        Of its contents: a run on other features is another run.
+        Digest of its contents: a run on other features is another run.
     protocol : str
         ``"A"`` to ``"D"``, or ``"V"`` and ``"P"`` for a validation part of the training documents.
     method : str
@@ -152,7 +152,7 @@ class Result:
 
 
 def runs_folder(directory: Path) -> Path:
-    """Where the results of an evaluation lie."""
+    """Name the folder that holds the results of an evaluation."""
     return directory / "runs"
 
 
@@ -197,12 +197,12 @@ def read_results(directory: Path) -> list[Result]:
 
 
 def result_paths(directory: Path) -> list[Path]:
-    """Files of results of an evaluation, by name."""
+    """List the result files of an evaluation, by name."""
     return sorted(runs_folder(directory).glob("*.json"))
 
 
 def no_results_error(directory: Path, found: str = "none") -> InvalidInput:
-    """What to raise where there is no result that could be read; ``found`` says what is there instead."""
+    """Make the error for a folder without a readable result; ``found`` says what is there instead."""
     return InvalidInput(
         f"{directory}: expected results of an evaluation in its folder runs, got {found}; "
         "make some with `crossbyte evaluate DATA --out DIR`"
@@ -210,7 +210,7 @@ def no_results_error(directory: Path, found: str = "none") -> InvalidInput:
 
 
 def keep_latest(results: Iterable[Result]) -> list[Result]:
-    """Of results that differ only in parameters, the one that was finished last; in the order they came."""
+    """Keep, of results that differ only in parameters, the one finished last; in the order they came."""
     kept: dict[tuple[Any, ...], Result] = {}
     for result in results:
         known = kept.get(result.run.identity)

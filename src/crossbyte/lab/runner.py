@@ -45,287 +45,11 @@ Work = TypeVar("Work")
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _SECONDS_TO_END = 5.0
 
-
-@dataclass(frozen=True)
-class TaskFailure:
-    """An error of a task, in words that can go from one process to another.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the class of the error.
-    message : str
-    trace : str
-        Where it happened, for a report of a fault.
-    """
-
-    kind: str
-    message: str
-    trace: str = ""
-
-    @classmethod
-    def of(cls, error: Exception) -> TaskFailure:
-        """Describe an error that was caught."""
-        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
-
-    @property
-    def error(self) -> Exception:
-        """The error again, of its class where that is ours or Python's own."""
-        found = getattr(errors, self.kind, None) or getattr(builtins, self.kind, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            with suppress(TypeError):  # a class that wants more than a message
-                return found(self.message)
-        return RuntimeError(f"{self.kind}: {self.message}")
-
-
-def run_here(
-    function: Callable[[Work], object], tasks: Iterable[Work]
-) -> Iterator[tuple[Work, TaskFailure | None]]:
-    """Do tasks one after another in this process; yield each with what went wrong, or None."""
-    from threadpoolctl import threadpool_limits
-
-    for task in tasks:
-        with threadpool_limits(1):  # as in the processes: results must not depend on where they are made
-            failure = _try_task(function, task)
-        yield task, failure
-
-
-def run_in_processes(
-    function: Callable[[Work], object], tasks: Iterable[Work], n_processes: int
-) -> Iterator[tuple[Work, TaskFailure | None]]:
-    """Do tasks in several processes, in about their order; yield each, as it ends, with what went wrong.
-
-    Parameters
-    ----------
-    function : callable
-        Of one argument; found by its name in another process, so not defined within a function.
-    tasks : iterable
-    n_processes : int
-    """
-    waiting = deque(tasks)
-    crew: list[_Worker[Work]] = []
-    try:
-        while waiting or crew:
-            while waiting and len(crew) < n_processes:
-                crew.append(_Worker(function, waiting.popleft()))
-            ready = connection.wait([worker.answers for worker in crew])
-            for worker in [worker for worker in crew if worker.answers in ready]:
-                yield worker.task, worker.outcome()
-                if not (worker.alive and waiting and worker.take(waiting[0])):
-                    worker.end()
-                    crew.remove(worker)
-                else:
-                    waiting.popleft()
-    finally:
-        for worker in crew:
-            worker.end()
-
-
-class _Worker(Generic[Work]):
-    """One process and the task it has."""
-
-    def __init__(self, function: Callable[[Work], object], task: Work) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.answers, theirs = context.Pipe()
-        self._process = context.Process(target=_serve_tasks, args=(theirs, function), daemon=True)
-        with _set_environment(dict.fromkeys(_ONE_THREAD, "1")):  # read once, when the libraries are loaded
-            self._process.start()
-        theirs.close()
-        self.alive = True
-        self.take(task)
-
-    def take(self, task: Work) -> bool:
-        """Send a task; False if nobody is there to take it."""
-        self.task = task
-        try:
-            self.answers.send(task)
-        except OSError:
-            self.alive = False
-        return self.alive
-
-    def outcome(self) -> TaskFailure | None:
-        """What became of the task."""
-        try:
-            found: TaskFailure | None = self.answers.recv()
-            return found
-        except (EOFError, OSError):
-            self.alive = False
-            self._process.join(_SECONDS_TO_END)
-            return _failure_of_dead_process(self._process.exitcode)
-
-    def end(self) -> None:
-        """End the process, whatever it does: results are files, which are whole or not there."""
-        self._process.terminate()
-        self._process.join(_SECONDS_TO_END)
-        self._process.kill()  # one that is deep in a library does not hear the first
-        self._process.join()
-        self.answers.close()
-
-
-def _serve_tasks(tasks: connection.Connection[Any, Any], function: Callable[[Any], object]) -> None:
-    """Do what comes until nothing comes any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _exit_on_signal)
-    with suppress(EOFError, OSError):
-        while True:
-            tasks.send(_try_task(function, tasks.recv()))
-
-
-def _exit_on_signal(*_: object) -> None:
-    """End as an exception does, so that a file which is being written is not left behind."""
-    raise SystemExit(128 + signal.SIGTERM)
-
-
-def _try_task(function: Callable[[Work], object], task: Work) -> TaskFailure | None:
-    try:
-        function(task)
-    except Exception as error:
-        return TaskFailure.of(error)
-    return None
-
-
-def _failure_of_dead_process(code: int | None) -> TaskFailure:
-    if code is not None and code == -getattr(signal, "SIGKILL", 9):
-        return TaskFailure("MemoryError", "the process was killed, most likely because memory ran out")
-    return TaskFailure("RuntimeError", f"the process ended with code {code} before it was done")
-
-
-@contextmanager
-def _set_environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 QUERY_DEPTHS = (1, 5, 10)
 """Depths of recall that are kept for every query, where there are true partners."""
 
 _BLOCK_ENTRIES = 2**24  # distances at a time: 64 MB
 _MOST_QUERIES = 1_024
-
-
-class CpuClock:
-    """Processor seconds by what they were spent on.
-
-    Runs have one thread each, so that these are what a run takes on a core of its own, whatever else the
-    machine does beside it.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(("fit", "code", "search"), 0.0)
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        """Add the time of the block."""
-        began = time.process_time()
-        yield
-        self.seconds[what] += time.process_time() - began
-
-
-def fit_system(run: Run, trial: Trial) -> tuple[Method, float]:
-    """Let the system of a run learn; seconds beside it."""
-    method = make_system(run)
-    clock = CpuClock()
-    labels = trial.train.labels if run.similarity == "labels" else None
-    with clock("fit"):
-        method.fit(trial.train.images, trial.train.texts, labels)
-    return method, clock.seconds["fit"]
-
-
-def measure_run(run: Run, collection: Collection, trial: Trial, method: Method, fit_seconds: float) -> Result:
-    """Code the database, ask every query, and score the answers."""
-    clock = CpuClock()
-    clock.seconds["fit"] = fit_seconds
-    scorers = {task.name: _score_task(task, trial.database, method, clock) for task in trial.tasks}
-    return Result(
-        run=run,
-        about=_to_json_values(asdict(method.about)),
-        data=_describe_data(run, collection, trial),
-        versions=_list_versions(),
-        seconds={name: round(value, 4) for name, value in clock.seconds.items()},
-        scores={name: _to_json_values(scorer.scores()) for name, scorer in scorers.items()},
-        chance={name: _to_json_values(scorer.chance()) for name, scorer in scorers.items()},
-        details=_to_json_values(method.details) | {"parameters": _to_json_values(method.parameters)},
-        per_query={name: _per_query_scores(scorer) for name, scorer in scorers.items()},
-        finished=round(time.time(), 3),
-    )
-
-
-def _score_task(task: Task, database: Database, method: Method, clock: CpuClock) -> Scorer:
-    with clock("code"):
-        items = database.items(method, task.searched)
-        queries = method.queries(task.asks, task.queries)
-    n_queries, n_items = task.queries.shape[0], len(database.part)
-    scorer = Scorer(n_items, labels_relevant=task.labels is not None, partners=task.partners is not None)
-    for rows in row_blocks(n_queries, max(1, min(_MOST_QUERIES, _BLOCK_ENTRIES // n_items))):
-        with clock("search"):
-            distances = method.distances(task.searched, queries[rows], items)
-        partners = None if task.partners is None else task.partners[rows]
-        scorer.add(distances, _mark_relevant(task, database, rows), partners)
-    return scorer
-
-
-def _mark_relevant(task: Task, database: Database, rows: slice) -> NDArray[np.bool_] | None:
-    """Whether query and item share a label: (n, N)."""
-    if task.labels is None or database.labels is None:
-        return None
-    return share_a_label(task.labels[rows], database.labels)
-
-
-def _per_query_scores(scorer: Scorer) -> dict[str, Any]:
-    """What tests and intervals over queries need, with six digits: longer files would say no more."""
-    names = [f"recall@{depth}" for depth in QUERY_DEPTHS] if scorer.partners else []
-    found = scorer.per_query(*names)
-    found["rank"] = found.pop("recall_rank")
-    return {name: np.round(values, 6).tolist() for name, values in found.items() if values is not None}
-
-
-def _describe_data(run: Run, collection: Collection, trial: Trial) -> dict[str, Any]:
-    train = trial.train
-    return {
-        "name": collection.name,
-        "about": collection.about,
-        "digest": run.data_digest,
-        "n_train": len(train),
-        "n_items": len(trial.database.part),
-        "n_queries": trial.tasks[0].queries.shape[0],
-        "image_dim": train.images.shape[1],
-        "text_dim": train.texts.shape[1],
-        **trial.notes,
-    }
-
-
-def _list_versions() -> dict[str, str]:
-    faiss = sys.modules.get("faiss")  # only where a system has used it
-    found = {
-        "crossbyte": crossbyte.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-    return found | ({} if faiss is None else {"faiss": str(faiss.__version__)})
-
-
-def _to_json_values(value: Any) -> Any:
-    """Make JSON of mappings of arrays and numbers; what is not finite becomes null."""
-    return plain_json(_finite_or_none(value), "a result")
-
-
-def _finite_or_none(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite_or_none(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_finite_or_none(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
 
 # About how long systems take beside each other per bit; only the order of work depends on it.
 _WEIGHTS = {"cmcq-auto": 10.0, "mlbe": 2.0, "cmcq": 2.0, "cq": 2.0, "lssh": 1.5, "cmcq-cca": 1.0, "seph": 1.0}
@@ -347,7 +71,7 @@ class Outcome:
     Attributes
     ----------
     results : list of Result
-        Of all runs that are done, in the order in which they were asked for.
+        Results of all runs that are done, in the order in which they were asked for.
     failed : list of FailedRun
     n_found : int
         Results that were there already.
@@ -381,7 +105,7 @@ def run_all(
     collection : Collection
     directory : Path
         Results are in its folder ``runs``.
-    source : Source, optional
+    source : DataSource, optional
         Where other processes read the collection; without it, everything is done in this one.
     n_processes : int
         Runs at a time; -1 for as many as a cluster has room for.
@@ -461,7 +185,7 @@ def _result_path(directory: Path, run: Run) -> Path:
 def _read_known_results(
     runs: Iterable[Run], directory: Path, outcome: Outcome
 ) -> Iterator[tuple[str, Result]]:
-    """Results that are there, whole and of exactly these runs."""
+    """Read the results that are there, whole and of exactly these runs."""
     for run in runs:
         path = _result_path(directory, run)
         if not path.exists():
@@ -481,7 +205,7 @@ Job = tuple[Run, ...]
 
 
 def _group_jobs(runs: Iterable[Run], collection: Collection) -> list[Job]:
-    """Runs together that one fit serves, those that take longest first."""
+    """Group the runs that one fit serves, those that take longest first."""
     shared: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         shared.setdefault((run.fit_key, _training_part(run, collection)), []).append(run)
@@ -591,3 +315,283 @@ def _write_outcome(get: Callable[[], list[Result] | TaskFailure], directory: Pat
     for result in found:
         write_result(directory, result)
     return None
+
+
+# One run: learn, code, search, score
+
+
+class CpuClock:
+    """Processor seconds by what they were spent on.
+
+    Runs have one thread each, so that these are what a run takes on a core of its own, whatever else the
+    machine does beside it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("fit", "code", "search"), 0.0)
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Add the time of the block."""
+        began = time.process_time()
+        yield
+        self.seconds[what] += time.process_time() - began
+
+
+def fit_system(run: Run, trial: Trial) -> tuple[Method, float]:
+    """Let the system of a run learn; return it with the seconds it took."""
+    method = make_system(run)
+    clock = CpuClock()
+    labels = trial.train.labels if run.similarity == "labels" else None
+    with clock("fit"):
+        method.fit(trial.train.images, trial.train.texts, labels)
+    return method, clock.seconds["fit"]
+
+
+def measure_run(run: Run, collection: Collection, trial: Trial, method: Method, fit_seconds: float) -> Result:
+    """Code the database, ask every query, and score the answers."""
+    clock = CpuClock()
+    clock.seconds["fit"] = fit_seconds
+    scorers = {task.name: _score_task(task, trial.database, method, clock) for task in trial.tasks}
+    return Result(
+        run=run,
+        about=_to_json_values(asdict(method.about)),
+        data=_describe_data(run, collection, trial),
+        versions=_list_versions(),
+        seconds={name: round(value, 4) for name, value in clock.seconds.items()},
+        scores={name: _to_json_values(scorer.scores()) for name, scorer in scorers.items()},
+        chance={name: _to_json_values(scorer.chance()) for name, scorer in scorers.items()},
+        details=_to_json_values(method.details) | {"parameters": _to_json_values(method.parameters)},
+        per_query={name: _per_query_scores(scorer) for name, scorer in scorers.items()},
+        finished=round(time.time(), 3),
+    )
+
+
+def _score_task(task: Task, database: Database, method: Method, clock: CpuClock) -> Scorer:
+    with clock("code"):
+        items = database.items(method, task.searched)
+        queries = method.queries(task.asks, task.queries)
+    n_queries, n_items = task.queries.shape[0], len(database.part)
+    scorer = Scorer(n_items, labels_relevant=task.labels is not None, partners=task.partners is not None)
+    for rows in row_blocks(n_queries, max(1, min(_MOST_QUERIES, _BLOCK_ENTRIES // n_items))):
+        with clock("search"):
+            distances = method.distances(task.searched, queries[rows], items)
+        partners = None if task.partners is None else task.partners[rows]
+        scorer.add(distances, _mark_relevant(task, database, rows), partners)
+    return scorer
+
+
+def _mark_relevant(task: Task, database: Database, rows: slice) -> NDArray[np.bool_] | None:
+    """Whether query and item share a label: (n, N)."""
+    if task.labels is None or database.labels is None:
+        return None
+    return share_a_label(task.labels[rows], database.labels)
+
+
+def _per_query_scores(scorer: Scorer) -> dict[str, Any]:
+    """What tests and intervals over queries need, with six digits: longer files would say no more."""
+    names = [f"recall@{depth}" for depth in QUERY_DEPTHS] if scorer.partners else []
+    found = scorer.per_query(*names)
+    found["rank"] = found.pop("recall_rank")
+    return {name: np.round(values, 6).tolist() for name, values in found.items() if values is not None}
+
+
+def _describe_data(run: Run, collection: Collection, trial: Trial) -> dict[str, Any]:
+    train = trial.train
+    return {
+        "name": collection.name,
+        "about": collection.about,
+        "digest": run.data_digest,
+        "n_train": len(train),
+        "n_items": len(trial.database.part),
+        "n_queries": trial.tasks[0].queries.shape[0],
+        "image_dim": train.images.shape[1],
+        "text_dim": train.texts.shape[1],
+        **trial.notes,
+    }
+
+
+def _list_versions() -> dict[str, str]:
+    faiss = sys.modules.get("faiss")  # only where a system has used it
+    found = {
+        "crossbyte": crossbyte.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    return found | ({} if faiss is None else {"faiss": str(faiss.__version__)})
+
+
+def _to_json_values(value: Any) -> Any:
+    """Make JSON of mappings of arrays and numbers; what is not finite becomes null."""
+    return plain_json(_finite_or_none(value), "a result")
+
+
+def _finite_or_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite_or_none(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_finite_or_none(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Tasks, here or in several processes
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """An error of a task, in words that can go from one process to another.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the class of the error.
+    message : str
+    trace : str
+        Where it happened, for a report of a fault.
+    """
+
+    kind: str
+    message: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: Exception) -> TaskFailure:
+        """Describe an error that was caught."""
+        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
+
+    @property
+    def error(self) -> Exception:
+        """The error again, of its class where that is ours or Python's own."""
+        found = getattr(errors, self.kind, None) or getattr(builtins, self.kind, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            with suppress(TypeError):  # a class that wants more than a message
+                return found(self.message)
+        return RuntimeError(f"{self.kind}: {self.message}")
+
+
+def run_here(
+    function: Callable[[Work], object], tasks: Iterable[Work]
+) -> Iterator[tuple[Work, TaskFailure | None]]:
+    """Do tasks one after another in this process; yield each with what went wrong, or None."""
+    from threadpoolctl import threadpool_limits
+
+    for task in tasks:
+        with threadpool_limits(1):  # as in the processes: results must not depend on where they are made
+            failure = _try_task(function, task)
+        yield task, failure
+
+
+def run_in_processes(
+    function: Callable[[Work], object], tasks: Iterable[Work], n_processes: int
+) -> Iterator[tuple[Work, TaskFailure | None]]:
+    """Do tasks in several processes, in about their order; yield each, as it ends, with what went wrong.
+
+    Parameters
+    ----------
+    function : callable
+        A function of one argument, found by its name in another process, so not defined within a function.
+    tasks : iterable
+    n_processes : int
+    """
+    waiting = deque(tasks)
+    crew: list[_Worker[Work]] = []
+    try:
+        while waiting or crew:
+            while waiting and len(crew) < n_processes:
+                crew.append(_Worker(function, waiting.popleft()))
+            ready = connection.wait([worker.answers for worker in crew])
+            for worker in [worker for worker in crew if worker.answers in ready]:
+                yield worker.task, worker.outcome()
+                if not (worker.alive and waiting and worker.take(waiting[0])):
+                    worker.end()
+                    crew.remove(worker)
+                else:
+                    waiting.popleft()
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+class _Worker(Generic[Work]):
+    """One process and the task it has."""
+
+    def __init__(self, function: Callable[[Work], object], task: Work) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.answers, theirs = context.Pipe()
+        self._process = context.Process(target=_serve_tasks, args=(theirs, function), daemon=True)
+        with _set_environment(dict.fromkeys(_ONE_THREAD, "1")):  # read once, when the libraries are loaded
+            self._process.start()
+        theirs.close()
+        self.alive = True
+        self.take(task)
+
+    def take(self, task: Work) -> bool:
+        """Send a task; False if nobody is there to take it."""
+        self.task = task
+        try:
+            self.answers.send(task)
+        except OSError:
+            self.alive = False
+        return self.alive
+
+    def outcome(self) -> TaskFailure | None:
+        """What became of the task."""
+        try:
+            found: TaskFailure | None = self.answers.recv()
+            return found
+        except (EOFError, OSError):
+            self.alive = False
+            self._process.join(_SECONDS_TO_END)
+            return _failure_of_dead_process(self._process.exitcode)
+
+    def end(self) -> None:
+        """End the process, whatever it does: results are files, which are whole or not there."""
+        self._process.terminate()
+        self._process.join(_SECONDS_TO_END)
+        self._process.kill()  # one that is deep in a library does not hear the first
+        self._process.join()
+        self.answers.close()
+
+
+def _serve_tasks(tasks: connection.Connection[Any, Any], function: Callable[[Any], object]) -> None:
+    """Do what comes until nothing comes any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    with suppress(EOFError, OSError):
+        while True:
+            tasks.send(_try_task(function, tasks.recv()))
+
+
+def _exit_on_signal(*_: object) -> None:
+    """End as an exception does, so that a file which is being written is not left behind."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _try_task(function: Callable[[Work], object], task: Work) -> TaskFailure | None:
+    try:
+        function(task)
+    except Exception as error:
+        return TaskFailure.of(error)
+    return None
+
+
+def _failure_of_dead_process(code: int | None) -> TaskFailure:
+    if code is not None and code == -getattr(signal, "SIGKILL", 9):
+        return TaskFailure("MemoryError", "the process was killed, most likely because memory ran out")
+    return TaskFailure("RuntimeError", f"the process ended with code {code} before it was done")
+
+
+@contextmanager
+def _set_environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

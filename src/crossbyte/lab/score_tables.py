@@ -30,7 +30,6 @@ MAIN_METRIC = {
 }
 """What a short table shows of each protocol."""
 
-
 _VARIANTS = {"": "", SIDE: ", from the searched half"}
 
 
@@ -49,7 +48,7 @@ class SummaryBlock(NamedTuple):
     ----------
     data, protocol, task, metric : str
     bits : list of int
-    rows : dict of str to dict of int to Figure
+    rows : dict of str to dict of int to SummaryFigure
         By name of the system (with its variant, and its similarity where it was taught with labels) and
         bits.
     chance : float
@@ -122,6 +121,8 @@ def _make_figure(
     chosen = [each for each in results if _row_name(each) == name and each.run.bits == bits]
     return summarise_seeds([value for each in chosen if (value := each.score(metric, task)) is not None])
 
+
+# A user's own pairs: crossbyte beside simpler systems
 
 CHOSEN = "cmcq-auto"
 UNCOMPRESSED = "cca"
@@ -196,7 +197,7 @@ def check_enough_pairs(n_train: int) -> None:
 
 
 def plan_own_runs(data: str, digest: str, bits: Sequence[int], seed: int = 0) -> list[Run]:
-    """The runs of the table: by protocol B, with the systems' own settings.
+    """List the runs of the table: by protocol B, with the systems' own settings.
 
     Raises
     ------
@@ -264,10 +265,10 @@ def _exact_estimate(value: float) -> Estimate:
 
 def _say_who_wins(systems: Sequence[SystemQuality]) -> str:
     """Say who wins at the same number of bytes, or that nobody can tell."""
-    peers = [each for each in systems if each.key not in (CHOSEN, UNCOMPRESSED, "chance")]
-    if not peers:
+    baselines = [each for each in systems if each.key not in (CHOSEN, UNCOMPRESSED, "chance")]
+    if not baselines:
         return "No simpler system was measured at the same number of bytes."
-    best = max(peers, key=SystemQuality.mean_recall)
+    best = max(baselines, key=SystemQuality.mean_recall)
     gain = best.gain
     assert gain is not None
     said = f"{format_difference(gain.value)} of 100 partners among the first ten ({format_interval(gain)})"

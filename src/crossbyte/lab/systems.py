@@ -48,17 +48,17 @@ class OwnQuantized(CCA):
 
     def training_items(self, side: Side) -> Float32:
         """What the codes of the training documents stand for."""
-        return self._decoded(side, super().training_items(side))
+        return self._quantize(side, super().training_items(side))
 
     def side_items(self, side: Side, rows: Any) -> Float32:
         """What codes of documents stand for of which only the searched side is known."""
-        return self._decoded(side, super().side_items(side, rows))
+        return self._quantize(side, super().side_items(side, rows))
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Float32:
         """What codes of the points blended of both halves stand for."""
-        return self._decoded(side, super().pair_items(side, images, texts))
+        return self._quantize(side, super().pair_items(side, images, texts))
 
-    def _decoded(self, side: Side, points: Float32) -> Float32:
+    def _quantize(self, side: Side, points: Float32) -> Float32:
         rng = np.random.default_rng(self.random_state)
         with Workers(self.n_jobs) as workers:
             return type(self).quantize(self._learned_from[side], points, self.n_bits // 8, rng, workers)
@@ -112,7 +112,7 @@ def needs_faiss(key: str) -> bool:
 
 
 def choose_similarity(key: str, asked: str | None, *, has_labels: bool) -> str:
-    """What a system will be taught with: what was asked for if it knows that, else the first it can do.
+    """Choose what a system is taught with: what was asked for if it knows that, else the first it can do.
 
     Raises
     ------

@@ -237,7 +237,7 @@ def test_the_quantization_error_is_that_of_the_training_points() -> None:
     for side, rows in (("image", IMAGES), ("text", TEXTS)):
         points = method.queries(side, rows)
         codes = method.training_items(side)[:, :2]
-        lost = points - decoded(method._fitted().quantizers[side].codewords, codes)
+        lost = points - decoded(method._require_fitted().quantizers[side].codewords, codes)
         expected = (lost**2).sum() / (points**2).sum()
         assert method.details["quantization_error"][side] == pytest.approx(expected, rel=1e-4)
 
@@ -248,7 +248,7 @@ def test_the_ablations_of_the_paper_are_parameters(change: dict[str, Any]) -> No
     plain = make_method("cmcq", 8, parameters=SMALL).fit(IMAGES, TEXTS)
     assert method.parameters.items() >= change.items()
     assert method.details["objective"] != plain.details["objective"]
-    words = [quantizer.codewords for quantizer in method._fitted().quantizers.values()]
+    words = [quantizer.codewords for quantizer in method._require_fitted().quantizers.values()]
     assert np.array_equal(np.sort(words[0], axis=1), np.sort(words[1], axis=1)) == (
         "shared_codebooks" in change
     )
@@ -265,7 +265,7 @@ def test_texts_too_wide_for_canonical_correlation_are_reduced_alike(monkeypatch:
     monkeypatch.setattr(params, "_FEWER_TEXT_COMPONENTS", 20)
     quantized = make_method("cmcq-cca", 8, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
     plain = make_method("cca", 8).fit(IMAGES, TEXTS)
-    assert quantized._fitted().text_preparation.n_dims == 20
+    assert quantized._require_fitted().text_preparation.n_dims == 20
     assert np.array_equal(plain.queries("text", NEW_TEXTS), quantized.queries("text", NEW_TEXTS))
 
 
@@ -284,7 +284,7 @@ def test_composite_quantization_alone_leaves_the_points_where_they_are() -> None
     )
     for side, rows in (("image", NEW_IMAGES), ("text", NEW_TEXTS)):
         assert np.array_equal(near.queries(side, rows), far.queries(side, rows))
-    history = far._fitted().history
+    history = far._require_fitted().history
     assert len({record.terms.alignment for record in history}) == 1
     assert {record.terms.correlation for record in history} == {0.0}
     assert history[-1].terms.image_quantization <= history[0].terms.image_quantization
@@ -293,7 +293,7 @@ def test_composite_quantization_alone_leaves_the_points_where_they_are() -> None
 def test_with_both_halves_known_composite_codes_know_the_mapping_alone() -> None:
     """Points of pairs are pulled together by λ; their codes are found apart."""
     method = make_method("cq", 16, parameters=SMALL).fit(IMAGES, TEXTS)
-    learned = method._fitted()
+    learned = method._require_fitted()
     with Workers(1) as workers:
         points = learned.fold_in(NEW_IMAGES, NEW_TEXTS, workers)
         expected = learned.text_quantizer.encode(points[1], workers)

@@ -189,7 +189,7 @@ def test_a_fit_is_made_of_these_pieces_with_the_parameters_that_it_has() -> None
     parameters = {"n_neighbours": 4, "smoothness": LAM, "ridge": RIDGE, "pair_weight": 0.7}
     method = make_method("imh", BITS, parameters=parameters)
     with Workers(1) as workers:
-        found = method._functions(*problem.sides, None, workers)
+        found = method._learn_functions(*problem.sides, None, workers)
         for bits, rows, codes in zip(found, problem.sides, problem.solution(True), strict=True):
             np.testing.assert_allclose(bits.weights, fit_ridge(rows, codes, RIDGE, workers))
 

@@ -24,6 +24,7 @@ from crossbyte.lab.methods.labels import (
     solve_related_directions,
 )
 from crossbyte.lab.methods.method import Method
+from crossbyte.lab.methods.regression import PairedRows
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column, recall_at
 from crossbyte.model.space.cca import canonical_correlation, second_moments
 
@@ -276,7 +277,7 @@ def test_products_with_similarities_are_those_of_the_whole_matrix() -> None:
     with Workers(1) as workers:
         sides = DenseRows(X), DenseRows(Y)
         np.testing.assert_allclose(similarity.cross(*sides, workers), X.T @ S @ Y, atol=1e-5)
-        centred = similarity.centred().cross(*sides, workers)
+        centred = similarity.centre().cross(*sides, workers)
         np.testing.assert_allclose(centred, X.T @ H @ S @ H @ Y, atol=1e-5)
     affinity = label_affinity(labels)
     assert linalg.eigvalsh(affinity.factors @ affinity.factors.T)[-1] == pytest.approx(1.0)
@@ -302,12 +303,12 @@ def test_related_directions_are_canonical_ones_where_every_document_is_like_itse
 # CMSSH
 
 
-def pairs_at_hand(n_pairs: int = 300) -> tuple[cmssh.PairedRows, Any]:
+def pairs_at_hand(n_pairs: int = 300) -> tuple[PairedRows, Any]:
     images, texts = (side - side.mean(axis=0) for side in related(80))
     rng = np.random.default_rng(2)
     pairs = draw_signed_pairs(80, n_pairs, rng)
     weights = rng.random(n_pairs)
-    return cmssh.PairedRows(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
+    return PairedRows(images, DenseRows(texts.astype(np.float32)), pairs), weights / weights.sum()
 
 
 def test_leading_directions_are_those_of_the_weighted_sum_of_products() -> None:
@@ -379,7 +380,7 @@ def test_no_step_of_qch_raises_its_objective(labelled: bool, weight: float) -> N
     rng = np.random.default_rng(4)
     similarity: Any = PairSimilarity()
     if labelled:
-        similarity = label_affinity(rng.random((60, 5)) < 0.4).centred()
+        similarity = label_affinity(rng.random((60, 5)) < 0.4).centre()
     for n_bits in (5, 12):
         U, V = rng.standard_normal((2, 60, 5))
         P, Q = hashing.sign_values(rng.standard_normal((2, 60, n_bits)))

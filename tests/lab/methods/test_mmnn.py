@@ -239,7 +239,7 @@ def test_neighbours_are_looked_for_in_a_part_of_the_documents() -> None:
 def test_only_neighbours_are_of_a_part_and_pairs_across_are_of_all() -> None:
     sides = two_sides(40)
     with Workers(1) as workers:
-        across, *own = MMNN(n_pairs=200, max_documents=10)._relations(sides, None, rng(), workers)
+        across, *own = MMNN(n_pairs=200, max_documents=10)._draw_relations(sides, None, rng(), workers)
     assert set(across.pairs.left) == set(across.pairs.right) == set(range(40))
     assert all(len({*of.pairs.left, *of.pairs.right}) <= 10 for of in own)
 
@@ -266,7 +266,7 @@ def test_relations_join_rows_of_the_sides_that_they_name() -> None:
     for known in (None, labels):
         with Workers(1) as workers:
             method = MMNN(n_pairs=60, n_neighbours=3, image_weight=0.2, text_weight=0.7)
-            across, *own = method._relations(sides, known, rng(), workers)
+            across, *own = method._draw_relations(sides, known, rng(), workers)
         assert (across.ends, across.weight) == ((0, 1), 1.0)
         assert [(of.ends, of.weight) for of in own] == [((0, 0), 0.2), ((1, 1), 0.7)]
         for relation in (across, *own):

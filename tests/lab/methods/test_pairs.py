@@ -365,10 +365,10 @@ def test_lssh_codes_a_pair_by_the_minimum_over_its_latent_row(pairs: Pairs, work
     assert isinstance(model, LSSH) and model._learned is not None
     images, texts = pairs.images[N_TRAIN : N_TRAIN + 4], pairs.texts[N_TRAIN : N_TRAIN + 4]
     B, U, R = model._learned
-    X = model._prepared("image", images, workers)
-    Y = model._prepared("text", texts, workers).dense().astype(float)
+    X = model._prepare("image", images, workers)
+    Y = model._prepare("text", texts, workers).dense().astype(float)
     s = mapping.image_lasso(X, B, model._weights, workers).toarray().astype(float)
-    latent = model._pair_signs(images, texts, workers).astype(float)
+    latent = model._pair_bit_values(images, texts, workers).astype(float)
 
     def value(A: Array) -> float:
         fit = model.text_weight * ((Y - A @ U) ** 2).sum()

@@ -400,7 +400,7 @@ def turned(state, side, i, k):
 @pytest.mark.parametrize("side", ["image", "text"])
 def test_bits_are_turned_until_the_document_is_at_its_best(side):
     state = random_state(n=12)
-    relations = state.relations if side == "image" else state.relations.turned()
+    relations = state.relations if side == "image" else state.relations.transpose()
     half, other = (state.image, state.text) if side == "image" else (state.text, state.image)
     codes = improve_codes(half, other.codes, relations, state.link)
     better = replace(state, **{side: replace(half, codes=codes)})

@@ -131,9 +131,9 @@ def make_part(images: Raw, texts: Raw, labels: NDArray[np.uint8] | None, name: s
     if labels is not None:
         counts["labels"] = len(labels)
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{count} {what}" for what, count in counts.items())
+        found = ", ".join(f"{count} {what}" for what, count in counts.items())
         raise InvalidInput(
-            f"{name}expected as many of everything, row by row, got {told}; the files do not belong together"
+            f"{name}expected as many of everything, row by row, got {found}; the files do not belong together"
         )
     pictures: Any = to_float32_rows(images, f"{name}images")
     if isinstance(pictures, sparse.csr_array):
@@ -271,7 +271,7 @@ def draw_query_mask(
 
 
 def collection_digest(collection: Collection) -> str:
-    """32 hexadecimal digits of all features and labels; names and descriptions do not count."""
+    """Digest all features and labels to 32 hexadecimal digits; names and descriptions do not count."""
     digest = hashlib.blake2b(digest_size=16)
     for array in (*_list_arrays(collection.train), *_list_arrays(collection.query)):
         digest.update(f"{array.dtype.str}{array.shape}".encode())

@@ -20,7 +20,14 @@ from crossbyte.data.npz import read_npz
 from crossbyte.data.parquet import read_parquet
 from crossbyte.data.safe_open import Limits, file_errors, file_extension, open_regular
 from crossbyte.errors import DataFileError, InvalidInput
-from crossbyte.lab.datasets import collection
+from crossbyte.lab.datasets.collection import (
+    Collection,
+    Part,
+    make_collection,
+    make_part,
+    split_part,
+    to_sparse_if_thin,
+)
 
 ENDINGS = (".npz", ".mat", ".parquet")
 
@@ -90,8 +97,10 @@ def read_matrix(contents: Contents, name: str) -> Raw:
     return values
 
 
-_ENDINGS = (".mat", ".npz", ".npy", ".parquet", ".list", ".dat", ".txt")
-_DEPTH = 3  # archives unpack into up to three folders
+# Folders of published collections
+
+_LISTED = (".mat", ".npz", ".npy", ".parquet", ".list", ".dat", ".txt")
+_FOLDER_DEPTH = 3  # archives unpack into up to three folders
 
 
 class PublishedSource(NamedTuple):
@@ -149,7 +158,7 @@ class DataFolder(NamedTuple):
 
 def list_folder(path: Path) -> DataFolder:
     """List the data files of a folder and of the folders in it, three deep."""
-    found = sorted(_walk_files(path, _DEPTH), key=lambda file: (len(file.parts), str(file)))
+    found = sorted(_walk_files(path, _FOLDER_DEPTH), key=lambda file: (len(file.parts), str(file)))
     return DataFolder(path, tuple(found))
 
 
@@ -159,13 +168,15 @@ def _walk_files(path: Path, depth: int) -> Iterator[Path]:
             if entry.is_dir(follow_symlinks=False):
                 if depth:
                     yield from _walk_files(Path(entry.path), depth - 1)
-            elif entry.name.lower().endswith(_ENDINGS):
+            elif entry.name.lower().endswith(_LISTED):
                 yield Path(entry.path)
 
 
+# Labels
+
 LabelMatrix = NDArray[np.uint8]
 
-_MOST = 5000  # a label of its own for each document would take a square of memory
+_MOST_LABELS = 5000  # a label of its own for each document would take a square of memory
 
 
 def to_label_columns(
@@ -243,10 +254,10 @@ def _class_columns(
     present = {value for rows in parts for row in rows for value in row}
     if len({type(value) for value in present}) > 1:
         raise DataFileError(f"{key}: expected labels of one kind, got numbers and strings; use strings")
-    if len(present) > _MOST:
+    if len(present) > _MOST_LABELS:
         raise DataFileError(
-            f"{key}: expected at most {_MOST} different labels, got {len(present)}; are they captions? "
-            "give them another name"
+            f"{key}: expected at most {_MOST_LABELS} different labels, got {len(present)}; are they "
+            "captions? give them another name"
         )
     if not present:
         raise DataFileError(f"{key}: expected labels, got none in any row; leave the key out")
@@ -278,6 +289,8 @@ def _one_hot(rows: list[list[str | int]], order: list[str | int]) -> LabelMatrix
     return labels
 
 
+# Bundles: all parts in one file, under the names that research code uses
+
 _SPLIT = (("I_tr", "T_tr", "L_tr"), ("I_te", "T_te", "L_te"))
 _WHOLE = ("XAll", "YAll", "LAll")
 _PAPER = {(128, 10, 10): "wiki", (3857, 2000, 38): "mirflickr", (500, 1000, 10): "nus-wide"}
@@ -290,10 +303,8 @@ def is_bundle(contents: Contents) -> bool:
     return bool(names & {"I_tr", "T_tr", "I_te", "T_te"}) or {"XAll", "YAll"} <= names
 
 
-def read_bundle(
-    contents: Contents, stem: str, name: str | None, *, seed: int, held_out: float
-) -> collection.Collection:
-    """Read both sides and labels.
+def read_bundle(contents: Contents, stem: str, name: str | None, *, seed: int, held_out: float) -> Collection:
+    """Read both sides and labels of a bundle.
 
     Parameters
     ----------
@@ -303,7 +314,7 @@ def read_bundle(
     name : str or None
         Overrides both; None: after the shape of one of the paper's sets, where it is one, else the stem.
     seed, held_out : int, float
-        Of the queries, where the file has no split.
+        Seed and share of the queries, where the file has no split.
 
     Returns
     -------
@@ -318,11 +329,11 @@ def read_bundle(
         (part,), names = _read_parts(contents, [_WHOLE])
         title = name or _paper_title(part) or stem
         most = _MOST_QUERIES.get(title)
-        parts = [*collection.split_part(part, seed=seed, held_out=held_out, at_most=most)]
+        parts = [*split_part(part, seed=seed, held_out=held_out, at_most=most)]
     else:
         parts, names = _read_parts(contents, _SPLIT)
         title = name or _paper_title(parts[0]) or stem
-    return collection.make_collection(
+    return make_collection(
         title, parts[0], parts[1], names, "read from one file as research code passes it on"
     )
 
@@ -331,12 +342,12 @@ def _has_array(contents: Contents, name: str) -> bool:
     return name in contents.entries or contents.has_sparse(name)
 
 
-def _paper_title(part: collection.Part) -> str | None:
+def _paper_title(part: Part) -> str | None:
     n_labels = 0 if part.labels is None else part.labels.shape[1]
     return _PAPER.get((part.images.shape[1], part.texts.shape[1], n_labels))
 
 
-def _read_parts(contents: Contents, wanted: Any) -> tuple[list[collection.Part], tuple[str, ...]]:
+def _read_parts(contents: Contents, wanted: Any) -> tuple[list[Part], tuple[str, ...]]:
     missing = [name for names in wanted for name in names if not _has_array(contents, name)]
     without_labels = all(name.startswith("L") for name in missing) and len(missing) == len(wanted)
     if missing and not without_labels:
@@ -345,17 +356,13 @@ def _read_parts(contents: Contents, wanted: Any) -> tuple[list[collection.Part],
             f"missing); missing: {', '.join(missing)}; there are: {contents.listing()}"
         )
     sides = [
-        collection.make_part(
-            read_matrix(contents, i), collection.to_sparse_if_thin(read_matrix(contents, t)), None
-        )
+        make_part(read_matrix(contents, i), to_sparse_if_thin(read_matrix(contents, t)), None)
         for i, t, _ in wanted
     ]
     if missing:
         return sides, ()
     labels, names = to_label_columns([_read_dense(contents, key) for *_, key in wanted], wanted[0][2])
-    return [
-        collection.make_part(part.images, part.texts, each) for part, each in zip(sides, labels, strict=True)
-    ], names
+    return [make_part(part.images, part.texts, each) for part, each in zip(sides, labels, strict=True)], names
 
 
 def _read_dense(contents: Contents, name: str) -> NDArray[Any]:

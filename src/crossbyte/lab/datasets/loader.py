@@ -12,6 +12,7 @@ from crossbyte.data.safe_open import PathLike, file_extension
 from crossbyte.errors import DataFileError
 from crossbyte.lab.datasets import collection_files, mirflickr, nus_wide, wiki
 from crossbyte.lab.datasets.collection import Collection
+from crossbyte.lab.datasets.collection_files import ENDINGS, DataFolder
 from crossbyte.lab.datasets.generator import PREFIX, generate_collection
 from crossbyte.lab.datasets.pair_file import read_pair_file
 from crossbyte.validation import check_number
@@ -39,7 +40,7 @@ def read_collection(
         What the collection is called; by default after the form or the file. Among ``wiki``, ``mirflickr``
         and ``nus-wide`` it also says as what a folder shall be read.
     seed : int, default 0
-        Of the queries, where the collection has no split of its own, and of what is generated.
+        Seed of the choice of queries, where the collection has no split, and of what is generated.
     held_out : float, default 0.1
         Share of the groups that become queries, where the collection has no split of its own.
 
@@ -61,8 +62,8 @@ def read_collection(
     if place.is_dir():
         return _read_folder(collection_files.list_folder(place), name, seed, held_out)
     if not place.exists():
-        told = f"there is no such file or folder, and generated data is called {PREFIX}wiki or {PREFIX}N"
-        raise FileNotFoundError(errno.ENOENT, told, os.fspath(path))
+        reason = f"there is no such file or folder, and generated data is called {PREFIX}wiki or {PREFIX}N"
+        raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
     return _read_file(place, name, seed, held_out)
 
 
@@ -73,29 +74,23 @@ def _read_file(path: Path, name: str | None, seed: int, held_out: float) -> Coll
         return read_pair_file(contents, name or path.stem, seed=seed, held_out=held_out)
 
 
-def _read_folder(
-    folder: collection_files.DataFolder, name: str | None, seed: int, held_out: float
-) -> Collection:
+def _read_folder(folder: DataFolder, name: str | None, seed: int, held_out: float) -> Collection:
     """Read the published form that the user named, or that the files look like, or the only file."""
     form = name if name in _FORMS else _published_form(folder)
     if form is not None:
         _, read = _FORMS[form]
         return read(folder, name, seed=seed, held_out=held_out)
-    alone = [
-        file
-        for file in folder.files
-        if file.parent == folder.path and file_extension(file) in collection_files.ENDINGS
-    ]
+    alone = [file for file in folder.files if file.parent == folder.path and file_extension(file) in ENDINGS]
     if len(alone) != 1:
         raise DataFileError(
             f"{folder.path}: expected the published files of Wiki, MIRFlickr-25K or NUS-WIDE, or one file "
-            f"that ends in {', '.join(collection_files.ENDINGS)}; got {len(alone)} such files and none of the published ones; "
+            f"that ends in {', '.join(ENDINGS)}; got {len(alone)} such files and none of the published ones; "
             "docs/collections.md lists their names"
         )
     return _read_file(alone[0], name, seed, held_out)
 
 
-def _published_form(folder: collection_files.DataFolder) -> str | None:
+def _published_form(folder: DataFolder) -> str | None:
     return next((form for form, (marks, _) in _FORMS.items() if folder.find(*marks) is not None), None)
 
 
@@ -110,7 +105,7 @@ class DataSource:
     name : str or None
         What the collection shall be called.
     seed : int
-        Of the split, where the data have none, and of what is generated.
+        Seed of the split, where the data have none, and of what is generated.
     """
 
     data: str

@@ -13,13 +13,15 @@ from crossbyte.data.contents import CSR_PARTS, Contents, read_sparse
 from crossbyte.data.readers import describe, read_features
 from crossbyte.errors import DataFileError
 from crossbyte.lab.datasets import collection, collection_files
+from crossbyte.lab.datasets.collection import Collection
+from crossbyte.lab.datasets.collection_files import DataFolder, PublishedSource
 
 MARKS = ("text_all_2000_labelled.npz", "combined-*.npy", "mirflickr25k-*.mat")
-_TORONTO = collection_files.PublishedSource(
+_TORONTO = PublishedSource(
     "MIRFlickr-25K with Srivastava and Salakhutdinov's features",
     "http://www.cs.toronto.edu/~nitish/multimodal/index.html (Flickr data: image, text, labels)",
 )
-_DCMH = collection_files.PublishedSource(
+_DCMH = PublishedSource(
     "MIRFlickr-25K as selected for DCMH",
     "the authors of DCMH (Jiang and Li 2017) and repositories that build on it",
 )
@@ -32,9 +34,7 @@ _DCMH_NOTE = (
 _DCMH_QUERIES = 2000
 
 
-def read_mirflickr(
-    folder: collection_files.DataFolder, name: str | None = None, *, seed: int, held_out: float
-) -> collection.Collection:
+def read_mirflickr(folder: DataFolder, name: str | None = None, *, seed: int, held_out: float) -> Collection:
     """Read the published folder.
 
     Parameters
@@ -45,7 +45,7 @@ def read_mirflickr(
     name : str, optional
         By default ``mirflickr``, and ``mirflickr-dcmh`` for that selection, whose scores do not compare.
     seed : int
-        Of the queries.
+        Seed of the choice of queries.
     held_out : float
         Their share; the paper's is 0.1. Of DCMH's selection at most 2000.
 
@@ -79,7 +79,7 @@ def _split_collection(
     seed: int,
     held_out: float,
     most: int | None,
-) -> collection.Collection:
+) -> Collection:
     images, texts, raw_labels = arrays
     with collection_files.name_input_in_errors(path):
         (labels,), names = collection_files.to_label_columns([raw_labels], "labels")
@@ -113,9 +113,7 @@ def _read_whole_sparse(contents: Contents) -> sparse.csr_matrix:
     return read_sparse(Contents(named, lambda name: contents.load(name.removeprefix("text_"))), "text")
 
 
-def _read_dcmh(
-    folder: collection_files.DataFolder, name: str, seed: int, held_out: float
-) -> collection.Collection:
+def _read_dcmh(folder: DataFolder, name: str, seed: int, held_out: float) -> Collection:
     tags, classes = folder.require(_DCMH, "mirflickr25k-yall.mat", "mirflickr25k-lall.mat")
     arrays = (
         _read_dcmh_images(folder),
@@ -125,7 +123,7 @@ def _read_dcmh(
     return _split_collection(folder.path, name, arrays, _DCMH_NOTE, seed, held_out, _DCMH_QUERIES)
 
 
-def _read_dcmh_images(folder: collection_files.DataFolder) -> Raw:
+def _read_dcmh_images(folder: DataFolder) -> Raw:
     """Return features of the pictures, which the selection itself hardly ever has."""
     features = folder.find("image_features.npy")
     if features is not None:

@@ -45,7 +45,7 @@ def read_nus_wide(folder: DataFolder, name: str | None = None, *, seed: int, hel
         file ``Labels_<concept>.txt`` (0 or 1 in a line) for each concept in a folder ``AllLabels``.
     name : str, optional
     seed : int
-        Of the queries.
+        Seed of the choice of queries.
     held_out : float
         The largest share of the queries, of whom there are 4000 at most, the paper's number.
 

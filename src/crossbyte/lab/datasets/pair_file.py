@@ -120,7 +120,7 @@ def read_pair_file(contents: Contents, name: str, *, seed: int, held_out: float)
     contents : Contents
     name : str
     seed : int
-        Of the rows that are held out, where the file has no query part.
+        Seed of the rows that are held out, where the file has no query part.
     held_out : float
         Share of the groups.
 

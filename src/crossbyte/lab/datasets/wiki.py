@@ -12,6 +12,7 @@ from crossbyte.data.tables import read_lines
 from crossbyte.errors import DataFileError
 from crossbyte.lab.datasets import collection_files
 from crossbyte.lab.datasets.collection import Collection, make_collection, make_part
+from crossbyte.lab.datasets.collection_files import DataFolder
 
 MARKS = ("raw_features.mat", "wikiData.mat", "trainset_txt_img_cat.list", "testset_txt_img_cat.list")
 _SOURCE = collection_files.PublishedSource(
@@ -23,7 +24,7 @@ _NOTE = "Wikipedia articles with SIFT words and topics, in the published split"
 
 
 def read_wiki(
-    folder: collection_files.DataFolder, name: str | None = None, *, seed: int = 0, held_out: float = 0.1
+    folder: DataFolder, name: str | None = None, *, seed: int = 0, held_out: float = 0.1
 ) -> Collection:
     """Read the published folder; its split is its own, so seed and share change nothing.
 
@@ -91,7 +92,7 @@ def _parse_category(number: int, line: str) -> int:
     return int(fields[2])
 
 
-def _read_category_names(folder: collection_files.DataFolder, n_categories: int) -> list[str]:
+def _read_category_names(folder: DataFolder, n_categories: int) -> list[str]:
     """Return what the categories are called: by their list, where there is a whole one."""
     path = folder.find("categories.list")
     numbers = [str(number) for number in range(1, n_categories + 1)]

@@ -83,7 +83,7 @@ class ModelMethod(Method):
         that the codes of the training points lose, over the squares of the points that their pairs are
         mapped to.
         """
-        learned = self._fitted()
+        learned = self._require_fitted()
         return {
             "n_components": learned.settings.n_components,
             "objective": learned.history[-1].total,
@@ -109,48 +109,48 @@ class ModelMethod(Method):
 
     def queries(self, side: Side, rows: Any) -> Float32:
         """Points (n, D) float32 of features that come without their other half."""
-        learned, raw = self._fitted(), self._checked(side, rows)
+        learned, raw = self._require_fitted(), self._check_rows(side, rows)
         place = learned.transform_images if side == "image" else learned.transform_texts
         with Workers(self.n_jobs) as workers:
             return place(raw, workers)
 
     def training_items(self, side: Side) -> Codes:
         """Learned codes of one side of the training documents."""
-        learned = self._fitted()
-        return self._scanned(side, learned.image_codes if side == "image" else learned.text_codes)
+        learned = self._require_fitted()
+        return self._to_scan_codes(side, learned.image_codes if side == "image" else learned.text_codes)
 
     def side_items(self, side: Side, rows: Any) -> Codes:
         """Codes of documents of which only the searched side is known."""
         points = self.queries(side, rows)
         with Workers(self.n_jobs) as workers:
-            codes = self._fitted().quantizers[side].encode(points, workers)
-        return self._scanned(side, codes)
+            codes = self._require_fitted().quantizers[side].encode(points, workers)
+        return self._to_scan_codes(side, codes)
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Codes of the searched side of documents folded in as pairs, each half knowing the other."""
-        images, texts = self._checked("image", images), self._checked("text", texts)
+        images, texts = self._check_rows("image", images), self._check_rows("text", texts)
         check_rows_agree(images, texts)
         with Workers(self.n_jobs) as workers:
-            codes = self._fitted().encode_pairs(images, texts, workers)
-        return self._scanned(side, codes[0] if side == "image" else codes[1])
+            codes = self._require_fitted().encode_pairs(images, texts, workers)
+        return self._to_scan_codes(side, codes[0] if side == "image" else codes[1])
 
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Table distances (n, N) from points to scan codes of the searched ``side``."""
         with Workers(self.n_jobs) as workers:
-            return table_distances(self._fitted().quantizers[side], queries, items, workers)
+            return table_distances(self._require_fitted().quantizers[side], queries, items, workers)
 
-    def _scanned(self, side: Side, codes: Codes) -> Codes:
+    def _to_scan_codes(self, side: Side, codes: Codes) -> Codes:
         with Workers(self.n_jobs) as workers:
-            return self._fitted().quantizers[side].scan_codes(codes, workers)
+            return self._require_fitted().quantizers[side].scan_codes(codes, workers)
 
-    def _checked(self, side: Side, rows: Any) -> Raw:
-        learned = self._fitted()
+    def _check_rows(self, side: Side, rows: Any) -> Raw:
+        learned = self._require_fitted()
         preparation = learned.image_preparation if side == "image" else learned.text_preparation
         return check_features(rows, f"{side}s", preparation.n_features)
 
-    def _fitted(self) -> FittedModel:
+    def _require_fitted(self) -> FittedModel:
         if self._learned is None:
-            raise self._unfitted()
+            raise self._not_fitted_error()
         return self._learned
 
 

@@ -53,7 +53,7 @@ class CanonicalSpace:
 def check_space_settings(
     n_components: int | None, ridge: float | None, image_power: float = 1.0, text_power: float = 1.0
 ) -> Settings:
-    """The estimator's own settings, checked by it, so that the two can never drift apart."""
+    """Make the estimator's own settings, checked by it, so that the two can never drift apart."""
     powers: dict[str, Any] = {"image_power": image_power, "text_power": text_power}
     return check_parameters(CMCQ(mapping="cca", n_components=n_components, ridge=ridge, **powers))
 
@@ -96,7 +96,7 @@ class CanonicalMethod(Method):
     @property
     def details(self) -> dict[str, Any]:
         """``n_components``: the dimensions that the space has."""
-        return {"n_components": self._fitted().n_dims}
+        return {"n_components": self._require_fitted().n_dims}
 
     def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
         """Learn the space from pairs, then whatever the codes need (:meth:`_learn_codes`)."""
@@ -116,7 +116,7 @@ class CanonicalMethod(Method):
     def queries(self, side: Side, rows: Any) -> Float32:
         """Points (n, D) float32 of the canonical space; queries are never coded."""
         with Workers(self.n_jobs) as workers:
-            return self._fitted().points(side, rows, workers)
+            return self._require_fitted().points(side, rows, workers)
 
     def _blend_sides(self, images: Any, texts: Any) -> Float32:
         """One point per document, of both its halves."""
@@ -124,9 +124,9 @@ class CanonicalMethod(Method):
         check_rows_agree(*points)
         return blend_points(*points)
 
-    def _fitted(self) -> CanonicalSpace:
+    def _require_fitted(self) -> CanonicalSpace:
         if self._space is None:
-            raise self._unfitted()
+            raise self._not_fitted_error()
         return self._space
 
 
@@ -158,7 +158,7 @@ class CCA(CanonicalMethod):
 
     def training_items(self, side: Side) -> Float32:
         """Points (N, D) of one side of the training documents."""
-        self._fitted()
+        self._require_fitted()
         return self._training_points[side]
 
     def side_items(self, side: Side, rows: Any) -> Float32:
@@ -190,7 +190,7 @@ def squared_distances(queries: Float32, items: Float32, workers: Workers) -> Flo
 
 @dataclass(kw_only=True)
 class CCAITQ(SeparateHashing):
-    """Signs of the canonical points of :class:`~crossbyte.lab.methods.cca.CanonicalSpace`, rotated.
+    """Signs of the canonical points of :class:`CanonicalSpace`, rotated.
 
     One rotation serves both sides; it is learned from the points of both, of at most 20,000 documents. Where
     the space has fewer dimensions than a code has bits, the points are filled up with zeros
@@ -242,7 +242,7 @@ class CCAITQ(SeparateHashing):
         with Workers(self.n_jobs) as workers:
             points = self._space.points("image", images, workers), self._space.points("text", texts, workers)
             check_rows_agree(*points)
-            return pack_signs(self._turned(blend_points(*points)))
+            return pack_signs(self._rotate(blend_points(*points)))
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         rng = np.random.default_rng(self.random_state)
@@ -254,9 +254,9 @@ class CCAITQ(SeparateHashing):
         values = np.concatenate(seen).astype(np.float64)
         self._rotation = learn_rotation(values, self.n_bits, rng, self.max_iter)
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         with Workers(self.n_jobs) as workers:
-            return self._turned(self._space.points(side, rows, workers))
+            return self._rotate(self._space.points(side, rows, workers))
 
-    def _turned(self, points: Float32) -> Float64:
+    def _rotate(self, points: Float32) -> Float64:
         return deterministic_product(points.astype(np.float64), self._rotation)

@@ -1,4 +1,4 @@
-"""Composite correlation quantization (CCQ)."""
+"""Quantize by composite correlation (CCQ: Long, Cao, Wang and Yu, SIGIR 2016)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,169 @@ from crossbyte.model.quantization.quantizer import DistanceTable
 from crossbyte.validation import check_integer, check_number, check_pairs, check_rows_agree
 
 _FREE = CrossPenalty(0.0, 0.0)  # the norm of an item is stored, so nothing is asked of the cross terms
+
+
+@dataclass(kw_only=True)
+class CCQ(Method):
+    """Both sides of a document, each turned into one space, as one sum of codewords.
+
+    ``|X - B C R₁'|² + λ |Y - B C R₂'|²`` with orthonormal columns in R₁ and R₂ is minimised block by block.
+    A query stays a point: the ridge regression of the learned sums on its side. It is compared with items by
+    ``|q|² - 2 q·c + |c|²``, the middle by tables of q's products with the codewords, the last stored with
+    each item as four bytes behind its code; so nothing is asked of the codewords' inner products.
+
+    Attributes
+    ----------
+    text_weight : float
+        λ.
+    ridge : float
+        τ, on the codewords and on the regressions.
+    unit : bool
+        Whether centred features are brought to unit length.
+    max_iter : int
+        Rounds; it ends before when the objective falls by less than 1e-4 of itself.
+
+    Notes
+    -----
+    Orthonormal columns need as many dimensions as there are columns, so the space has min(d_I, d_T, bits)
+    dimensions (10 on Wiki). Ours: the start (the strongest common directions and residual k-means, where the
+    authors take the first dimensions and random points); greedy codes are kept only where they are better
+    than those before, so that no step raises the objective; bits that do not fill a byte have a last
+    codebook of fewer codewords.
+    """
+
+    about: ClassVar[About] = About(
+        key="ccq",
+        name="CCQ",
+        source="Long, Cao, Wang and Yu, SIGIR 2016",
+        relations=(INTRA_DOCUMENT,),
+        codes="unified",
+        coding="quantization",
+        distance="table",
+        reconstructed="the start; greedy codes only where better; at most min(d_I, d_T, bits) dimensions",
+    )
+
+    text_weight: float = 1.0
+    ridge: float = 1e-3
+    unit: bool = True
+    max_iter: int = 30
+
+    _centrings: dict[Side, CentredPreparation] = field(init=False, repr=False, default_factory=dict)
+    _maps: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
+    _codewords: Float64 = field(init=False, repr=False)
+    _training_codes: Codes = field(init=False, repr=False)
+    _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse weights without a minimum."""
+        super().__post_init__()
+        check_number(self.text_weight, "text_weight", 0.0, open_low=True)
+        check_number(self.ridge, "ridge", 0.0, open_low=True)
+        check_integer(self.max_iter, "max_iter", 0)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Relative quantization error of each side's points, rounds, and dimensions of the space."""
+        return dict(self._details)
+
+    def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
+        """Learn from pairs; labels are not looked at."""
+        images, texts = check_pairs(images, texts)
+        self._centrings = {
+            "image": CentredPreparation.fit(images, unit=self.unit, name="images"),
+            "text": CentredPreparation.fit(texts, unit=self.unit, name="texts"),
+        }
+        pairs = Pairs(self._centrings["image"].apply(images), self._centrings["text"].apply(texts))
+        with Workers(self.n_jobs) as workers:
+            state, n_rounds = self._alternate(pairs, workers)
+            self._store_fit(state, pairs, workers)
+        self._details["rounds"] = n_rounds
+        return self
+
+    @property
+    def _codebook_sizes(self) -> list[int]:
+        """Codewords of each codebook: 256, and 2 to the power of the bits that are left over."""
+        whole, rest = divmod(self.n_bits, 8)
+        return [N_CODEWORDS] * whole + [2**rest] * (rest > 0)
+
+    @property
+    def _weights(self) -> Weights:
+        return Weights(self.text_weight, self.ridge)
+
+    def _alternate(self, pairs: Pairs, workers: Workers) -> tuple[State, int]:
+        rng, weights, sizes = np.random.default_rng(self.random_state), self._weights, self._codebook_sizes
+        n_dims = min(pairs.images.shape[1], pairs.texts.shape[1], self.n_bits)
+        state = initial_state(pairs, n_dims, sizes, self.text_weight, rng, workers)
+        before = objective(state, pairs, weights, workers)
+        for number in range(1, self.max_iter + 1):
+            state = update_rotations(state, pairs, workers)
+            targets = blend_targets(state.rotations, pairs, self.text_weight)
+            state = update_codewords(state, targets, weights, workers)
+            state = update_codes(state, targets, sizes, workers)
+            after = objective(state, pairs, weights, workers)
+            if before - after <= 1e-4 * before:
+                return state, number
+            before = after
+        return state, self.max_iter
+
+    def _store_fit(self, state: State, pairs: Pairs, workers: Workers) -> None:
+        """Keep codewords and codes, and regressions in place of the rotations."""
+        decoded = decode(state.codewords, state.codes, workers)
+        first, second = (fit_regressor(rows, decoded, self.ridge) for rows in pairs)
+        errors = [relative_error(rows @ R, decoded) for rows, R in zip(pairs, state.rotations, strict=True)]
+        self._maps = {"image": first, "text": second}
+        self._codewords, self._training_codes = state.codewords, state.codes
+        self._details = {
+            "quantization_error": {"image": errors[0], "text": errors[1]},
+            "n_dims": decoded.shape[1],
+        }
+
+    def queries(self, side: Side, rows: Any) -> Float32:
+        """Points (n, d) of features of one side; they are not quantized."""
+        self._check_fitted()
+        return deterministic_product(self._centrings[side].apply(rows), self._maps[side]).astype(np.float32)
+
+    def training_items(self, side: Side) -> Codes:
+        """Codes and norms (N, M + 4) of the training documents, the same for both sides."""
+        self._check_fitted()
+        return self._attach_norms(self._training_codes)
+
+    def side_items(self, side: Side, rows: Any) -> Codes:
+        """Codes and norms (n, M + 4) of documents of which only one side is known."""
+        return self._encode(self.queries(side, rows))
+
+    def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
+        """Codes and norms (n, M + 4) of documents of which both sides are known, the same for both sides."""
+        points = self.queries("image", images), self.queries("text", texts)
+        check_rows_agree(*points)
+        blend = (points[0] + self.text_weight * points[1]) / (1.0 + self.text_weight)
+        return self._encode(blend.astype(np.float32))
+
+    def distances(self, side: Side, queries: Any, items: Any) -> Float32:
+        """Squared distances (n, N) from points to what codes stand for; equal codes are equally far."""
+        self._check_fitted()
+        points, stored = np.asarray(queries, dtype=np.float32), np.asarray(items, dtype=np.uint8)
+        codes, norms = stored[:, :-4], np.ascontiguousarray(stored[:, -4:]).view(np.float32)[:, 0]
+        flat = self._codewords.reshape(-1, self._codewords.shape[2]).astype(np.float32)
+        tables = -2 * deterministic_product(points, np.ascontiguousarray(flat.T))
+        shaped = tables.reshape(len(points), -1, N_CODEWORDS)
+        total = DistanceTable(shaped, _squared_norms(points).astype(np.float32)).distances(codes)
+        total += norms
+        return total
+
+    def _encode(self, points: Float32) -> Codes:
+        with Workers(self.n_jobs) as workers:
+            return self._attach_norms(encode_greedily(self._codewords, points, self._codebook_sizes, workers))
+
+    def _attach_norms(self, codes: Codes) -> Codes:
+        """Codes (n, M), and behind each the squared length of what it stands for, as bytes of a float32."""
+        with Workers(self.n_jobs) as workers:
+            norms = _squared_norms(decode(self._codewords, codes, workers)).astype(np.float32)
+        return np.hstack([codes, norms[:, None].view(np.uint8)])
+
+    def _check_fitted(self) -> None:
+        if not self._maps:
+            raise self._not_fitted_error()
 
 
 class Pairs(NamedTuple):
@@ -149,166 +312,3 @@ def fit_regressor(rows: Float64, points: NDArray[Any], ridge: float) -> Float64:
 
 def _squared_norms(rows: NDArray[Any]) -> Float64:
     return np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-
-
-@dataclass(kw_only=True)
-class CCQ(Method):
-    """Both sides of a document, each turned into one space, as one sum of codewords.
-
-    ``|X - B C R₁'|² + λ |Y - B C R₂'|²`` with orthonormal columns in R₁ and R₂ is minimised block by block.
-    A query stays a point: the ridge regression of the learned sums on its side. It is compared with items by
-    ``|q|² - 2 q·c + |c|²``, the middle by tables of q's products with the codewords, the last stored with
-    each item as four bytes behind its code; so nothing is asked of the codewords' inner products.
-
-    Attributes
-    ----------
-    text_weight : float
-        λ.
-    ridge : float
-        τ, on the codewords and on the regressions.
-    unit : bool
-        Whether centred features are brought to unit length.
-    max_iter : int
-        Rounds; it ends before when the objective falls by less than 1e-4 of itself.
-
-    Notes
-    -----
-    Orthonormal columns need as many dimensions as there are columns, so the space has min(d_I, d_T, bits)
-    dimensions (10 on Wiki). Ours: the start (the strongest common directions and residual k-means, where the
-    authors take the first dimensions and random points); greedy codes are kept only where they are better
-    than those before, so that no step raises the objective; bits that do not fill a byte have a last
-    codebook of fewer codewords.
-    """
-
-    about: ClassVar[About] = About(
-        key="ccq",
-        name="CCQ",
-        source="Long, Cao, Wang and Yu, SIGIR 2016",
-        relations=(INTRA_DOCUMENT,),
-        codes="unified",
-        coding="quantization",
-        distance="table",
-        reconstructed="the start; greedy codes only where better; at most min(d_I, d_T, bits) dimensions",
-    )
-
-    text_weight: float = 1.0
-    ridge: float = 1e-3
-    unit: bool = True
-    max_iter: int = 30
-
-    _centrings: dict[Side, CentredPreparation] = field(init=False, repr=False, default_factory=dict)
-    _maps: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
-    _codewords: Float64 = field(init=False, repr=False)
-    _training_codes: Codes = field(init=False, repr=False)
-    _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse weights without a minimum."""
-        super().__post_init__()
-        check_number(self.text_weight, "text_weight", 0.0, open_low=True)
-        check_number(self.ridge, "ridge", 0.0, open_low=True)
-        check_integer(self.max_iter, "max_iter", 0)
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """Relative quantization error of each side's points, rounds, and dimensions of the space."""
-        return dict(self._details)
-
-    def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
-        """Learn from pairs; labels are not looked at."""
-        images, texts = check_pairs(images, texts)
-        self._centrings = {
-            "image": CentredPreparation.fit(images, unit=self.unit, name="images"),
-            "text": CentredPreparation.fit(texts, unit=self.unit, name="texts"),
-        }
-        pairs = Pairs(self._centrings["image"].apply(images), self._centrings["text"].apply(texts))
-        with Workers(self.n_jobs) as workers:
-            state, n_rounds = self._alternate(pairs, workers)
-            self._keep(state, pairs, workers)
-        self._details["rounds"] = n_rounds
-        return self
-
-    @property
-    def _sizes(self) -> list[int]:
-        """Words of each codebook: 256, and 2 to the power of the bits that are left over."""
-        whole, rest = divmod(self.n_bits, 8)
-        return [N_CODEWORDS] * whole + [2**rest] * (rest > 0)
-
-    @property
-    def _weights(self) -> Weights:
-        return Weights(self.text_weight, self.ridge)
-
-    def _alternate(self, pairs: Pairs, workers: Workers) -> tuple[State, int]:
-        rng, weights, sizes = np.random.default_rng(self.random_state), self._weights, self._sizes
-        n_dims = min(pairs.images.shape[1], pairs.texts.shape[1], self.n_bits)
-        state = initial_state(pairs, n_dims, sizes, self.text_weight, rng, workers)
-        before = objective(state, pairs, weights, workers)
-        for number in range(1, self.max_iter + 1):
-            state = update_rotations(state, pairs, workers)
-            targets = blend_targets(state.rotations, pairs, self.text_weight)
-            state = update_codewords(state, targets, weights, workers)
-            state = update_codes(state, targets, sizes, workers)
-            after = objective(state, pairs, weights, workers)
-            if before - after <= 1e-4 * before:
-                return state, number
-            before = after
-        return state, self.max_iter
-
-    def _keep(self, state: State, pairs: Pairs, workers: Workers) -> None:
-        """Keep codewords and codes, and regressions in place of the rotations."""
-        decoded = decode(state.codewords, state.codes, workers)
-        first, second = (fit_regressor(rows, decoded, self.ridge) for rows in pairs)
-        errors = [relative_error(rows @ R, decoded) for rows, R in zip(pairs, state.rotations, strict=True)]
-        self._maps = {"image": first, "text": second}
-        self._codewords, self._training_codes = state.codewords, state.codes
-        self._details = {
-            "quantization_error": {"image": errors[0], "text": errors[1]},
-            "n_dims": decoded.shape[1],
-        }
-
-    def queries(self, side: Side, rows: Any) -> Float32:
-        """Points (n, d) of features of one side; they are not quantized."""
-        self._check_fitted()
-        return deterministic_product(self._centrings[side].apply(rows), self._maps[side]).astype(np.float32)
-
-    def training_items(self, side: Side) -> Codes:
-        """Codes and norms (N, M + 4) of the training documents, the same for both sides."""
-        self._check_fitted()
-        return self._attach_norms(self._training_codes)
-
-    def side_items(self, side: Side, rows: Any) -> Codes:
-        """Codes and norms (n, M + 4) of documents of which only one side is known."""
-        return self._coded(self.queries(side, rows))
-
-    def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
-        """Codes and norms (n, M + 4) of documents of which both sides are known, the same for both sides."""
-        points = self.queries("image", images), self.queries("text", texts)
-        check_rows_agree(*points)
-        blend = (points[0] + self.text_weight * points[1]) / (1.0 + self.text_weight)
-        return self._coded(blend.astype(np.float32))
-
-    def distances(self, side: Side, queries: Any, items: Any) -> Float32:
-        """Squared distances (n, N) from points to what codes stand for; equal codes are equally far."""
-        self._check_fitted()
-        points, stored = np.asarray(queries, dtype=np.float32), np.asarray(items, dtype=np.uint8)
-        codes, norms = stored[:, :-4], np.ascontiguousarray(stored[:, -4:]).view(np.float32)[:, 0]
-        flat = self._codewords.reshape(-1, self._codewords.shape[2]).astype(np.float32)
-        tables = -2 * deterministic_product(points, np.ascontiguousarray(flat.T))
-        shaped = tables.reshape(len(points), -1, N_CODEWORDS)
-        total = DistanceTable(shaped, _squared_norms(points).astype(np.float32)).distances(codes)
-        total += norms
-        return total
-
-    def _coded(self, points: Float32) -> Codes:
-        with Workers(self.n_jobs) as workers:
-            return self._attach_norms(encode_greedily(self._codewords, points, self._sizes, workers))
-
-    def _attach_norms(self, codes: Codes) -> Codes:
-        """Codes (n, M), and behind each the squared length of what it stands for, as bytes of a float32."""
-        with Workers(self.n_jobs) as workers:
-            norms = _squared_norms(decode(self._codewords, codes, workers)).astype(np.float32)
-        return np.hstack([codes, norms[:, None].view(np.uint8)])
-
-    def _check_fitted(self) -> None:
-        if not self._maps:
-            raise self._unfitted()

@@ -29,7 +29,7 @@ from crossbyte.validation import check_features, check_integer, check_number, ch
 
 
 def about_cmcq(key: str, name: str, in_paper: bool, reconstructed: str) -> About:
-    """What all settings of CMCQ declare alike, and what is their own."""
+    """Declare what all settings of CMCQ have in common, and what is their own."""
     return About(
         key=key,
         name=name,
@@ -124,7 +124,7 @@ class CanonicalCMCQ(EstimatorMethod):
     Attributes
     ----------
     ridge, text_ridge : float or None
-        Of the canonical correlation; None for 1 and for the same, in units of a side's mean variance.
+        Ridge of the canonical correlation; None for 1 and for the same, in units of a side's mean variance.
     correlation, cross_penalty : float
         γ and μ.
     cross_term : {"constant", "stored"}
@@ -168,7 +168,7 @@ class AutoCMCQ(SparseMapping, EstimatorMethod):
     @property
     def details(self) -> dict[str, Any]:
         """As for all, and under ``chosen`` what was chosen of how many trials."""
-        learned, model = self._fitted(), self._model
+        learned, model = self._require_fitted(), self._model
         chosen = {
             "mapping": model.mapping_,
             "n_components": model.n_components_,
@@ -195,7 +195,7 @@ class KernelCMCQ(CanonicalCMCQ):
     anchors : int
         How many centres; at most as many as there are training images.
     width : float
-        Of the kernel, in units of the mean squared distance between training images.
+        Width of the kernel, in units of the mean squared distance between training images.
     """
 
     about: ClassVar[About] = about_cmcq(
@@ -232,31 +232,31 @@ class KernelCMCQ(CanonicalCMCQ):
         rng = np.random.default_rng(self.random_state)
         with Workers(self.n_jobs) as workers:
             kernel = AnchorFeatures.fit(
-                self._powers(images), self.anchors, rng, workers, unit=True, name="images"
+                self._apply_power(images), self.anchors, rng, workers, unit=True, name="images"
             )
         self._kernel = replace(kernel, width=kernel.width * self.width)
         self._n_image_features = images.shape[1]
-        return super().fit(self._seen(images), texts)
+        return super().fit(self._kernel_features(images), texts)
 
     def queries(self, side: Side, rows: Any) -> Float32:
         """Points (n, D) float32 of features that come without their other half."""
-        return super().queries(side, self._described(rows) if side == "image" else rows)
+        return super().queries(side, self._check_and_describe(rows) if side == "image" else rows)
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Codes of the searched side of documents folded in as pairs, each half knowing the other."""
-        return super().pair_items(side, self._described(images), texts)
+        return super().pair_items(side, self._check_and_describe(images), texts)
 
-    def _described(self, images: Any) -> Float32:
+    def _check_and_describe(self, images: Any) -> Float32:
         if self._kernel is None:
-            raise self._unfitted()
-        return self._seen(check_features(images, "images", self._n_image_features))
+            raise self._not_fitted_error()
+        return self._kernel_features(check_features(images, "images", self._n_image_features))
 
-    def _seen(self, images: Raw) -> Float32:
+    def _kernel_features(self, images: Raw) -> Float32:
         """Kernel features of raw images, (n, anchors)."""
         assert self._kernel is not None
-        return self._kernel.apply(self._powers(images)).astype(np.float32)
+        return self._kernel.apply(self._apply_power(images)).astype(np.float32)
 
-    def _powers(self, images: Raw) -> Raw:
+    def _apply_power(self, images: Raw) -> Raw:
         return apply_units(images, Units(self.image_power))
 
 

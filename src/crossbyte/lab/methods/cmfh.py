@@ -1,4 +1,4 @@
-"""Collective matrix factorization hashing (CMFH)."""
+"""Hash by collective matrix factorization (CMFH: Ding, Guo and Zhou, CVPR 2014)."""
 
 from __future__ import annotations
 
@@ -18,99 +18,7 @@ from crossbyte.lab.methods.method import INTRA_DOCUMENT, About, Side
 from crossbyte.validation import check_integer, check_number
 
 _RANK_CUT = 1e-9  # of the mean variance; far below what shrinkage leaves of a direction
-
 Both = tuple[Float64, Float64]  # images, texts
-
-
-class Weights(NamedTuple):
-    """The weights α, μ and γ of the objective."""
-
-    image_share: float
-    projection: float
-    shrinkage: float
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """α of the images, 1 - α of the texts."""
-        return self.image_share, 1.0 - self.image_share
-
-
-class Products(NamedTuple):
-    """All that the updates need to know of the centred training rows Z = [X, Y]."""
-
-    gram: Float64
-    """(d, d), Z'Z"""
-    n_images: int
-    """d_I: where the texts begin"""
-
-    @property
-    def sides(self) -> tuple[slice, slice]:
-        """The dimensions of images and of texts."""
-        return slice(0, self.n_images), slice(self.n_images, len(self.gram))
-
-
-class Factors(NamedTuple):
-    """What is learned, in row form: X ≈ V U₁, Y ≈ V U₂, V ≈ X P₁ ≈ Y P₂, and V = Z W."""
-
-    U: Both
-    """(c, d_I) and (c, d_T) bases"""
-    P: Both
-    """(d_I, c) and (d_T, c) projections"""
-    W: Float64
-    """(d, c): the latent rows V are linear in the pair once they are optimal"""
-    cross: Float64
-    """(d, c), Z'V: all that U and P need to know of the rows"""
-
-
-def update_map(factors: Factors, products: Products, weights: Weights) -> Factors:
-    """V = Σ X_t (α_t U_t' + μ P_t) (Σ α_t U_t U_t' + (2μ + γ) I)⁻¹, kept as the matrix W of V = Z W."""
-    _, mu, gamma = weights
-    terms = list(zip(weights.shares, factors.U, factors.P, strict=True))
-    pull = np.vstack([share * U.T + mu * P for share, U, P in terms])
-    inner = sum((share * U @ U.T for share, U, _ in terms), (2 * mu + gamma) * np.eye(pull.shape[1]))
-    W = linalg.solve(inner, pull.T, assume_a="pos").T
-    return factors._replace(W=W, cross=products.gram @ W)
-
-
-def update_bases(factors: Factors, products: Products, weights: Weights) -> Factors:
-    """U_t = (V'V + (γ/α_t) I)⁻¹ V'X_t."""
-    inner = factors.W.T @ factors.cross  # V'V
-    first, second = (
-        linalg.solve(
-            inner + weights.shrinkage / share * np.eye(len(inner)), factors.cross[side].T, assume_a="pos"
-        )
-        for share, side in zip(weights.shares, products.sides, strict=True)
-    )
-    return factors._replace(U=(first, second))
-
-
-def update_projections(factors: Factors, products: Products, inverses: Both) -> Factors:
-    """P_t = (X_t'X_t + (γ/μ) I)⁻¹ X_t'V, with the inverses of :func:`projection_inverses`."""
-    first, second = (
-        inverse @ factors.cross[side] for inverse, side in zip(inverses, products.sides, strict=True)
-    )
-    return factors._replace(P=(first, second))
-
-
-def projection_inverses(products: Products, weights: Weights) -> Both:
-    """(X_t'X_t + (γ/μ) I)⁻¹ of both sides: the same in every round."""
-    ridge = weights.shrinkage / weights.projection
-    blocks = (products.gram[side, side] for side in products.sides)
-    first, second = (linalg.inv(block + ridge * np.eye(len(block))) for block in blocks)
-    return first, second
-
-
-def objective(factors: Factors, products: Products, weights: Weights) -> float:
-    """Σ α_t |X_t - V U_t|² + μ |V - X_t P_t|² + γ (|U_t|² + |P_t|²) + γ |V|²."""
-    _, mu, gamma = weights
-    inner = factors.W.T @ factors.cross
-    value = gamma * np.trace(inner)
-    for share, side, U, P in zip(weights.shares, products.sides, factors.U, factors.P, strict=True):
-        block = products.gram[side, side]
-        value += share * (np.trace(block) - 2 * np.vdot(U, factors.cross[side].T) + np.vdot(U, inner @ U))
-        value += mu * (np.trace(inner) - 2 * np.vdot(P, factors.cross[side]) + np.vdot(P, block @ P))
-        value += gamma * (np.vdot(U, U) + np.vdot(P, P))
-    return float(value)
 
 
 @dataclass(kw_only=True)
@@ -202,15 +110,106 @@ class CMFH(UnifiedHashing):
                 break
         return update_projections(factors, products, inverses)
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return _project_centred(rows, self._centrings[side], self._projections[side], workers)
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         parts = (
             _project_centred(rows, self._centrings[side], self._maps[side], workers)
             for side, rows in _pair_with_sides(images, texts)
         )
         return next(parts) + next(parts)
+
+
+class Weights(NamedTuple):
+    """The weights α, μ and γ of the objective."""
+
+    image_share: float
+    projection: float
+    shrinkage: float
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """α of the images, 1 - α of the texts."""
+        return self.image_share, 1.0 - self.image_share
+
+
+class Products(NamedTuple):
+    """All that the updates need to know of the centred training rows Z = [X, Y]."""
+
+    gram: Float64
+    """(d, d), Z'Z"""
+    n_images: int
+    """d_I: where the texts begin"""
+
+    @property
+    def sides(self) -> tuple[slice, slice]:
+        """The dimensions of images and of texts."""
+        return slice(0, self.n_images), slice(self.n_images, len(self.gram))
+
+
+class Factors(NamedTuple):
+    """What is learned, in row form: X ≈ V U₁, Y ≈ V U₂, V ≈ X P₁ ≈ Y P₂, and V = Z W."""
+
+    U: Both
+    """(c, d_I) and (c, d_T) bases"""
+    P: Both
+    """(d_I, c) and (d_T, c) projections"""
+    W: Float64
+    """(d, c): the latent rows V are linear in the pair once they are optimal"""
+    cross: Float64
+    """(d, c), Z'V: all that U and P need to know of the rows"""
+
+
+def update_map(factors: Factors, products: Products, weights: Weights) -> Factors:
+    """V = Σ X_t (α_t U_t' + μ P_t) (Σ α_t U_t U_t' + (2μ + γ) I)⁻¹, kept as the matrix W of V = Z W."""
+    _, mu, gamma = weights
+    terms = list(zip(weights.shares, factors.U, factors.P, strict=True))
+    pull = np.vstack([share * U.T + mu * P for share, U, P in terms])
+    inner = sum((share * U @ U.T for share, U, _ in terms), (2 * mu + gamma) * np.eye(pull.shape[1]))
+    W = linalg.solve(inner, pull.T, assume_a="pos").T
+    return factors._replace(W=W, cross=products.gram @ W)
+
+
+def update_bases(factors: Factors, products: Products, weights: Weights) -> Factors:
+    """U_t = (V'V + (γ/α_t) I)⁻¹ V'X_t."""
+    inner = factors.W.T @ factors.cross  # V'V
+    first, second = (
+        linalg.solve(
+            inner + weights.shrinkage / share * np.eye(len(inner)), factors.cross[side].T, assume_a="pos"
+        )
+        for share, side in zip(weights.shares, products.sides, strict=True)
+    )
+    return factors._replace(U=(first, second))
+
+
+def update_projections(factors: Factors, products: Products, inverses: Both) -> Factors:
+    """P_t = (X_t'X_t + (γ/μ) I)⁻¹ X_t'V, with the inverses of :func:`projection_inverses`."""
+    first, second = (
+        inverse @ factors.cross[side] for inverse, side in zip(inverses, products.sides, strict=True)
+    )
+    return factors._replace(P=(first, second))
+
+
+def projection_inverses(products: Products, weights: Weights) -> Both:
+    """(X_t'X_t + (γ/μ) I)⁻¹ of both sides: the same in every round."""
+    ridge = weights.shrinkage / weights.projection
+    blocks = (products.gram[side, side] for side in products.sides)
+    first, second = (linalg.inv(block + ridge * np.eye(len(block))) for block in blocks)
+    return first, second
+
+
+def objective(factors: Factors, products: Products, weights: Weights) -> float:
+    """Σ α_t |X_t - V U_t|² + μ |V - X_t P_t|² + γ (|U_t|² + |P_t|²) + γ |V|²."""
+    _, mu, gamma = weights
+    inner = factors.W.T @ factors.cross
+    value = gamma * np.trace(inner)
+    for share, side, U, P in zip(weights.shares, products.sides, factors.U, factors.P, strict=True):
+        block = products.gram[side, side]
+        value += share * (np.trace(block) - 2 * np.vdot(U, factors.cross[side].T) + np.vdot(U, inner @ U))
+        value += mu * (np.trace(inner) - 2 * np.vdot(P, factors.cross[side]) + np.vdot(P, block @ P))
+        value += gamma * (np.vdot(U, U) + np.vdot(P, P))
+    return float(value)
 
 
 def _pair_with_sides(images: Raw, texts: Raw) -> tuple[tuple[Side, Raw], tuple[Side, Raw]]:

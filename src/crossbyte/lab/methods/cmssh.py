@@ -1,4 +1,4 @@
-"""Cross-modal similarity-sensitive hashing: pairs of hash functions, boosted one after another."""
+"""Hash by boosted pairs of hash functions (CMSSH: Bronstein and others, CVPR 2010)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CMSSH(LinearHashing):
         """Weighted agreement r of each bit."""
         return {"agreements": self._agreements}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         rng = np.random.default_rng(self.random_state)

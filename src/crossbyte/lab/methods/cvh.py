@@ -1,4 +1,4 @@
-"""Cross-view hashing: one generalised eigenproblem over both sides."""
+"""Hash by one generalised eigenproblem over both sides (CVH: Kumar and Udupa, IJCAI 2011)."""
 
 from __future__ import annotations
 
@@ -88,21 +88,21 @@ class CVH(LinearHashing):
         """How many of the bits' directions relate the two sides."""
         return {"n_related": self._n_related}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
-        found = self._directions(images, texts, labels, workers)
+        found = self._learn_directions(images, texts, labels, workers)
         found = found.take(found.correlations >= 0)
         related = found.correlations > _WEAK * found.correlations.max(initial=0.0)
         self._n_related = int(related.sum())
         if self.beyond_rank == "rotations" and self._n_related:
-            found = self._rotated(found.take(related))
+            found = self._add_rotations(found.take(related))
         zeros = np.zeros(self.n_bits)
         return LinearBits(_pad_directions(found.A, self.n_bits), zeros), LinearBits(
             _pad_directions(found.B, self.n_bits), zeros
         )
 
-    def _directions(
+    def _learn_directions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> Directions:
         moments = second_moments(images, texts, workers)
@@ -110,10 +110,10 @@ class CVH(LinearHashing):
             empty = np.zeros((0, images.shape[1])), np.zeros((0, texts.shape[1]))
             return stacked_directions(moments, empty, 0.0, self.ridge, self.n_bits)
         affinity = label_affinity(labels)
-        seen = affinity.seen_by(images, workers), affinity.seen_by(texts, workers)
+        seen = affinity.project_side(images, workers), affinity.project_side(texts, workers)
         return stacked_directions(moments, seen, self.label_share, self.ridge, self.n_bits)
 
-    def _rotated(self, found: Directions) -> Directions:
+    def _add_rotations(self, found: Directions) -> Directions:
         """The related directions, and random rotations of them for all further bits."""
         n_more = self.n_bits - found.A.shape[1]
         if n_more <= 0:

@@ -74,13 +74,13 @@ class CentredPreparation:
 
     def apply(self, rows: Any) -> Float64:
         """Prepare (n, d) rows, dense or sparse, as a dense (n, k) array; each row by itself alone."""
-        raw = self._checked(rows)
+        raw = self._check_rows(rows)
         prepared = np.empty((raw.shape[0], self.n_dims))
         for block in row_blocks(raw.shape[0]):
-            prepared[block] = self._prepared(to_dense_rows(raw[block]))
+            prepared[block] = self._prepare(to_dense_rows(raw[block]))
         return prepared
 
-    def _checked(self, rows: Any) -> Raw:
+    def _check_rows(self, rows: Any) -> Raw:
         raw = check_features(rows, self.name)
         if raw.shape[1] != len(self.mean):
             raise InvalidInput(
@@ -89,7 +89,7 @@ class CentredPreparation:
             )
         return raw
 
-    def _prepared(self, block: Float64) -> Float64:
+    def _prepare(self, block: Float64) -> Float64:
         known = np.asarray(block.any(axis=1))
         values = block - self.mean
         if self.directions is not None:

@@ -89,7 +89,7 @@ class Hashing(Method):
 class SeparateHashing(Hashing):
     """A hashing system in which each half of a document has a code of its own, made from it alone.
 
-    A subclass learns (:meth:`_learn`) and gives the values whose signs are the bits (:meth:`_signs`);
+    A subclass learns (:meth:`_learn`) and gives the values whose signs are the bits (:meth:`_bit_values`);
     queries, items and the codes of the training documents follow. Both are called with validated features
     and with BLAS held to one thread.
     """
@@ -102,7 +102,7 @@ class SeparateHashing(Hashing):
         images, texts = check_pairs(images, texts)
         with Workers(self.n_jobs):
             self._learn(images, texts, labels)
-            codes = pack_signs(self._signs("image", images)), pack_signs(self._signs("text", texts))
+            codes = pack_signs(self._bit_values("image", images)), pack_signs(self._bit_values("text", texts))
         self._training_codes = {"image": codes[0], "text": codes[1]}
         self._widths = {"image": images.shape[1], "text": texts.shape[1]}
         return self
@@ -112,7 +112,7 @@ class SeparateHashing(Hashing):
         self._check_fitted()
         raw = check_features(rows, f"{side}s", self._widths[side])
         with Workers(self.n_jobs):
-            return pack_signs(self._signs(side, raw))
+            return pack_signs(self._bit_values(side, raw))
 
     def training_items(self, side: Side) -> Codes:
         """Packed codes (N, B) of one side of the training documents."""
@@ -128,16 +128,16 @@ class SeparateHashing(Hashing):
         """Learn from validated pairs; labels come as the caller gave them."""
 
     @abstractmethod
-    def _signs(self, side: Side, rows: Raw) -> NDArray[np.floating[Any]]:
+    def _bit_values(self, side: Side, rows: Raw) -> NDArray[np.floating[Any]]:
         """Values (n, n_bits) of which the signs are the bits, row by row."""
 
-    def _taught_labels(self, labels: Any, n_rows: int) -> NDArray[np.bool_] | None:
+    def _check_taught_labels(self, labels: Any, n_rows: int) -> NDArray[np.bool_] | None:
         """Labels (n_rows, C) as booleans where they teach; None where pairs do, whatever was given."""
         return check_labels(labels, n_rows, self.about.name) if self.similarity == "labels" else None
 
     def _check_fitted(self) -> None:
         if not self._widths:
-            raise self._unfitted()
+            raise self._not_fitted_error()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,29 +175,29 @@ class LinearBits:
 class LinearHashing(SeparateHashing):
     """Separate codes by one linear function per bit and side, learned from centred features.
 
-    A subclass gives the functions (:meth:`_functions`). Sparse features stay sparse.
+    A subclass gives the functions (:meth:`_learn_functions`). Sparse features stay sparse.
     """
 
     _bits: dict[Side, LinearBits] = field(init=False, repr=False, default_factory=dict)
 
     @abstractmethod
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         """Functions of the centred images (N, d_I) and texts (N, d_T); no labels where pairs teach."""
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
-        known = self._taught_labels(labels, images.shape[0])
+        known = self._check_taught_labels(labels, images.shape[0])
         with Workers(self.n_jobs) as workers:
             learned = (
                 Preparation.fit(images, None, "images", workers),
                 Preparation.fit(texts, None, "texts", workers),
             )
             rows = centre_rows(images, learned[0]), centre_rows(texts, learned[1])
-            found = self._functions(*rows, known, workers)
+            found = self._learn_functions(*rows, known, workers)
         self._bits = {"image": found[0].of_raw(learned[0]), "text": found[1].of_raw(learned[1])}
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         return self._bits[side].values(rows)
 
 
@@ -219,8 +219,8 @@ class UnifiedHashing(Hashing):
     """A hashing system with one code per document, whichever side is searched.
 
     A subclass learns (:meth:`_learn`; where labels teach, :meth:`_train`) and gives the values whose signs
-    are the bits, of one half alone (:meth:`_signs`) or of both (:meth:`_pair_signs`). All are called with
-    validated features, inside the workers that they get.
+    are the bits, of one half alone (:meth:`_bit_values`) or of both (:meth:`_pair_bit_values`). All are
+    called with validated features, inside the workers that they get.
     """
 
     _training_codes: Codes | None = field(init=False, repr=False, default=None)
@@ -236,14 +236,14 @@ class UnifiedHashing(Hashing):
 
     def queries(self, side: Side, rows: Any) -> Codes:
         """Packed codes (n, B) of features of one side."""
-        raw = self._checked(side, rows)
+        raw = self._check_rows(side, rows)
         with Workers(self.n_jobs) as workers:
-            return pack_signs(self._signs(side, raw, workers))
+            return pack_signs(self._bit_values(side, raw, workers))
 
     def training_items(self, side: Side) -> Codes:
         """Packed codes (N, B) of the training documents, the same for both sides."""
         if self._training_codes is None:
-            raise self._unfitted()
+            raise self._not_fitted_error()
         return self._training_codes
 
     def side_items(self, side: Side, rows: Any) -> Codes:
@@ -252,10 +252,10 @@ class UnifiedHashing(Hashing):
 
     def pair_items(self, side: Side, images: Any, texts: Any) -> Codes:
         """Packed codes (n, B) of documents of which both sides are known, the same for both sides."""
-        images, texts = self._checked("image", images), self._checked("text", texts)
+        images, texts = self._check_rows("image", images), self._check_rows("text", texts)
         check_rows_agree(images, texts)
         with Workers(self.n_jobs) as workers:
-            return pack_signs(self._pair_signs(images, texts, workers))
+            return pack_signs(self._pair_bit_values(images, texts, workers))
 
     def _train(self, images: Raw, texts: Raw, labels: Any, workers: Workers) -> NDArray[np.floating[Any]]:
         """Learn, and give the values (N, n_bits) of which the signs are the training documents' bits.
@@ -263,23 +263,23 @@ class UnifiedHashing(Hashing):
         Labels come as the caller gave them; here they are not looked at.
         """
         self._learn(images, texts, workers)
-        return self._pair_signs(images, texts, workers)
+        return self._pair_bit_values(images, texts, workers)
 
     def _learn(self, images: Raw, texts: Raw, workers: Workers) -> None:
         """Learn from validated pairs."""
         raise NotImplementedError
 
     @abstractmethod
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> NDArray[np.floating[Any]]:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> NDArray[np.floating[Any]]:
         """Values (n, n_bits) of which the signs are the bits of one half alone."""
 
     @abstractmethod
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> NDArray[np.floating[Any]]:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> NDArray[np.floating[Any]]:
         """Values (n, n_bits) of which the signs are the bits of both halves together."""
 
-    def _checked(self, side: Side, rows: Any) -> Raw:
+    def _check_rows(self, side: Side, rows: Any) -> Raw:
         if not self._widths:
-            raise self._unfitted()
+            raise self._not_fitted_error()
         return check_features(rows, f"{side}s", self._widths[side])
 
 
@@ -362,14 +362,13 @@ class RandomCodes(SeparateHashing):
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         """Nothing is learned."""
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         n_bytes = -(-self.n_bits // 8)
         salt = f"{self.random_state} {side} ".encode()
         drawn = bytearray()
         for block in row_blocks(rows.shape[0]):
-            for row in (
-                to_dense_rows(rows[block]) + 0.0
-            ):  # a row is the same however it is stored, and 0 is -0
+            # a row is the same however it is stored, and 0 is -0
+            for row in to_dense_rows(rows[block]) + 0.0:
                 drawn += hashlib.shake_128(salt + row.tobytes()).digest(n_bytes)
         bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8).reshape(-1, n_bytes), axis=1)
         return bits[:, : self.n_bits].astype(np.float64) - 0.5

@@ -1,4 +1,4 @@
-"""Inter-media hashing: codes smooth over neighbours within each side, equal across it, and linear in both."""
+"""Hash by linear codes that are smooth over neighbours (IMH: Song and others, SIGMOD 2013)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class IMH(LinearHashing):
     Attributes
     ----------
     n_neighbours : int
-        Of each row in the graph of its side.
+        Neighbours of each row in the graph of its side.
     smoothness : float
         Weight of the graphs (λ).
     ridge : float
-        Of the regressions, in units of the side's mean variance (β).
+        Ridge of the regressions, in units of the side's mean variance (β).
     pair_weight : float
         Weight of the difference between the halves of a document (μ).
     skip_constant : bool
@@ -102,23 +102,25 @@ class IMH(LinearHashing):
         """How many documents the functions were learned from."""
         return {"n_learned_from": self._n_learned_from}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         chosen = sample_rows(images.shape[0], np.random.default_rng(self.random_state), self.max_documents)
         some = (images, texts) if chosen is None else (images[chosen], texts[chosen])
         known = labels if labels is None or chosen is None else labels[chosen]
         self._n_learned_from = some[0].shape[0]
-        forms = [self._form(rows, known, workers) for rows in some]
+        forms = [self._quadratic_form(rows, known, workers) for rows in some]
         F, G = solve_relaxed_codes(forms[0], forms[1], self.pair_weight, self.n_bits, self.skip_constant)
-        return self._bits_of(images, some[0], F, workers), self._bits_of(texts, some[1], G, workers)
+        return self._regress_bits(images, some[0], F, workers), self._regress_bits(texts, some[1], G, workers)
 
-    def _form(self, rows: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers) -> Float64:
+    def _quadratic_form(
+        self, rows: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
+    ) -> Float64:
         """B = A + λL of one side: what its relaxed codes F cost is tr(F'BF)."""
         graph = neighbour_graph(rows, self.n_neighbours, workers, labels)
         return residual_form(rows, self.ridge, workers) + self.smoothness * laplacian(graph).toarray()
 
-    def _bits_of(
+    def _regress_bits(
         self, all_rows: PreparedRows, rows: PreparedRows, values: Float64, workers: Workers
     ) -> LinearBits:
         """Functions learned from some rows, cut at the medians of all; bits without a value are never set."""

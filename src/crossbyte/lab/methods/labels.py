@@ -118,7 +118,7 @@ def draw_signed_neighbours(graph: sparse.csr_array, n_pairs: int, rng: np.random
     Parameters
     ----------
     graph : (N, N) sparse
-        Symmetric, as :func:`.nearest_neighbours.neighbour_graph` gives it; who is near, where no labels say
+        Symmetric, as :func:`.neighbours.neighbour_graph` gives it; who is near, where no labels say
         who is alike.
     n_pairs : int
         Number of pairs, both kinds together; an odd one is rounded down.
@@ -223,13 +223,15 @@ class LowRankSimilarity:
 
     def cross(self, images: PreparedRows, texts: PreparedRows, workers: Workers) -> Float64:
         """X'SY = (F'X)' (w · F'Y), (d_I, d_T), of images X (N, d_I) and texts Y (N, d_T)."""
-        return self.seen_by(images, workers).T @ (self.weights[:, None] * self.seen_by(texts, workers))
+        return self.project_side(images, workers).T @ (
+            self.weights[:, None] * self.project_side(texts, workers)
+        )
 
-    def seen_by(self, side: PreparedRows, workers: Workers) -> Float64:
+    def project_side(self, side: PreparedRows, workers: Workers) -> Float64:
         """F'Z, (K, d), of one side Z (N, d)."""
         return workers.total(lambda rows: side[rows].cross(self.factors[rows]), side.shape[0])
 
-    def centred(self) -> LowRankSimilarity:
+    def centre(self) -> LowRankSimilarity:
         """HSH with H = I - 11'/N: no document is like, or unlike, all others at once."""
         return LowRankSimilarity(self.factors - self.factors.mean(axis=0), self.weights)
 

@@ -1,4 +1,4 @@
-"""Latent semantic sparse hashing (LSSH)."""
+"""Hash by sparse codes of images and factors of texts (LSSH: Zhou, Ding and Guo, SIGIR 2014)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,6 @@ from crossbyte.model.space import sparse as mapping
 from crossbyte.model.space.cca import project_rows
 from crossbyte.model.space.sparse import SparseState, SparseWeights
 from crossbyte.validation import check_integer, check_number
-
-
-class Dictionaries(NamedTuple):
-    """What is kept of a fit."""
-
-    B: Float64
-    """(n_atoms, d_I)"""
-    U: Float64
-    """(c, d_T)"""
-    R: Float64
-    """(n_atoms, c)"""
 
 
 @dataclass(kw_only=True)
@@ -57,7 +46,7 @@ class LSSH(UnifiedHashing):
     max_iter : int
         Rounds.
     max_pairs : int
-        At most so many pairs, drawn at random, are learned from; the others are coded like new ones.
+        Most pairs to learn from, drawn at random; the others are coded like new ones.
 
     Notes
     -----
@@ -117,26 +106,26 @@ class LSSH(UnifiedHashing):
         chosen = sample_rows(images.shape[0], rng, self.max_pairs)
         if chosen is not None:
             images, texts = images[chosen], texts[chosen]
-        X, Y = self._prepared("image", images, workers), self._prepared("text", texts, workers)
+        X, Y = self._prepare("image", images, workers), self._prepare("text", texts, workers)
         state = mapping.initial_state(X, Y, self.n_atoms, self.n_bits, self._weights, rng, workers)
         for _ in range(self.max_iter):
             state = update_all_blocks(state, X, Y, self._weights, workers)
         self._learned = Dictionaries(state.B, state.U, state.R)
         self._details = {"n_learned_from": X.shape[0], "atoms_per_image": state.S.nnz / X.shape[0]}
 
-    def _prepared(self, side: Side, rows: Raw, workers: Workers) -> PreparedRows:
+    def _prepare(self, side: Side, rows: Raw, workers: Workers) -> PreparedRows:
         return self._preparations[side].apply(rows, workers)
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float32:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float32:
         assert self._learned is not None
-        prepared = self._prepared(side, rows, workers)
+        prepared = self._prepare(side, rows, workers)
         if side == "text":
             return project_rows(prepared, text_projection(self._learned.U, self._weights), workers)
         return self._image_state(prepared, workers).image_points
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float32:
-        state = self._image_state(self._prepared("image", images, workers), workers)
-        Y = self._prepared("text", texts, workers)
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float32:
+        state = self._image_state(self._prepare("image", images, workers), workers)
+        Y = self._prepare("text", texts, workers)
         return mapping.update_text_points(state, Y, None, self._weights, workers).text_points
 
     def _image_state(self, X: PreparedRows, workers: Workers) -> SparseState:
@@ -145,6 +134,17 @@ class LSSH(UnifiedHashing):
         B, U, R = self._learned
         S = mapping.image_lasso(X, B, self._weights, workers)
         return mapping.make_state(B, U, R, S, np.zeros((X.shape[0], len(U)), dtype=np.float32), workers)
+
+
+class Dictionaries(NamedTuple):
+    """What is kept of a fit."""
+
+    B: Float64
+    """(n_atoms, d_I)"""
+    U: Float64
+    """(c, d_T)"""
+    R: Float64
+    """(n_atoms, c)"""
 
 
 def update_all_blocks(

@@ -149,6 +149,6 @@ class Method(ABC):
     def distances(self, side: Side, queries: Any, items: Any) -> Float32:
         """Distances (n, N) from queries of either kind to items coded for the searched ``side``."""
 
-    def _unfitted(self) -> NotFitted:
-        """What to raise where something is asked of a system that has learned nothing."""
+    def _not_fitted_error(self) -> NotFitted:
+        """Make the error for a system of which something is asked before it has learned."""
         return NotFitted(f"{self.about.name} has not learned anything yet; call fit(images, texts) first")

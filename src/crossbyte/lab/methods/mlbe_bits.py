@@ -145,7 +145,7 @@ def flip_bits(codes: Float64, pull: SimilarityGains, links: RelationGains | None
     ----------
     codes : (n, c) float64
         Codes to start from, of ±1.
-    pull : Pull
+    pull : SimilarityGains
     links : RelationGains or None
         None where nothing is known of the other half.
 
@@ -175,7 +175,7 @@ def improve_codes(half: HalfState, others: Float64, relations: Relations, link: 
 
     Parameters
     ----------
-    half : Half
+    half : HalfState
         Codes, weights and similarities of the half whose bits are turned.
     others : (N, c) float64
         Codes of the other half.

@@ -1,4 +1,4 @@
-"""Define the model of MLBE: the logarithm of its posterior in row form, and the similarities it is told.
+"""Define the model of MLBE: the logarithm of its posterior in row form, and the similarities it is given.
 
 Codes u_i of images and v_i of texts are in {-1, +1}^c. With symmetric weights W and variances θ and φ for
 each half, a link w and its variance ω::
@@ -71,7 +71,7 @@ class Relations:
     related: Float64
     observed: Float64
 
-    def turned(self) -> Relations:
+    def transpose(self) -> Relations:
         """The same, seen from the other half."""
         return Relations(self.related.T, self.observed.T)
 
@@ -82,7 +82,7 @@ class PosteriorState:
 
     Attributes
     ----------
-    image, text : Half
+    image, text : HalfState
     relations : Relations
         Images in rows, texts in columns.
     link, link_spread : float
@@ -191,14 +191,14 @@ class CentredKernel:
 
     def similarities(self, rows: Raw) -> Float64:
         """Similarities (n, N) of (n, d) features to the documents learned from, each row by itself alone."""
-        return self._centred(self.preparation.apply(rows))
+        return self._centre(self.preparation.apply(rows))
 
     def own_similarities(self) -> Float64:
         """Similarities (N, N) of the documents learned from to each other, exactly symmetric."""
-        values = self._centred(self.reference)
+        values = self._centre(self.reference)
         return (values + values.T) / 2
 
-    def _centred(self, prepared: Float64) -> Float64:
+    def _centre(self, prepared: Float64) -> Float64:
         values = gaussian_kernel(prepared, self.reference, self.width)
         return values - values.mean(axis=1, keepdims=True) - self.means + self.means.mean()
 

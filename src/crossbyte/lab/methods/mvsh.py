@@ -1,4 +1,4 @@
-"""Multi-view spectral hashing: bits one after another from one average of what all views call near."""
+"""Hash bit after bit from one average of what all views call near (MVSH: Kim, Kang and Choi, ECCV 2012)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTHING = 1e-9  # below, a distance or what is left of a bit is rounding error
 class MVSH(SeparateHashing):
     """A reconstruction from the abstract: averaged distances, and bits that are spectral one after another.
 
-    Of the paper are three things. Distances of documents, one matrix per view, become one by an α-average,
+    Three things are the paper's. Distances of documents, one matrix per view, become one by an α-average,
     which has the least α-divergence from them: with f(x) = x^((1-α)/2), or log x for α = 1, it is
     f⁻¹(Σ w f(D)), the arithmetic mean for α = -1, the geometric for 1, the harmonic for 3. Bits are found in
     sequence, each by a spectral problem. And each is decorrelated from those before it.
@@ -48,11 +48,11 @@ class MVSH(SeparateHashing):
     label_share : float
         Weight of the labels in the average, where they teach; the halves share the rest.
     width : float
-        Of the affinity, in units of the mean distance.
+        Width of the affinity, in units of the mean distance.
     n_anchors : int
         Anchors per view.
     ridge : float
-        Of the regressions, in units of the mean variance.
+        Ridge of the regressions, in units of the mean variance.
     max_documents : int
         Documents to learn from; time grows with the third power of their number.
     """
@@ -98,7 +98,7 @@ class MVSH(SeparateHashing):
 
     def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
         n_rows = images.shape[0]
-        known = self._taught_labels(labels, n_rows)
+        known = self._check_taught_labels(labels, n_rows)
         rng = np.random.default_rng(self.random_state)
         chosen = sample_rows(n_rows, rng, self.max_documents)
         chosen = np.arange(n_rows) if chosen is None else chosen
@@ -111,11 +111,11 @@ class MVSH(SeparateHashing):
             some = images[chosen], texts[chosen]
             halves = list(zip(kernels, some, strict=True))
             points = [each.preparation.apply(rows) for each, rows in halves]
-            signs = self._documents(points, None if known is None else normalise_labels(known[chosen]))
+            signs = self._learn_signs(points, None if known is None else normalise_labels(known[chosen]))
             views = [KernelBits.fit(each, rows, signs, self.ridge, workers) for each, rows in halves]
         self._views = {"image": views[0], "text": views[1]}
 
-    def _documents(self, points: list[Float64], labels: Float64 | None) -> Float64:
+    def _learn_signs(self, points: list[Float64], labels: Float64 | None) -> Float64:
         """Signs (n, n_bits) of documents with these halves; zeros for bits that nothing is left for."""
         views = [divide_by_mean(squared_distances(each, each)) for each in points]
         weights = [0.5, 0.5]
@@ -125,7 +125,7 @@ class MVSH(SeparateHashing):
         S = np.exp(-divide_by_mean(alpha_average(views, weights, self.alpha)) / self.width)
         return sequential_bits(spectral_factors(S, _DIRECTIONS_PER_BIT * self.n_bits), self.n_bits)
 
-    def _signs(self, side: Side, rows: Raw) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
         return self._views[side].values(rows)
 
 

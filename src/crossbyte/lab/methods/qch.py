@@ -1,4 +1,4 @@
-"""Quantized correlation hashing: codes that correlate across the sides and lose little, found together."""
+"""Hash by codes that correlate across the sides and lose little (QCH: Wu and others, IJCAI 2015)."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ class QCH(hashing.LinearHashing):
         """Objective per value and round, and the number of documents that were learned from."""
         return {"objective": self._history, "n_learned_from": self._n_learned_from}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[hashing.LinearBits, hashing.LinearBits]:
         rng = np.random.default_rng(self.random_state)
-        affinity = None if labels is None else label_affinity(labels).centred()
-        A, B = self._directions(images, texts, affinity, workers)
+        affinity = None if labels is None else label_affinity(labels).centre()
+        A, B = self._learn_directions(images, texts, affinity, workers)
         chosen = sample_rows(images.shape[0], rng)
         if chosen is not None:
             images, texts = images[chosen], texts[chosen]
             affinity = None if affinity is None else affinity.take(chosen)
-        state = self._start(project_rows(images, A, workers), project_rows(texts, B, workers), rng)
+        state = self._initial_state(project_rows(images, A, workers), project_rows(texts, B, workers), rng)
         state, self._history = alternate_updates(
             state, affinity or PairSimilarity(), self.correlation_weight, self.max_iter
         )
@@ -105,7 +105,7 @@ class QCH(hashing.LinearHashing):
         zeros = np.zeros(self.n_bits)
         return hashing.LinearBits(A @ state.R, zeros), hashing.LinearBits(B @ state.T, zeros)
 
-    def _directions(
+    def _learn_directions(
         self, images: PreparedRows, texts: PreparedRows, affinity: LowRankSimilarity | None, workers: Workers
     ) -> tuple[Float64, Float64]:
         if affinity is None:
@@ -115,7 +115,7 @@ class QCH(hashing.LinearHashing):
         cross = affinity.cross(images, texts, workers)
         return solve_related_directions(Cxx, Cyy, cross, self.n_bits, self.ridge)
 
-    def _start(self, images: Any, texts: Any, rng: np.random.Generator) -> State:
+    def _initial_state(self, images: Any, texts: Any, rng: np.random.Generator) -> State:
         U, V = (side.astype(np.float64) * _rotation_scale(side, self.n_bits) for side in (images, texts))
         R = hashing.random_rotation(U.shape[1], self.n_bits, rng)
         return State(U, V, hashing.sign_values(U @ R), hashing.sign_values(V @ R), R, R)

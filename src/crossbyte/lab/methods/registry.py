@@ -48,21 +48,8 @@ _HOMES = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "table1": (
-        *(
-            "cmssh",
-            "scm",
-            "crh",
-            "mmnn",
-            "sm2h",
-            "mlbe",
-            "imh",
-            "cvh",
-            "mvsh",
-            "seph",
-            "lssh",
-            "cmfh",
-            "stmh",
-        ),
+        *("cmssh", "scm", "crh", "mmnn", "sm2h", "mlbe", "imh", "cvh"),
+        *("mvsh", "seph", "lssh", "cmfh", "stmh"),
         *("qch", "ccq", "cmcq"),
     ),
     "table2": ("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "cmcq"),
@@ -93,7 +80,7 @@ METHODS: Mapping[str, type[Method]] = _Methods()
 
 
 def list_keys() -> tuple[str, ...]:
-    """Keys of all systems, in the order of tables; nothing is imported."""
+    """List the keys of all systems, in the order of tables; nothing is imported."""
     return tuple(_HOMES)
 
 
@@ -109,7 +96,7 @@ def resolve_keys(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def about_method(key: str) -> About:
-    """What the system with this key declares of itself."""
+    """Look up what the system with this key declares of itself."""
     return METHODS[_check_key(key)].about
 
 

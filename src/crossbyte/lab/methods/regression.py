@@ -1,4 +1,4 @@
-"""Regress onto codes: ridge, boosted stumps, logistic regression, and kernel features of anchors."""
+"""Regress onto codes: kernel features of anchors, ridge, boosting of pairs, and logistic regression."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class KernelBits:
     Attributes
     ----------
     features : AnchorFeatures
-        Of one side.
+        Rows of one side.
     bits : LinearBits
         Functions of these features.
     """
@@ -267,7 +267,7 @@ def loss_and_gradient(
     signs : (n, c) float64
         Targets h, ±1.
     penalties : (p,) float64
-        Of the square of each coefficient.
+        Penalty of the square of each coefficient.
     """
     margins = signs * (inputs @ solution)
     small = np.exp(-np.abs(margins))

@@ -1,4 +1,4 @@
-"""Semantic correlation maximization: codes whose products are the similarities of labels, bit by bit."""
+"""Hash by codes whose products are the similarities of labels (SCM: Zhang and Li, AAAI 2014)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SCM(LinearHashing):
         """
         return {"relations": self._relations, "n_sequential": len(self._relations)}
 
-    def _functions(
+    def _learn_functions(
         self, images: PreparedRows, texts: PreparedRows, labels: NDArray[np.bool_] | None, workers: Workers
     ) -> tuple[LinearBits, LinearBits]:
         moments = second_moments(images, texts, workers)
@@ -105,15 +105,15 @@ class SCM(LinearHashing):
 
     def _orthogonal(self, sides: Sides, moments: Moments, similar: Float64) -> tuple[Float64, Float64]:
         self._relations = []
-        return self._repeated((*moments[:2], similar), self.n_bits)
+        return self._repeat_directions((*moments[:2], similar), self.n_bits)
 
     def _sequential(self, sides: Sides, moments: Moments, similar: Float64) -> tuple[Float64, Float64]:
         found = learn_sequence(sides, (*moments[:2], self.n_bits * similar), self.n_bits, self.ridge)
         self._relations = (found.relations / sides.images.shape[0]).tolist()
-        A, B = self._repeated(moments, self.n_bits - found.A.shape[1])
+        A, B = self._repeat_directions(moments, self.n_bits - found.A.shape[1])
         return np.hstack([found.A, A]), np.hstack([found.B, B])
 
-    def _repeated(self, moments: Moments, n_bits: int) -> tuple[Float64, Float64]:
+    def _repeat_directions(self, moments: Moments, n_bits: int) -> tuple[Float64, Float64]:
         """Leading pairs, (d_I, n_bits) and (d_T, n_bits), from the first again where there are fewer."""
         A, B = (np.zeros((len(C), 0)) for C in moments[:2])
         if n_bits:

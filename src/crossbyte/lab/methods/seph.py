@@ -1,4 +1,4 @@
-"""SePH_km: codes that keep the similarity of labels, and kernel logistic regression to predict them.
+"""Hash by codes that keep the similarity of labels (SePH_km: Lin and others, CVPR 2015).
 
 Two steps. First one code per document is learned from the labels alone: affinities of labels are a
 distribution P over pairs of documents, Hamming distances of codes make another, Q, and the codes bring Q
@@ -25,29 +25,9 @@ from crossbyte.lab.methods.regression import AnchorFeatures, LogisticBits, smoot
 from crossbyte.validation import check_integer, check_number
 
 Real = NDArray[np.floating[Any]]
-
 _ROWS_AT_ONCE = 128  # of the matrix of all pairs; its five temporary copies stay in the cache
 _MOMENTUM = 0.5
 _LEAST_GAIN = 0.01
-
-
-class Divergence(NamedTuple):
-    """The objective of the codes, and its gradient."""
-
-    value: float
-    gradient: Float64
-    """(N, c)"""
-
-
-@dataclass(frozen=True, eq=False)
-class _View:
-    """One side: kernel features, and the bits that they predict."""
-
-    features: AnchorFeatures
-    bits: LogisticBits
-
-    def log_odds(self, rows: Raw) -> Float64:
-        return self.bits.log_odds(self.features.apply(rows))
 
 
 @dataclass(kw_only=True)
@@ -62,14 +42,14 @@ class SePH(UnifiedHashing):
     Attributes
     ----------
     max_documents : int
-        The codes are learned from a random part of at most so many documents, since every pair of them
-        counts; the number is in ``details["n_learned_from"]``.
+        Most documents to learn codes from, drawn at random, since every pair of them counts;
+        the number is in ``details["n_learned_from"]``.
     n_anchors : int
         k-means centres per side.
     binary_weight : float
         α, which draws the values of H to ±1.
     penalty : float
-        Of the logistic regressions, in the norm of their kernel.
+        Penalty of the logistic regressions, in the norm of their kernel.
     n_iter : int
         Steps of the optimisation of H.
     learning_rate : float
@@ -132,14 +112,14 @@ class SePH(UnifiedHashing):
             "text": self._learn_view(texts[chosen], signs, rng, workers, "texts"),
         }
         self._n_learned_from = len(chosen)
-        values = self._pair_signs(images, texts, workers)
+        values = self._pair_bit_values(images, texts, workers)
         values[chosen] = signs
         return values
 
-    def _signs(self, side: Side, rows: Raw, workers: Workers) -> Float64:
+    def _bit_values(self, side: Side, rows: Raw, workers: Workers) -> Float64:
         return self._views[side].log_odds(rows)
 
-    def _pair_signs(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
+    def _pair_bit_values(self, images: Raw, texts: Raw, workers: Workers) -> Float64:
         """Combine both predictions: log odds add up, and the prior would otherwise count twice."""
         both = self._views["image"].log_odds(images) + self._views["text"].log_odds(texts)
         return both - self._prior
@@ -162,6 +142,25 @@ class SePH(UnifiedHashing):
         inputs = features.apply(rows)
         bits = LogisticBits.fit(inputs, features.gram(), signs, workers, penalty=self.penalty)
         return _View(features, bits)
+
+
+class Divergence(NamedTuple):
+    """The objective of the codes, and its gradient."""
+
+    value: float
+    gradient: Float64
+    """(N, c)"""
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """One side: kernel features, and the bits that they predict."""
+
+    features: AnchorFeatures
+    bits: LogisticBits
+
+    def log_odds(self, rows: Raw) -> Float64:
+        return self.bits.log_odds(self.features.apply(rows))
 
 
 def learn_codes(

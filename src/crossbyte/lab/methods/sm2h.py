@@ -1,4 +1,4 @@
-"""SM2H: sparse multi-modal hashing over sets of dictionary atoms."""
+"""Hash by sets of dictionary atoms, smooth on a hypergraph (SM2H: Wu and others, IEEE Multimedia 2014)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,154 @@ from crossbyte.model.space.cca import add_ridge, project_rows, unit_rows
 from crossbyte.model.space.sparse import SparseWeights, bounded_least_squares, dictionary_gram, image_lasso
 from crossbyte.validation import check_codes, check_integer, check_number
 
+_STEPS = 20  # on the codes in a round; the next one starts from there
+Sides = tuple[PreparedRows, PreparedRows]
+Dictionaries = tuple[Float64, Float64]
+_BLOCK_ENTRIES = 2**20  # distances computed at a time
+_FINEST = 64  # weights are counted in this fraction of the largest, so that sums of them are exact
+_LEAST_ATOMS = 4  # of a set, where atoms are few: smaller sets seldom meet
+
+
+@dataclass(kw_only=True)
+class SM2H(SeparateHashing):
+    """A reconstruction: coupled dictionaries, sparse codes smooth on a hypergraph, sets of atoms as codes.
+
+    From the paper, of which no more than the outline was at hand: intra- and inter-modality similarity
+    as a hypergraph, dictionaries of both sides learned jointly by hypergraph-Laplacian sparse coding, the
+    index set of the large coefficients as the code, and a "sensitive" Jaccard distance between such sets.
+
+    Ours is everything else. The hyperedges are those of :func:`build_hypergraph`: a row with its
+    nearest neighbours, the halves of a document, and, where labels teach, whatever has the same label.
+    The objective, its elastic net and its updates are :func:`objective` and what follows it. There is an
+    atom per bit. A new row minimises its own part of the objective, without the hypergraph, and so are
+    all training documents coded. Large are the most positive coefficients. In the distance, an atom weighs
+    as much as both halves of a training document have it more often than chance
+    (:func:`atom_weights`). Rows are centred, reduced, whitened and brought to
+    unit length, in this order. The authors keep a database in inverted lists, one per atom; here every item
+    is compared, with the same answers. Defaults were chosen on validation parts of the training documents of
+    Wiki and Flickr8k, by their labels (protocol V).
+
+    Attributes
+    ----------
+    sparsity : float
+        Weight of the sum of absolute coefficients, as a share of what would leave no code at all; below 1.
+    shrinkage : float
+        Weight of half the sum of squared coefficients; with it, atoms that are alike are chosen together.
+    neighbour_weight, pair_weight, label_weight : float
+        How strongly hyperedges of neighbours, of halves and of labels pull at a code.
+    n_neighbours : int
+        Nearest neighbours of a row in its hyperedge.
+    set_size : int or None
+        Most atoms of a code; None for an eighth of them all, at least four.
+    n_components : int or None
+        Principal directions of each side that are kept; None for all.
+    ridge : float
+        Added to every variance before whitening, in units of the side's mean variance.
+    max_iter : int
+        Rounds.
+    max_documents : int
+        Most documents to learn from, drawn at random; the others are coded like new ones.
+    """
+
+    about: ClassVar[About] = About(
+        key="sm2h",
+        name="SM2H",
+        source="F. Wu, Z. Yu, Y. Yang, S. Tang, Y. Zhang, Y. Zhuang: Sparse multi-modal hashing. "
+        "IEEE Transactions on Multimedia 2014",
+        relations=(INTRA_MODALITY, INTER_MODALITY),
+        codes="separate",
+        coding="hash",
+        distance="jaccard",
+        similarities=("pairs", "labels"),
+        reconstructed="all but the outline: which hyperedges there are, the objective with its elastic net "
+        "and updates, whitening, sizes of sets, positive coefficients alone, weights of the Jaccard distance",
+    )
+
+    sparsity: float = 0.3
+    shrinkage: float = 1.0
+    neighbour_weight: float = 1.0
+    pair_weight: float = 30.0
+    label_weight: float = 3.0
+    n_neighbours: int = 10
+    set_size: int | None = None
+    n_components: int | None = 64
+    ridge: float = 0.1
+    max_iter: int = 15
+    max_documents: int = 5_000
+
+    _preparations: dict[Side, Preparation] = field(init=False, repr=False, default_factory=dict)
+    _dictionaries: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
+    _sparsities: dict[Side, float] = field(init=False, repr=False, default_factory=dict)
+    _atom_weights: Float32 | None = field(init=False, repr=False, default=None)
+    _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that cannot be meant."""
+        super().__post_init__()
+        for name in ("shrinkage", "neighbour_weight", "pair_weight", "label_weight"):
+            check_number(getattr(self, name), name, 0.0)
+        for name in ("sparsity", "ridge"):
+            check_number(getattr(self, name), name, 0.0, open_low=True)
+        if self.sparsity >= 1.0:
+            raise InvalidInput(f"sparsity: expected a number below 1, got {self.sparsity!r}")
+        for name, low in (("n_neighbours", 1), ("max_iter", 0), ("max_documents", 2)):
+            check_integer(getattr(self, name), name, low)
+        for name in ("set_size", "n_components"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, 1)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Objective per document and round, how many were learned from, and atoms per code of either side."""
+        return dict(self._details)
+
+    def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
+        known = self._check_taught_labels(labels, images.shape[0])
+        rng = np.random.default_rng(self.random_state)
+        chosen = sample_rows(images.shape[0], rng, self.max_documents)
+        if chosen is not None:
+            images, texts, known = images[chosen], texts[chosen], None if known is None else known[chosen]
+        with Workers(self.n_jobs) as workers:
+            sides = self._prepare("image", images, workers), self._prepare("text", texts, workers)
+            state, history = self._alternate(sides, known, rng, workers)
+            self._dictionaries = dict(zip(self._preparations, state.dictionaries, strict=True))
+            sets = [
+                self._atom_sets(side, rows, workers)
+                for side, rows in zip(self._dictionaries, sides, strict=True)
+            ]
+        self._atom_weights = atom_weights(*sets)
+        sizes = [float(part.sum(axis=1).mean()) for part in sets]
+        self._details = {"n_learned_from": images.shape[0], "objective": history, "atoms_per_code": sizes}
+
+    def _prepare(self, side: Side, raw: Raw, workers: Workers) -> Any:
+        """Learn how a side is prepared, and prepare its rows (n, d)."""
+        self._preparations[side] = learn_whitening(raw, self.n_components, self.ridge, f"{side}s", workers)
+        return self._preparations[side].apply(raw, workers)
+
+    def _alternate(
+        self, sides: Sides, labels: NDArray[np.bool_] | None, rng: np.random.Generator, workers: Workers
+    ) -> tuple[State, list[float]]:
+        weights = EdgeWeights(self.neighbour_weight, self.pair_weight, self.label_weight)
+        graph = build_hypergraph(sides, self.n_neighbours, weights, workers, labels)
+        state, penalties = initial_state(sides, self.n_bits, self.sparsity, self.shrinkage, rng, workers)
+        self._sparsities = dict(zip(self._preparations, penalties.sparsities, strict=True))
+        return alternate_updates(state, sides, penalties, graph, self.max_iter)
+
+    def _atom_sets(self, side: Side, prepared: Any, workers: Workers) -> Float64:
+        dictionary, sparsity = self._dictionaries[side], self._sparsities[side]
+        codes = sparse_codes(prepared, dictionary, sparsity, self.shrinkage, workers)
+        return mark_large_coefficients(codes, self.set_size or max(_LEAST_ATOMS, self.n_bits // 8))
+
+    def _bit_values(self, side: Side, rows: Raw) -> Float64:
+        with Workers(self.n_jobs) as workers:
+            return self._atom_sets(side, self._preparations[side].apply(rows, workers), workers)
+
+    def distances(self, side: Side, queries: Any, items: Any) -> Float32:
+        """Weighted Jaccard distances (n, N) between packed sets; ties stay ties."""
+        if self._atom_weights is None:
+            raise self._not_fitted_error()
+        return jaccard_distances(queries, items, self._atom_weights)
+
 
 class EdgeWeights(NamedTuple):
     """How strongly a kind of hyperedge pulls at each of its vertices."""
@@ -41,7 +189,7 @@ class Hypergraph:
     incidence : (2N, E) sparse float64
         1 where a vertex is in a hyperedge, 0 elsewhere; no hyperedge is empty.
     weights : (E,) float64
-        Of the hyperedges.
+        Weights of the hyperedges.
     """
 
     incidence: sparse.csr_array
@@ -110,12 +258,6 @@ def build_hypergraph(
 def _repeat_for_both_sides(members: sparse.csr_array) -> sparse.csr_array:
     """Hyperedges (2N, E) of both halves of the documents (N, E) that are in them."""
     return sparse.csr_array(sparse.kron(np.ones((2, 1)), members))
-
-
-_STEPS = 20  # on the codes in a round; the next one starts from there
-
-Sides = tuple[PreparedRows, PreparedRows]
-Dictionaries = tuple[Float64, Float64]
 
 
 class Penalties(NamedTuple):
@@ -266,10 +408,6 @@ class _Problem:
         return np.sign(moved) * np.maximum(np.abs(moved) - self.sparsities * self.steps, 0.0)
 
 
-_BLOCK_ENTRIES = 2**20  # distances computed at a time
-_FINEST = 64  # weights are counted in this fraction of the largest, so that sums of them are exact
-
-
 def mark_large_coefficients(codes: Float64, size: int) -> Float64:
     """1 at the ``size`` largest coefficients above zero of each row (n, c), equal ones in order; 0 elsewhere.
 
@@ -329,149 +467,6 @@ def jaccard_distances(queries: Any, items: Any, weights: Float32) -> Float32:
         either = weighted[rows].sum(axis=1)[:, None] + sizes - shared
         distances[rows] = 1.0 - shared / np.maximum(either, 1.0)
     return distances
-
-
-_LEAST_ATOMS = 4  # of a set, where atoms are few: smaller sets seldom meet
-
-
-@dataclass(kw_only=True)
-class SM2H(SeparateHashing):
-    """A reconstruction: coupled dictionaries, sparse codes smooth on a hypergraph, sets of atoms as codes.
-
-    From the paper, of which no more than the outline was at hand: intra- and inter-modality similarity
-    as a hypergraph, dictionaries of both sides learned jointly by hypergraph-Laplacian sparse coding, the
-    index set of the large coefficients as the code, and a "sensitive" Jaccard distance between such sets.
-
-    Ours is everything else. The hyperedges are those of :mod:`crossbyte.lab.methods.sm2h`: a row with
-    its nearest neighbours, the halves of a document, and, where labels teach, whatever has the same label.
-    The objective, its elastic net and its updates are those of :mod:`crossbyte.lab.methods.sm2h`. There
-    is an atom per bit. A new row minimises its own part of the objective, without the hypergraph, and so are
-    all training documents coded. Large are the most positive coefficients. In the distance, an atom weighs
-    as much as both halves of a training document have it more often than chance
-    (:func:`~crossbyte.lab.methods.sm2h.atom_weights`). Rows are centred, reduced, whitened and brought to
-    unit length, in this order. The authors keep a database in inverted lists, one per atom; here every item
-    is compared, with the same answers. Defaults were chosen on validation parts of the training documents of
-    Wiki and Flickr8k, by their labels (protocol V).
-
-    Attributes
-    ----------
-    sparsity : float
-        Weight of the sum of absolute coefficients, as a share of what would leave no code at all; below 1.
-    shrinkage : float
-        Weight of half the sum of squared coefficients; with it, atoms that are alike are chosen together.
-    neighbour_weight, pair_weight, label_weight : float
-        How strongly hyperedges of neighbours, of halves and of labels pull at a code.
-    n_neighbours : int
-        Nearest neighbours of a row in its hyperedge.
-    set_size : int or None
-        Most atoms of a code; None for an eighth of them all, at least four.
-    n_components : int or None
-        Principal directions of each side that are kept; None for all.
-    ridge : float
-        Added to every variance before whitening, in units of the side's mean variance.
-    max_iter : int
-        Rounds.
-    max_documents : int
-        At most so many documents, drawn at random, are learned from; the others are coded like new ones.
-    """
-
-    about: ClassVar[About] = About(
-        key="sm2h",
-        name="SM2H",
-        source="F. Wu, Z. Yu, Y. Yang, S. Tang, Y. Zhang, Y. Zhuang: Sparse multi-modal hashing. "
-        "IEEE Transactions on Multimedia 2014",
-        relations=(INTRA_MODALITY, INTER_MODALITY),
-        codes="separate",
-        coding="hash",
-        distance="jaccard",
-        similarities=("pairs", "labels"),
-        reconstructed="all but the outline: which hyperedges there are, the objective with its elastic net "
-        "and updates, whitening, sizes of sets, positive coefficients alone, weights of the Jaccard distance",
-    )
-
-    sparsity: float = 0.3
-    shrinkage: float = 1.0
-    neighbour_weight: float = 1.0
-    pair_weight: float = 30.0
-    label_weight: float = 3.0
-    n_neighbours: int = 10
-    set_size: int | None = None
-    n_components: int | None = 64
-    ridge: float = 0.1
-    max_iter: int = 15
-    max_documents: int = 5_000
-
-    _preparations: dict[Side, Preparation] = field(init=False, repr=False, default_factory=dict)
-    _dictionaries: dict[Side, Float64] = field(init=False, repr=False, default_factory=dict)
-    _sparsities: dict[Side, float] = field(init=False, repr=False, default_factory=dict)
-    _atom_weights: Float32 | None = field(init=False, repr=False, default=None)
-    _details: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse parameters that cannot be meant."""
-        super().__post_init__()
-        for name in ("shrinkage", "neighbour_weight", "pair_weight", "label_weight"):
-            check_number(getattr(self, name), name, 0.0)
-        for name in ("sparsity", "ridge"):
-            check_number(getattr(self, name), name, 0.0, open_low=True)
-        if self.sparsity >= 1.0:
-            raise InvalidInput(f"sparsity: expected a number below 1, got {self.sparsity!r}")
-        for name, low in (("n_neighbours", 1), ("max_iter", 0), ("max_documents", 2)):
-            check_integer(getattr(self, name), name, low)
-        for name in ("set_size", "n_components"):
-            if getattr(self, name) is not None:
-                check_integer(getattr(self, name), name, 1)
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """Objective per document and round, how many were learned from, and atoms per code of either side."""
-        return dict(self._details)
-
-    def _learn(self, images: Raw, texts: Raw, labels: Any) -> None:
-        known = self._taught_labels(labels, images.shape[0])
-        rng = np.random.default_rng(self.random_state)
-        chosen = sample_rows(images.shape[0], rng, self.max_documents)
-        if chosen is not None:
-            images, texts, known = images[chosen], texts[chosen], None if known is None else known[chosen]
-        with Workers(self.n_jobs) as workers:
-            sides = self._prepare("image", images, workers), self._prepare("text", texts, workers)
-            state, history = self._alternate(sides, known, rng, workers)
-            self._dictionaries = dict(zip(self._preparations, state.dictionaries, strict=True))
-            sets = [
-                self._sets(side, rows, workers) for side, rows in zip(self._dictionaries, sides, strict=True)
-            ]
-        self._atom_weights = atom_weights(*sets)
-        sizes = [float(part.sum(axis=1).mean()) for part in sets]
-        self._details = {"n_learned_from": images.shape[0], "objective": history, "atoms_per_code": sizes}
-
-    def _prepare(self, side: Side, raw: Raw, workers: Workers) -> Any:
-        """Learn how a side is prepared, and prepare its rows (n, d)."""
-        self._preparations[side] = learn_whitening(raw, self.n_components, self.ridge, f"{side}s", workers)
-        return self._preparations[side].apply(raw, workers)
-
-    def _alternate(
-        self, sides: Sides, labels: NDArray[np.bool_] | None, rng: np.random.Generator, workers: Workers
-    ) -> tuple[State, list[float]]:
-        weights = EdgeWeights(self.neighbour_weight, self.pair_weight, self.label_weight)
-        graph = build_hypergraph(sides, self.n_neighbours, weights, workers, labels)
-        state, penalties = initial_state(sides, self.n_bits, self.sparsity, self.shrinkage, rng, workers)
-        self._sparsities = dict(zip(self._preparations, penalties.sparsities, strict=True))
-        return alternate_updates(state, sides, penalties, graph, self.max_iter)
-
-    def _sets(self, side: Side, prepared: Any, workers: Workers) -> Float64:
-        dictionary, sparsity = self._dictionaries[side], self._sparsities[side]
-        codes = sparse_codes(prepared, dictionary, sparsity, self.shrinkage, workers)
-        return mark_large_coefficients(codes, self.set_size or max(_LEAST_ATOMS, self.n_bits // 8))
-
-    def _signs(self, side: Side, rows: Raw) -> Float64:
-        with Workers(self.n_jobs) as workers:
-            return self._sets(side, self._preparations[side].apply(rows, workers), workers)
-
-    def distances(self, side: Side, queries: Any, items: Any) -> Float32:
-        """Weighted Jaccard distances (n, N) between packed sets; ties stay ties."""
-        if self._atom_weights is None:
-            raise self._unfitted()
-        return jaccard_distances(queries, items, self._atom_weights)
 
 
 def learn_whitening(

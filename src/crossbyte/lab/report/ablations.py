@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from crossbyte.lab.report import presentation
+from crossbyte.lab.report.presentation import TASK_NAMES, data_name, row_name
 from crossbyte.lab.report.study import Scope, Study, System, estimate, number
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
@@ -22,7 +23,7 @@ _DICTIONARY = "The paper's claim: one dictionary for both sides (C = D) is not b
 
 
 def ablation_sections(study: Study) -> list[Section]:
-    """Both ablations, each only if there are results for it."""
+    """Show both ablations, each only if there are results for it."""
     correlation = _section(study, "correlation", "The two alignments", _CORRELATION, ("gamma=0", "lambda=0"))
     return [*correlation, *_section(study, "dictionary", "One dictionary or two", _DICTIONARY, ("C=D",))]
 
@@ -42,17 +43,13 @@ def _section(study: Study, key: str, heading: str, claim: str, variants: Sequenc
     return [Section(key, heading, words, [], [Figure("Beside the full system", [*charts])], tables)]
 
 
-def _metric(scope: Scope) -> str:
-    return "map@50" if scope.has_labels else "recall@10"
-
-
 def _compared(scope: Scope, system: System, variants: Sequence[str]) -> list[System]:
     settings = [system._replace(variant=variant) for variant in variants]
     return [system, *(each for each in settings if each in scope.every_system)]
 
 
 def _lengths(scope: Scope, systems: Sequence[System]) -> list[int]:
-    """Lengths at which any setting was run: elsewhere there is nothing to compare."""
+    """List the lengths at which any setting was run: elsewhere there is nothing to compare."""
     return [bits for bits in scope.bits if any(scope.at(each, bits) for each in systems[1:])]
 
 
@@ -63,14 +60,14 @@ def _name(scope: Scope, system: System) -> str:
 def _chart(key: str, scope: Scope, system: System, task: str, variants: Sequence[str]) -> BarChart:
     systems = _compared(scope, system, variants)
     lengths = _lengths(scope, systems)
-    metric = _metric(scope)
-    title = f"{presentation.data_name(scope.data)}: {presentation.TASK_NAMES[task].lower()}"
+    metric = scope.main_metric
+    title = f"{data_name(scope.data)}: {TASK_NAMES[task].lower()}"
     return BarChart(
         presentation.make_key(key, scope.data, scope.protocol, system.method, system.similarity, task),
         title,
         f"{metric} over bits, protocol {scope.protocol}; the numbers are in the tables of this section.",
         [str(bits) for bits in lengths],
-        metric.replace("map", "MAP"),
+        presentation.metric_name(metric),
         "bits",
         [_bars(scope, each, lengths, task) for each in systems],
         scope.chance(task, metric),
@@ -78,7 +75,7 @@ def _chart(key: str, scope: Scope, system: System, task: str, variants: Sequence
 
 
 def _bars(scope: Scope, system: System, lengths: Sequence[int], task: str) -> Bars:
-    found = [scope.measure(system, bits, task, _metric(scope)) for bits in lengths]
+    found = [scope.measure(system, bits, task, scope.main_metric) for bits in lengths]
     values = [None if each is None else each.mean for each in found]
     spreads = [None if each is None else each.spread for each in found]
     return Bars(
@@ -88,7 +85,7 @@ def _bars(scope: Scope, system: System, lengths: Sequence[int], task: str) -> Ba
 
 def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> Table:
     systems = _compared(scope, system, variants)
-    lengths, metric = _lengths(scope, systems), _metric(scope)
+    lengths, metric = _lengths(scope, systems), scope.main_metric
     by_system = {each: [scope.measure(each, bits, task, metric) for bits in lengths] for each in systems}
     n_seeds = max((figure.n_seeds for found in by_system.values() for figure in found if figure), default=0)
     rows = [
@@ -96,20 +93,17 @@ def _table(scope: Scope, system: System, task: str, variants: Sequence[str]) -> 
         for each, found in by_system.items()
     ]
     rows.append(_chance_row(scope.chance(task, metric), len(lengths)))
-    caption = f"{metric.replace('map', 'MAP')}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope, n_seeds)})"
+    caption = presentation.table_caption(scope, metric, task, n_seeds)
     return Table(caption, ("system", *(f"{bits} bits" for bits in lengths)), rows)
 
 
 def _cell(found: SummaryFigure | None, n_seeds: int) -> Cell:
-    return (
-        Cell("–")
-        if found is None
-        else Cell(presentation.format_estimate(found), presentation.describe_missing_seeds(found, n_seeds))
-    )
+    missing = "" if found is None else presentation.describe_missing_seeds(found, n_seeds)
+    return Cell(presentation.format_estimate(found), missing)
 
 
 def _chance_row(chance: float | None, n_lengths: int) -> Row:
-    cell = Cell("–" if chance is None else presentation.format_figure(chance))
+    cell = Cell(presentation.format_figure(chance))
     return Row((Cell("chance"), *[cell] * n_lengths), quiet=True)
 
 
@@ -130,8 +124,8 @@ def _gaps(scope: Scope, system: System, variant: str) -> list[float]:
     gaps = []
     for bits in scope.bits:
         for task in scope.tasks:
-            full = scope.measure(system, bits, task, _metric(scope))
-            part = scope.measure(system._replace(variant=variant), bits, task, _metric(scope))
+            full = scope.measure(system, bits, task, scope.main_metric)
+            part = scope.measure(system._replace(variant=variant), bits, task, scope.main_metric)
             if full is not None and part is not None:
                 gaps.append(part.mean - full.mean)
     return gaps
@@ -141,7 +135,7 @@ def _gaps(scope: Scope, system: System, variant: str) -> list[float]:
 
 
 def distortion_sections(study: Study) -> list[Section]:
-    """Quantization errors, if CMCQ or CCQ stated any; by protocol A, or the first that has them."""
+    """Show quantization errors, if CMCQ or CCQ stated any; by protocol A, or the first that has them."""
     scopes = _error_scopes(study)
     if not scopes:
         return []
@@ -193,14 +187,14 @@ def _error_table(scope: Scope) -> Table:
 
 def _error_row(scope: Scope, system: System, side: str) -> Row:
     found = [_error(scope, system, bits, side) for bits in scope.bits]
-    cells = [Cell("–" if each is None else presentation.format_estimate(each)) for each in found]
-    return Row((Cell(presentation.row_name(scope, system)), Cell(side), *cells))
+    cells = [Cell(presentation.format_estimate(each)) for each in found]
+    return Row((Cell(row_name(scope, system)), Cell(side), *cells))
 
 
 def _error_chart(scope: Scope, side: str) -> BarChart:
     return BarChart(
         presentation.make_key("distortion", scope.data, side),
-        f"{presentation.data_name(scope.data)}: {side}",
+        f"{data_name(scope.data)}: {side}",
         f"Share of squares lost by quantization of the {side} side; the numbers are in this section's table.",
         [str(bits) for bits in scope.bits],
         "share of squares lost",
@@ -214,7 +208,7 @@ def _error_bars(scope: Scope, system: System, side: str) -> Bars:
     values = [None if each is None else each.mean for each in found]
     spreads = [None if each is None else each.spread for each in found]
     return Bars(
-        presentation.row_name(scope, system),
+        row_name(scope, system),
         presentation.style_of(_QUANTIZER_STYLES[system.method]),
         values,
         spreads,
@@ -228,7 +222,7 @@ def _error_verdict(scope: Scope) -> list[str]:
     smaller = sum(gap < 0 for gap in gaps)
     held = "holds" if smaller == len(gaps) else "does not hold" if smaller == 0 else "holds in part"
     return [
-        f"On {presentation.data_name(scope.data)} the claim {held}: the error of CMCQ is smaller than that of CCQ in "
+        f"On {data_name(scope.data)} the claim {held}: the error of CMCQ is smaller than that of CCQ in "
         f"{smaller} of {len(gaps)} comparisons (sides × lengths)."
     ]
 

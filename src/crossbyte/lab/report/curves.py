@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from crossbyte.lab.methods.registry import GROUPS
 from crossbyte.lab.report import presentation
+from crossbyte.lab.report.presentation import TASK_NAMES, data_name, row_name
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table, linear_axis
 
@@ -19,7 +20,7 @@ _DEPTHS = (1, 10, 100, 1000)
 
 
 def curve_sections(study: Study) -> list[Section]:
-    """Both kinds of curves, each only if there are results for it; by protocol A."""
+    """Draw both kinds of curves, each only if there are results for it; by protocol A."""
     return [section for name in _CURVES for section in _section(study, name)]
 
 
@@ -32,7 +33,7 @@ def _section(study: Study, name: str) -> list[Section]:
         f"{heading} of all systems, mean over seeds, by protocol A; dotted grey: chance; thin, with hollow "
         "marks: taught with labels."
     ]
-    if any(len(_parts(scope)) > 1 for scope in study.scopes("A")):
+    if any(len(_split_systems(scope)) > 1 for scope in study.scopes("A")):
         words = [
             f"{words[0]} The systems that the paper compares come first, then those that only its Table 1 "
             "names, then the further ones (beside CMCQ, where it was run)."
@@ -45,7 +46,7 @@ def _figure(scope: Scope, name: str) -> Figure:
     charts = [
         _chart(scope, name, bits, task, kind, systems)
         for bits in _shown_lengths(scope)
-        for kind, systems in _parts(scope)
+        for kind, systems in _split_systems(scope)
         for task in scope.tasks
     ]
     return Figure(
@@ -58,8 +59,8 @@ def _shown_lengths(scope: Scope) -> list[int]:
     return [bits for bits in scope.bits if bits in _LENGTHS] or scope.bits[:2]
 
 
-def _parts(scope: Scope) -> list[tuple[str, list[System]]]:
-    """Part the systems: thirty lines in one chart cannot be told apart."""
+def _split_systems(scope: Scope) -> list[tuple[str, list[System]]]:
+    """Split the systems over charts: thirty lines in one cannot be told apart."""
     compared = [each for each in scope.systems if each.method in _COMPARED]
     named = [each for each in scope.systems if each.method in GROUPS["table1"] and each not in compared]
     others = [each for each in scope.systems if each not in (*compared, *named) and each.method != "random"]
@@ -74,7 +75,7 @@ def _chart(scope: Scope, name: str, bits: int, task: str, kind: str, systems: Se
     heading, x_title, y_title = _CURVES[name]
     lines = [line for system in systems if (line := _line(scope, name, bits, task, system)) is not None]
     which = {"paper": "", "named": ", systems of Table 1 alone", "further": ", further systems"}[kind]
-    title = f"{presentation.data_name(scope.data)}, {presentation.n_bits(bits)}: {presentation.TASK_NAMES[task].lower()}{which}"
+    title = f"{data_name(scope.data)}, {presentation.n_bits(bits)}: {TASK_NAMES[task].lower()}{which}"
     key = presentation.make_key(name, scope.data, str(bits), task, kind)
     said = f"{heading} of {len(lines)} systems; figures at some depths are in the tables of this section."
     chance = _chance(scope, lines, task) if lines else []
@@ -91,7 +92,7 @@ def _line(scope: Scope, name: str, bits: int, task: str, system: System) -> Line
     if found is None:
         return None
     return Line(
-        presentation.row_name(scope, system),
+        row_name(scope, system),
         presentation.style_of(system.method),
         *found,
         hollow=system.similarity == "labels",
@@ -127,13 +128,11 @@ def _table(scope: Scope, bits: int, task: str) -> Table:
     rows = []
     for system in scope.systems:
         found = [scope.measure(system, bits, task, f"precision@{depth}") for depth in _DEPTHS]
-        cells = [Cell("–" if value is None else presentation.format_estimate(value)) for value in found]
+        cells = [Cell(presentation.format_estimate(value)) for value in found]
         if any(value is not None for value in found):
-            rows.append(
-                Row((Cell(presentation.row_name(scope, system)), *cells), quiet=not scope.is_coded(system))
-            )
+            rows.append(Row((Cell(row_name(scope, system)), *cells), quiet=not scope.is_coded(system)))
     chance = [scope.chance(task, f"precision@{depth}") for depth in _DEPTHS]
-    known = [Cell("–" if value is None else presentation.format_figure(value)) for value in chance]
+    known = [Cell(presentation.format_figure(value)) for value in chance]
     rows.append(Row((Cell("chance"), *known), quiet=True))
-    caption = f"Precision, {presentation.n_bits(bits)}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})"
+    caption = presentation.table_caption(scope, f"Precision, {presentation.n_bits(bits)}", task)
     return Table(caption, ("system", *(f"@{depth:,}" for depth in _DEPTHS)), rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crossbyte._format import join_words
-from crossbyte.lab.report.presentation import TASK_NAMES, format_figure, format_lengths, row_name
+from crossbyte.lab.report.presentation import TASK_NAMES, format_figure, format_lengths, metric_name, row_name
 from crossbyte.lab.report.study import Scope, System
 from crossbyte.lab.score_tables import SummaryFigure
 
@@ -33,12 +33,12 @@ class Comparison(NamedTuple):
 
 
 def candidates(scope: Scope) -> list[System]:
-    """Systems that may be called best: coded, and taught with pairs alone."""
+    """List the systems that may be called best: coded, and taught with pairs alone."""
     return [each for each in scope.systems if each.similarity == "pairs" and scope.is_coded(each)]
 
 
 def best_figure(scope: Scope, systems: Sequence[System], bits: int, task: str, metric: str) -> float | None:
-    """The highest mean as printed, to four decimals; None if nothing was measured."""
+    """Find the highest mean as printed, to four decimals; None if nothing was measured."""
     found = [scope.measure(system, bits, task, metric) for system in systems]
     return max((round(each.mean, 4) for each in found if each is not None), default=None)
 
@@ -48,14 +48,14 @@ def compare_with_others(scope: Scope, task: str, metric: str) -> list[Comparison
     rivals = candidates(scope)
     found = []
     for bits in scope.bits:
-        ours = _first(scope, [each for each in rivals if each.is_ours], bits, task, metric)
-        other = _first(scope, [each for each in rivals if not each.is_ours], bits, task, metric)
+        ours = _find_best(scope, [each for each in rivals if each.is_ours], bits, task, metric)
+        other = _find_best(scope, [each for each in rivals if not each.is_ours], bits, task, metric)
         if ours and other:
             found.append(Comparison(bits, *ours, *other))
     return found
 
 
-def _first(
+def _find_best(
     scope: Scope, systems: Sequence[System], bits: int, task: str, metric: str
 ) -> tuple[System, SummaryFigure] | None:
     found = [(system, scope.measure(system, bits, task, metric)) for system in systems]
@@ -69,7 +69,7 @@ def describe_leaders(scope: Scope, metric: str, *, as_bytes: bool = True) -> lis
     for task in scope.tasks:
         found = compare_with_others(scope, task, metric)
         if found:
-            what = f"{TASK_NAMES[task]}, {metric.replace('map', 'MAP')}"
+            what = f"{TASK_NAMES[task]}, {metric_name(metric)}"
             said.append(f"{what}: {_verdict(scope, found, as_bytes)}")
     return said
 
@@ -83,14 +83,14 @@ def _verdict(scope: Scope, found: Sequence[Comparison], as_bytes: bool) -> str:
         every = "" if lost else "every length run, "
         start = f"a CMCQ variant is first of the pairs-only systems at {every}{_lengths(won, as_bytes)}"
     ending = f". CMCQ does not win at {_losses(scope, lost, as_bytes)}" if lost else ""
-    return f"{start}{_narrowly(won, as_bytes)}{ending}."
+    return f"{start}{_describe_close_wins(won, as_bytes)}{ending}."
 
 
 def _lengths(found: Sequence[Comparison], as_bytes: bool) -> str:
     return format_lengths([each.bits for each in found], as_bytes=as_bytes)
 
 
-def _narrowly(won: Sequence[Comparison], as_bytes: bool) -> str:
+def _describe_close_wins(won: Sequence[Comparison], as_bytes: bool) -> str:
     close = [each for each in won if each.is_close]
     return f" (at {_lengths(close, as_bytes)} by no more than the spread over seeds)" if close else ""
 

@@ -25,38 +25,38 @@ class Categories(NamedTuple):
 
 
 def categories() -> list[Categories]:
-    """Rows of the paper's Table 1."""
+    """Read the rows of the paper's Table 1."""
     rows = _document()["table1"]
     return [Categories(**(row | {"relations": tuple(row["relations"])})) for row in rows]
 
 
-def published(metric: str, data: str, task: str, method: str, bits: int) -> float | None:
-    """What the paper measured (Table 2); None where it prints nothing."""
-    return _found("table2", metric, "measured", data, task, method, str(bits))
+def published_figure(metric: str, data: str, task: str, method: str, bits: int) -> float | None:
+    """Look up what the paper measured (Table 2); None where it prints nothing."""
+    return _look_up("table2", metric, "measured", data, task, method, str(bits))
 
 
-def quoted(metric: str, data: str, task: str, method: str, bits: int) -> float | None:
-    """What the paper quotes from another paper (Table 2, in parentheses); None where it quotes nothing."""
-    return _found("table2", metric, "quoted", data, task, method, str(bits))
+def quoted_figure(metric: str, data: str, task: str, method: str, bits: int) -> float | None:
+    """Look up what the paper quotes from another (Table 2, in parentheses); None where it quotes nothing."""
+    return _look_up("table2", metric, "quoted", data, task, method, str(bits))
 
 
-def table3(part: str, task: str, method: str, bits: int) -> float | None:
-    """A figure of the paper's Table 3, part "A" or "B"."""
-    return _found("table3", part, task, method, str(bits))
+def table3_figure(part: str, task: str, method: str, bits: int) -> float | None:
+    """Look up a figure of the paper's Table 3, part "A" or "B"."""
+    return _look_up("table3", part, task, method, str(bits))
 
 
-def table3_data() -> str:
-    """Name of the data set of the paper's Table 3."""
+def table3_data_name() -> str:
+    """Name the data set of the paper's Table 3."""
     return str(_document()["table3"]["data"])
 
 
 def data_sizes(data: str) -> tuple[int, int] | None:
-    """Training documents and queries of a data set in the paper; None for other sets."""
+    """Count the training documents and queries of a data set in the paper; None for other sets."""
     found = _document()["data_sets"].get(data)
     return found and (found["n_train"], found["n_queries"])
 
 
-def _found(*way: str) -> float | None:
+def _look_up(*way: str) -> float | None:
     place: Any = _document()
     for step in way:
         place = place.get(step)
@@ -99,7 +99,7 @@ _DATA_NAMES = {
 _MINUS = "\u2212"
 
 LEAST_RANGE = 0.05
-"""Of the upright axis of curves, so that noise does not look like a mountain."""
+"""Least range of the upright axis of curves, so that noise does not look like a mountain."""
 
 _DASHED, _DOTTED, _DASH_DOT, _SHORT = "9 4", "3 3", "9 3 3 3", "5 3"
 STYLES = {
@@ -151,62 +151,74 @@ def style_of(key: str) -> Style:
 
 
 def data_name(data: str) -> str:
-    """A data set's name as it is written in text."""
+    """Name a data set as it is written in text."""
     return _DATA_NAMES.get(data, data)
 
 
-def format_figure(value: float) -> str:
-    """A figure with four decimals, as in the paper."""
-    return f"{value:.4f}"
+def metric_name(metric: str) -> str:
+    """Write the name of a metric as the paper does."""
+    return metric.replace("map", "MAP")
 
 
-def format_estimate(found: SummaryFigure) -> str:
-    """Mean ± spread; of one seed, the figure alone."""
+def format_figure(value: float | None) -> str:
+    """Write a figure with four decimals, as in the paper; a dash where there is none."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def format_estimate(found: SummaryFigure | None) -> str:
+    """Write mean ± spread, or the figure of a single seed alone; a dash where there is none."""
+    if found is None:
+        return "–"
     return format_figure(found.mean) + ("" if found.spread is None else f" ± {found.spread:.4f}")
 
 
 def format_gap(value: float, other: float) -> str:
-    """How far a value is above (+) or below (−) another, between the figures as printed."""
+    """Write how far a value is above (+) or below (−) another, between the figures as printed."""
     gap = round(value, 4) - round(other, 4)
     return f"{'+' if gap >= 0 else _MINUS}{abs(gap):.4f}"
 
 
 def n_bytes(bits: int) -> str:
-    """A code length in bytes."""
+    """Write a code length in bytes."""
     whole, rest = divmod(bits, 8)
     return f"{bits / 8:g} bytes" if rest else plural(whole, "byte")
 
 
 def n_bits(bits: int) -> str:
-    """A code length in bits."""
+    """Write a code length in bits."""
     return f"{bits} bit" if bits == 1 else f"{bits} bits"
 
 
 def format_lengths(lengths: Sequence[int], *, as_bytes: bool) -> str:
-    """Code lengths as a list with one unit."""
+    """List code lengths with one unit."""
     shown = [f"{bits / 8:g}" if as_bytes else str(bits) for bits in lengths]
     unit = "byte" if as_bytes else "bit"
     return f"{join_words(shown)} {unit}{'' if shown == ['1'] else 's'}"
 
 
 def row_name(scope: Scope, system: System) -> str:
-    """What a row is called: the system, and "labels" if that is what it was taught with."""
+    """Name a row: the system, and "labels" if that is what it was taught with."""
     return scope.name(system) + (f" [{system.similarity}]" if system.similarity != "pairs" else "")
 
 
 def describe_setting(scope: Scope, n_seeds: int | None = None) -> str:
-    """Data set, protocol and number of seeds, the most of any system if not said, for captions."""
+    """Say data set, protocol and number of seeds; these are the most of any system unless given."""
     said = plural(scope.n_seeds if n_seeds is None else n_seeds, "seed")
     return f"{data_name(scope.data)}, protocol {scope.protocol}, {said}"
 
 
+def table_caption(scope: Scope, metric: str, task: str, n_seeds: int | None = None) -> str:
+    """Say what a table shows: metric, task, and the setting by :func:`describe_setting`."""
+    return f"{metric_name(metric)}, {TASK_NAMES[task].lower()} ({describe_setting(scope, n_seeds)})"
+
+
 def describe_missing_seeds(found: SummaryFigure, n_seeds: int) -> str:
-    """Say of a figure that it has fewer seeds than its caption; nothing if it has not."""
+    """Say that a figure has fewer seeds than its caption; an empty string if it has as many."""
     return f"{found.n_seeds} of {n_seeds} seeds" if found.n_seeds < n_seeds else ""
 
 
 def format_seconds(value: float) -> str:
-    """A time to two or three digits."""
+    """Write a time with two or three digits."""
     if value >= 100:
         return count(round(value))
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"

@@ -14,6 +14,7 @@ from crossbyte.calibration.measure import Bootstrap
 from crossbyte.lab.methods import registry
 from crossbyte.lab.report import presentation
 from crossbyte.lab.report.leaderboard import best_figure, candidates, describe_leaders
+from crossbyte.lab.report.presentation import data_name, format_figure, n_bytes, row_name
 from crossbyte.lab.report.study import Scope, Study, System, number
 from crossbyte.lab.report.table2 import plain_rows, subsample_notes
 from crossbyte.lab.results import Result
@@ -30,9 +31,9 @@ _HEADINGS = {"B": "Unseen documents, one side coded", "C": "Unseen documents, fo
 # A user's own pairs: ours beside simpler systems, with intervals
 
 
-def own_sections(study: Study) -> list[Section]:
-    """The quality table of data without labels; held-out pairs are all that can be judged by there."""
-    return [_own_section(scope) for scope in study.scopes("B") if not scope.has_labels and scope.systems]
+def quality_sections(study: Study) -> list[Section]:
+    """Make the quality table of data without labels, where held-out pairs are all that can be judged by."""
+    return [_quality_section(scope) for scope in study.scopes("B") if not scope.has_labels and scope.systems]
 
 
 def _is_quality_run(scope: Scope) -> bool:
@@ -41,30 +42,30 @@ def _is_quality_run(scope: Scope) -> bool:
     return not scope.has_labels and {each.method for each in scope.every_system} <= known
 
 
-def _own_section(scope: Scope) -> Section:
+def _quality_section(scope: Scope) -> Section:
     words = [
-        f"By {presentation.PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % interval by "
-        "bootstrap over queries. Where the intervals of two systems overlap widely, another set of queries "
-        "could turn their order. Bold: the best coded system of a length.",
+        f"By {presentation.PROTOCOLS['B']}. Held-out queries look for their partner; in brackets the 95 % "
+        "interval by bootstrap over queries. Where the intervals of two systems overlap widely, another set "
+        "of queries could turn their order. Bold: the best coded system of a length.",
         *_verdicts(scope),
     ]
-    tables = [_own_table(scope, task) for task in scope.tasks]
-    return Section(f"quality-{scope.data}", f"Quality on {presentation.data_name(scope.data)}", words, tables)
+    tables = [_quality_table(scope, task) for task in scope.tasks]
+    return Section(f"quality-{scope.data}", f"Quality on {data_name(scope.data)}", words, tables)
 
 
-def _own_table(scope: Scope, task: str) -> Table:
+def _quality_table(scope: Scope, task: str) -> Table:
     header = ("system", "code", *(f"recall@{depth}" for depth in _DEPTHS))
     coded = [each for each in scope.systems if scope.is_coded(each)]
     rows = [_row(scope, task, each, bits) for bits in scope.bits for each in coded if scope.at(each, bits)]
-    rows += [row for each in scope.systems if each not in coded for row in _last(scope, task, each)]
+    rows += [row for each in scope.systems if each not in coded for row in _uncoded_row(scope, task, each)]
     chance = [scope.chance(task, f"recall@{depth}") for depth in _DEPTHS]
-    cells = [Cell("–" if value is None else presentation.format_figure(value)) for value in chance]
+    cells = [Cell(format_figure(value)) for value in chance]
     rows.append(Row((Cell("chance"), Cell(""), *cells), quiet=True))
     return Table(f"{presentation.TASK_NAMES[task]} ({presentation.describe_setting(scope)})", header, rows, 2)
 
 
-def _last(scope: Scope, task: str, system: System) -> list[Row]:
-    """Give what has no code once, not at every length."""
+def _uncoded_row(scope: Scope, task: str, system: System) -> list[Row]:
+    """Show a system without codes once, not at every length."""
     lengths = [bits for bits in scope.bits if scope.at(system, bits)]
     return [_row(scope, task, system, bits) for bits in lengths[-1:]]
 
@@ -73,8 +74,8 @@ def _row(scope: Scope, task: str, system: System, bits: int) -> Row:
     coded = scope.is_coded(system)
     cells = [_cell(scope, task, system, bits, depth) for depth in _DEPTHS]
     words = (
-        Cell(presentation.row_name(scope, system)),
-        Cell(presentation.n_bytes(bits) if coded else "uncompressed"),
+        Cell(row_name(scope, system)),
+        Cell(n_bytes(bits) if coded else "uncompressed"),
     )
     return Row((*words, *cells), quiet=not coded)
 
@@ -85,18 +86,14 @@ def _cell(scope: Scope, task: str, system: System, bits: int, depth: int) -> Cel
     if found is None:
         return Cell("–")
     low_high = recall_interval([result.per_query.get(task, {}) for result in scope.at(system, bits)], depth)
-    below = (
-        ""
-        if low_high is None
-        else f"({presentation.format_figure(low_high[0])} to {presentation.format_figure(low_high[1])})"
-    )
+    below = "" if low_high is None else f"({format_figure(low_high[0])} to {format_figure(low_high[1])})"
     rivals = candidates(scope)
     best = system in rivals and round(found.mean, 4) == best_figure(scope, rivals, bits, task, metric)
-    return Cell(presentation.format_figure(found.mean), below, best)
+    return Cell(format_figure(found.mean), below, best)
 
 
 def recall_interval(per_query: Sequence[Any], depth: int) -> tuple[float, float] | None:
-    """95 % interval of recall@depth by bootstrap over queries.
+    """Estimate the 95 % interval of recall@depth by bootstrap over queries.
 
     Parameters
     ----------
@@ -138,7 +135,7 @@ def _verdicts(scope: Scope) -> list[str]:
         cells = [scope.at(system, bits)[:1] for system in scope.systems]
         usable = [result for cell in cells for result in cell if _is_whole(result)]
         if any(result.run.method == CHOSEN for result in usable) and len(_lengths(usable)) == 1:
-            said.append(f"With {presentation.n_bytes(bits)}: {make_quality_table(usable, bits).verdict}")
+            said.append(f"With {n_bytes(bits)}: {make_quality_table(usable, bits).verdict}")
     return said or describe_leaders(scope, "recall@10")
 
 
@@ -166,30 +163,29 @@ def _lengths(results: Sequence[Result]) -> set[int]:
 
 
 def recall_sections(study: Study) -> list[Section]:
-    """One section per data set with results by protocols B and C."""
+    """Make a section per data set with results by protocols B and C."""
     scopes = [scope for scope in study.scopes("B", "C") if scope.systems]
     return [_recall_section(scope) for scope in scopes if scope.protocol == "C" or not _is_quality_run(scope)]
 
 
 def _recall_section(scope: Scope) -> Section:
     words = [
-        f"By {presentation.PROTOCOLS[scope.protocol]}: recall@k is the share of {_queries(scope)} whose true partner is "
-        "among the first k. Bold: the best coded system that learned from pairs alone.",
+        f"By {presentation.PROTOCOLS[scope.protocol]}: recall@k is the share of {_count_queries(scope)} "
+        "whose true partner is among the first k. Bold: the best coded system that learned from pairs alone.",
         *subsample_notes(scope),
         *describe_leaders(scope, "recall@10"),
     ]
     tables = [_recall_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
     labels = [_recall_table(scope, task, "map@50") for task in scope.tasks] if scope.has_labels else []
-    heading = f"{_HEADINGS[scope.protocol]}: {presentation.data_name(scope.data)}"
+    heading = f"{_HEADINGS[scope.protocol]}: {data_name(scope.data)}"
     return Section(f"recall-{scope.protocol}-{scope.data}", heading, words, tables, details=labels)
 
 
-def _queries(scope: Scope) -> str:
+def _count_queries(scope: Scope) -> str:
     found = scope.results[0].data.get("n_queries")
     return plural(found, "query", "queries") if isinstance(found, int) else "queries"
 
 
 def _recall_table(scope: Scope, task: str, metric: str) -> Table:
-    header = ("system", *(presentation.n_bytes(bits) for bits in scope.bits))
-    caption = f"{metric.replace('map', 'MAP')}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})"
-    return Table(caption, header, plain_rows(scope, task, metric))
+    header = ("system", *(n_bytes(bits) for bits in scope.bits))
+    return Table(presentation.table_caption(scope, metric, task), header, plain_rows(scope, task, metric))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crossbyte.lab.report import presentation
+from crossbyte.lab.report.presentation import TASK_NAMES, data_name, format_figure, row_name
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import Cell, Figure, Line, LineChart, Row, Section, Table, linear_axis, log_axis
@@ -30,14 +31,14 @@ class _Sweep(NamedTuple):
 
 
 def sensitivity_sections(study: Study) -> list[Section]:
-    """The paper's last figure, for every data set with results by protocol V."""
+    """Draw the paper's last figure for every data set with results by protocol V."""
     found = [(scope, sweeps) for scope in study.scopes("V") if (sweeps := _sweeps(scope))]
     if not found:
         return []
     words = [
         "One parameter of CMCQ varies, the others stay as chosen. Queries are a validation part of the "
         "training documents, the rest is the database; no query of the tables is touched.",
-        _where([scope for scope, _ in found]),
+        _describe_data([scope for scope, _ in found]),
         "Dash-dot: the best other system on the same validation part. The upright axes do not start at 0.",
         *(line for scope, sweeps in found for line in _verdict(scope, sweeps)),
     ]
@@ -53,8 +54,8 @@ def sensitivity_sections(study: Study) -> list[Section]:
     return [Section("sensitivity", "Sensitivity to the parameters", words, [], figures, tables)]
 
 
-def _where(scopes: Sequence[Scope]) -> str:
-    ours = " and ".join(presentation.data_name(scope.data) for scope in scopes)
+def _describe_data(scopes: Sequence[Scope]) -> str:
+    ours = " and ".join(data_name(scope.data) for scope in scopes)
     return (
         f"The paper shows this on FLICKR25K and NUS-WIDE; here the data are {ours}, "
         "which stand in their place: shapes of curves can be compared, heights cannot."
@@ -85,16 +86,15 @@ def _value(system: System, parameter: str) -> float | None:
 
 
 def _length(scope: Scope, systems: Sequence[System]) -> int:
-    """32 bits, as in the paper, or the length with the most settings."""
-    return max({r.run.bits for r in scope.results}, key=lambda bits: (_run(scope, systems, bits), bits == 32))
+    """Choose the length with the most settings; of equals 32 bits, as in the paper."""
+    return max(
+        {r.run.bits for r in scope.results},
+        key=lambda bits: (_count_settings(scope, systems, bits), bits == 32),
+    )
 
 
-def _run(scope: Scope, systems: Sequence[System], bits: int) -> int:
+def _count_settings(scope: Scope, systems: Sequence[System], bits: int) -> int:
     return sum(bool(scope.at(each, bits)) for each in systems)
-
-
-def _metric(scope: Scope) -> str:
-    return "map@50" if scope.has_labels else "recall@10"
 
 
 def _chart(scope: Scope, sweep: _Sweep, task: str) -> LineChart:
@@ -105,11 +105,12 @@ def _chart(scope: Scope, sweep: _Sweep, task: str) -> LineChart:
         presentation.make_key(
             "sensitivity", sweep.parameter, scope.data, system.method, system.similarity, task
         ),
-        f"{presentation.data_name(scope.data)}: {letter}, {_MEANINGS[sweep.parameter]}, {presentation.TASK_NAMES[task].lower()}",
-        f"{_metric(scope)} with {presentation.n_bits(sweep.bits)} over {letter}; the numbers are in the tables below.",
+        f"{data_name(scope.data)}: {letter}, {_MEANINGS[sweep.parameter]}, {TASK_NAMES[task].lower()}",
+        f"{scope.main_metric} with {presentation.n_bits(sweep.bits)} over {letter}; "
+        "the numbers are in the tables below.",
         log_axis(letter, [value for line in lines for value in line.across]),
         linear_axis(
-            _metric(scope).replace("map", "MAP"),
+            presentation.metric_name(scope.main_metric),
             [value for line in lines for value in line.up],
             least_range=presentation.LEAST_RANGE,
         ),
@@ -118,7 +119,9 @@ def _chart(scope: Scope, sweep: _Sweep, task: str) -> LineChart:
 
 
 def _lines(scope: Scope, sweep: _Sweep, task: str) -> list[Line]:
-    found = [(value, scope.measure(each, sweep.bits, task, _metric(scope))) for value, each in sweep.settings]
+    found = [
+        (value, scope.measure(each, sweep.bits, task, scope.main_metric)) for value, each in sweep.settings
+    ]
     points = [(value, figure.mean) for value, figure in found if figure is not None]
     if not points:
         return []
@@ -126,7 +129,7 @@ def _lines(scope: Scope, sweep: _Sweep, task: str) -> list[Line]:
     lines = [Line(_plain_name(scope, sweep), presentation.style_of(_STYLES[task]), across, up)]
     best = _best_other(scope, sweep.bits, task)
     if best is not None:
-        name = f"best other: {presentation.row_name(scope, best[0])}"
+        name = f"best other: {row_name(scope, best[0])}"
         level = [best[1].mean] * 2
         lines.append(
             Line(name, presentation.style_of(f"{_STYLES[task]}-level"), [across[0], across[-1]], level)
@@ -141,7 +144,7 @@ def _plain_name(scope: Scope, sweep: _Sweep) -> str:
 
 def _best_other(scope: Scope, bits: int, task: str) -> tuple[System, SummaryFigure] | None:
     others = [each for each in scope.systems if not each.is_ours and scope.is_coded(each)]
-    found = [(each, scope.measure(each, bits, task, _metric(scope))) for each in others]
+    found = [(each, scope.measure(each, bits, task, scope.main_metric)) for each in others]
     known = [(each, figure) for each, figure in found if figure is not None]
     return max(known, key=lambda pair: pair[1].mean, default=None)
 
@@ -159,7 +162,7 @@ def _verdict(scope: Scope, sweeps: Sequence[_Sweep]) -> list[str]:
     if not total:
         return []
     return [
-        f"On {presentation.data_name(scope.data)} CMCQ is above the best other system at {above} of {total} settings "
+        f"On {data_name(scope.data)} CMCQ is above the best other system at {above} of {total} settings "
         "(parameters × values × tasks)."
     ]
 
@@ -167,7 +170,7 @@ def _verdict(scope: Scope, sweeps: Sequence[_Sweep]) -> list[str]:
 def _summary(scope: Scope, sweeps: Sequence[_Sweep]) -> Table:
     """Lowest and highest figure of each parameter, and how often it is above the best other system."""
     rows = [_summary_row(scope, sweep, task) for sweep in sweeps for task in scope.tasks]
-    metric = _metric(scope).replace("map", "MAP")
+    metric = presentation.metric_name(scope.main_metric)
     header = (
         "parameter",
         "task",
@@ -184,20 +187,15 @@ def _summary_row(scope: Scope, sweep: _Sweep, task: str) -> Row:
     letter = _LETTERS[sweep.parameter]
     points = [(up, value) for line in _lines(scope, sweep, task)[:1] for value, up in _points(line)]
     ends = [min(points), max(points)] if points else []
-    words = [Cell(presentation.format_figure(figure), f"{letter} = {value:g}") for figure, value in ends]
+    words = [Cell(format_figure(figure), f"{letter} = {value:g}") for figure, value in ends]
     best = _best_other(scope, sweep.bits, task)
-    name = (
-        Cell("–")
-        if best is None
-        else Cell(presentation.format_figure(best[1].mean), presentation.row_name(scope, best[0]))
-    )
+    name = Cell("–") if best is None else Cell(format_figure(best[1].mean), row_name(scope, best[0]))
     above = "–" if best is None else f"{sum(up > best[1].mean for up, _ in points)} of {len(points)}"
-    guessed = scope.chance(task, _metric(scope))
-    chance = Cell("–" if guessed is None else presentation.format_figure(guessed))
+    chance = Cell(format_figure(scope.chance(task, scope.main_metric)))
     return Row(
         (
             Cell(letter),
-            Cell(presentation.TASK_NAMES[task]),
+            Cell(TASK_NAMES[task]),
             *(words or [Cell("–")] * 2),
             name,
             Cell(above),
@@ -214,9 +212,9 @@ def _table(scope: Scope, sweep: _Sweep) -> Table:
     letter = _LETTERS[sweep.parameter]
     rows = []
     for task in scope.tasks:
-        found = [scope.measure(each, sweep.bits, task, _metric(scope)) for _, each in sweep.settings]
-        cells = [Cell("–" if figure is None else presentation.format_estimate(figure)) for figure in found]
-        rows.append(Row((Cell(presentation.TASK_NAMES[task]), *cells)))
+        found = [scope.measure(each, sweep.bits, task, scope.main_metric) for _, each in sweep.settings]
+        cells = [Cell(presentation.format_estimate(figure)) for figure in found]
+        rows.append(Row((Cell(TASK_NAMES[task]), *cells)))
     header = ("task", *(f"{letter} = {value:g}" for value, _ in sweep.settings))
-    caption = f"{_metric(scope).replace('map', 'MAP')} by {letter}, {presentation.n_bits(sweep.bits)}"
+    caption = f"{presentation.metric_name(scope.main_metric)} by {letter}, {presentation.n_bits(sweep.bits)}"
     return Table(f"{caption} ({presentation.describe_setting(scope)})", header, rows)

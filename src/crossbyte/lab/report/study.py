@@ -1,4 +1,4 @@
-"""All results of an evaluation, summed up over seeds: what every table and figure asks."""
+"""Hold all results of an evaluation and sum them up over seeds, for every table and figure."""
 
 from __future__ import annotations
 
@@ -101,12 +101,17 @@ class Scope:
         """Whether relevance by labels was scored."""
         return any("map@50" in scores for result in self.results for scores in result.scores.values())
 
+    @property
+    def main_metric(self) -> str:
+        """The metric to show where there is room for one."""
+        return "map@50" if self.has_labels else "recall@10"
+
     def at(self, system: System, bits: int) -> list[Result]:
         """Results of a system at a length, one per seed."""
         return self._cells.get((system, bits), [])
 
     def name(self, system: System) -> str:
-        """What the system calls itself, and its setting."""
+        """Name a system as it calls itself, and its setting."""
         name = str(self._abouts[system].get("name") or system.method)
         return f"{name} ({system.variant})" if system.variant else name
 
@@ -138,11 +143,9 @@ class Scope:
         ]
         points = [(xs, ys) for xs, ys in points if xs and len(xs) == len(ys)]
         points = [(xs, ys) for xs, ys in points if xs == points[0][0]]
-        return (
-            (points[0][0], [fmean(ys) for ys in zip(*(ys for _, ys in points), strict=True)])
-            if points
-            else None
-        )
+        if not points:
+            return None
+        return points[0][0], [fmean(ys) for ys in zip(*(ys for _, ys in points), strict=True)]
 
 
 class Study:
@@ -181,7 +184,7 @@ def read_study(directory: Path) -> Study:
     results, damaged = [], []
     for path in result_paths(directory):
         try:
-            results.append(_checked(read_result(path)))
+            results.append(_check_result(read_result(path)))
         except (InvalidInput, OSError) as error:
             damaged.append(f"{path.name}: {_without_path(str(error), path)}")
     if not results:
@@ -194,7 +197,7 @@ def _without_path(message: str, path: Path) -> str:
     return message.replace(f"{path}: ", "").replace(str(path), path.name)
 
 
-def _checked(result: Result) -> Result:
+def _check_result(result: Result) -> Result:
     """Refuse what would break a table later: names that are no text, lengths that are no numbers."""
     run = result.run
     texts = (run.data, run.protocol, run.method, run.variant, run.similarity)
@@ -213,7 +216,7 @@ def _is_whole(value: object) -> bool:
 
 
 def number(value: Any) -> float | None:
-    """A finite number from a file, or None."""
+    """Take a finite number from a file; None for anything else."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return float(value) if usable else None
 

@@ -17,14 +17,14 @@ _TICK = "△"
 
 
 def declarations() -> list[About]:
-    """What every system declares of itself: the rows of the paper's Table 1 in its order, then the others."""
+    """List what systems declare of themselves: the rows of the paper's Table 1 in its order, then others."""
     papers = registry.GROUPS["table1"]
     others = (key for key in registry.list_keys() if key not in papers)
     return [registry.about_method(key) for key in (*papers, *others)]
 
 
 def table1_section(abouts: Iterable[About]) -> Section:
-    """Table 1 from declarations, and where the paper says otherwise."""
+    """Make Table 1 from declarations, and say where the paper says otherwise."""
     abouts = list(abouts)
     words = [
         "Relations that a system learns from: within a modality (intra-modality), between them "

@@ -7,21 +7,22 @@ from itertools import product
 from crossbyte._format import count
 from crossbyte.lab.report import presentation
 from crossbyte.lab.report.leaderboard import best_figure, candidates, describe_leaders
+from crossbyte.lab.report.presentation import format_figure, row_name
 from crossbyte.lab.report.study import Scope, Study, System, number
 from crossbyte.report.content import Cell, Row, Section, Table
 
-_METRICS = {"map@50": "MAP@50", "map@100": "MAP@100"}
+_METRICS = ("map@50", "map@100")
 _QUOTED = {"cmfh": "(CMFH)", "ccq": "(CCQ)"}
 _PARTLY = {"n_learned_from": "learned from", "n_neighbours_among": "looked for neighbours among"}
 
 
 def table2_sections(study: Study) -> list[Section]:
-    """Table 2, one section per data set with results by protocol A."""
+    """Make Table 2, one section per data set with results by protocol A."""
     return [table2_section(scope) for scope in study.scopes("A") if scope.has_labels and scope.systems]
 
 
 def table2_section(scope: Scope) -> Section:
-    """Table 2 of one data set."""
+    """Make Table 2 of one data set."""
     tables = [map_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
     words = [f"All systems by {presentation.PROTOCOLS['A']}.", *_reading(scope), *subsample_notes(scope)]
     words += [line for metric in _METRICS for line in describe_leaders(scope, metric, as_bytes=False)]
@@ -70,27 +71,22 @@ def subsample_notes(scope: Scope) -> list[str]:
 
 
 def map_table(scope: Scope, task: str, metric: str) -> Table:
-    """One task and one depth: systems by lengths, with chance."""
+    """Make the table of one task and one depth: systems by lengths, with chance."""
     header = ("system", "learns from", *(presentation.n_bits(bits) for bits in scope.bits))
     rows = [row for system in scope.systems for row in _system_rows(scope, system, task, metric)]
     run = {system.method for system in scope.systems}
     rows += [row for each in _QUOTED if each not in run for row in _quoted_rows(scope, each, task, metric)]
     rows.append(_chance_row(scope, task, metric, 1))
-    return Table(
-        f"{_METRICS[metric]}, {presentation.TASK_NAMES[task].lower()} ({presentation.describe_setting(scope)})",
-        header,
-        rows,
-        2,
-    )
+    return Table(presentation.table_caption(scope, metric, task), header, rows, 2)
 
 
 def _system_rows(scope: Scope, system: System, task: str, metric: str) -> list[Row]:
     """Give the row of a system, and below it what the paper quotes of it."""
     cells = [
-        figure_cell(scope, system, bits, task, metric, _beside(scope, system, bits, task, metric))
+        figure_cell(scope, system, bits, task, metric, _published_note(scope, system, bits, task, metric))
         for bits in scope.bits
     ]
-    name = (Cell(presentation.row_name(scope, system)), Cell(_teacher(scope, system)))
+    name = (Cell(row_name(scope, system)), Cell(_teacher(scope, system)))
     row = Row((*name, *cells), quiet=not scope.is_coded(system))
     return [row, *_quoted_rows(scope, system.method, task, metric)]
 
@@ -101,19 +97,20 @@ def _teacher(scope: Scope, system: System) -> str:
     return system.similarity if scope.is_coded(system) else f"{system.similarity}, no code"
 
 
-def _beside(scope: Scope, system: System, bits: int, task: str, metric: str) -> str:
+def _published_note(scope: Scope, system: System, bits: int, task: str, metric: str) -> str:
     """Give the published figure in brackets, and how far ours is from it."""
-    own = presentation.published(metric, scope.data, task, system.method, bits)
-    theirs = own if own is not None else presentation.quoted(metric, scope.data, task, system.method, bits)
+    place = (metric, scope.data, task, system.method, bits)
+    measured = presentation.published_figure(*place)
+    theirs = presentation.quoted_figure(*place) if measured is None else measured
     found = scope.measure(system, bits, task, metric)
     if theirs is None or found is None:
         return ""
-    mark = "" if own is not None else " quoted"
-    return f"({presentation.format_figure(theirs)}{mark}) {presentation.format_gap(found.mean, theirs)}"
+    mark = " quoted" if measured is None else ""
+    return f"({format_figure(theirs)}{mark}) {presentation.format_gap(found.mean, theirs)}"
 
 
 def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str, beside: str = "") -> Cell:
-    """One figure, bold if it is the best of the pairs-only systems; says so if it has fewer seeds."""
+    """Show one figure, bold if it is the best of the pairs-only systems, noted if of fewer seeds."""
     found = scope.measure(system, bits, task, metric)
     if found is None:
         return Cell("–")
@@ -124,25 +121,22 @@ def figure_cell(scope: Scope, system: System, bits: int, task: str, metric: str,
 
 
 def _quoted_rows(scope: Scope, method: str, task: str, metric: str) -> list[Row]:
-    found = [presentation.quoted(metric, scope.data, task, method, bits) for bits in scope.bits]
+    found = [presentation.quoted_figure(metric, scope.data, task, method, bits) for bits in scope.bits]
     if all(value is None for value in found):
         return []
-    cells = [Cell("–" if value is None else f"({presentation.format_figure(value)})") for value in found]
+    cells = [Cell("–" if value is None else f"({format_figure(value)})") for value in found]
     return [Row((Cell(_QUOTED[method]), Cell("quoted"), *cells), quiet=True)]
 
 
 def plain_rows(scope: Scope, task: str, metric: str) -> list[Row]:
-    """All plain systems and chance, without figures of the paper."""
+    """Make the rows of all plain systems and of chance, without figures of the paper."""
     rows = []
     for system in scope.systems:
         cells = [figure_cell(scope, system, bits, task, metric) for bits in scope.bits]
-        rows.append(
-            Row((Cell(presentation.row_name(scope, system)), *cells), quiet=not scope.is_coded(system))
-        )
+        rows.append(Row((Cell(row_name(scope, system)), *cells), quiet=not scope.is_coded(system)))
     return [*rows, _chance_row(scope, task, metric, 0)]
 
 
 def _chance_row(scope: Scope, task: str, metric: str, n_empty: int) -> Row:
-    found = scope.chance(task, metric)
-    cell = Cell("–" if found is None else presentation.format_figure(found))
+    cell = Cell(format_figure(scope.chance(task, metric)))
     return Row((Cell("chance"), *[Cell("")] * n_empty, *[cell] * len(scope.bits)), quiet=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crossbyte.lab.report import presentation
+from crossbyte.lab.report.presentation import TASK_NAMES, data_name
 from crossbyte.lab.report.study import Scope, Study, System
 from crossbyte.lab.results import SIDE
 from crossbyte.report.content import Cell, Row, Section, Table
@@ -13,7 +14,7 @@ _NAMES = {"seph": "SePH_km", "cmcq": "CMCQ"}
 
 
 def table3_sections(study: Study) -> list[Section]:
-    """Table 3, both parts, for every data set with results of SePH by protocol A or of any by D."""
+    """Make Table 3, both parts, for every data set with results of SePH by protocol A or of any by D."""
     known = [scope for scope in study.scopes("A") if any(each.method == "seph" for each in scope.systems)]
     parts = [(scope, "A") for scope in known] + [(scope, "B") for scope in study.scopes("D")]
     return [_section(scope, part) for scope, part in parts if scope.has_labels]
@@ -21,21 +22,21 @@ def table3_sections(study: Study) -> list[Section]:
 
 def _section(scope: Scope, part: str) -> Section:
     words = [
-        f"By {presentation.PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best coded system of a column and "
-        "task."
+        f"By {presentation.PROTOCOLS[scope.protocol]}. MAP@50, mean ± spread; bold: the best coded system "
+        "of a column and task."
     ]
     tables = [_table(scope, part)]
     if _is_the_papers(scope):
         words.append("Below, in brackets: the paper's figure, then ours minus the paper's.")
     else:
         words.append(
-            f"The paper's Table 3 is on NUS-WIDE, this one on {presentation.data_name(scope.data)}: its figures stand "
+            f"The paper's Table 3 is on NUS-WIDE, this one on {data_name(scope.data)}: its figures stand "
             "in a table of their own, for context only, and no difference is taken."
         )
         tables.append(_papers_table(part))
     words += _new_labels(scope)
     title = "known classes" if part == "A" else "new classes"
-    heading = f"Table 3 {part}: {title}, on {presentation.data_name(scope.data)}"
+    heading = f"Table 3 {part}: {title}, on {data_name(scope.data)}"
     return Section(f"table3-{part}-{scope.data}", heading, words + _verdicts(scope), tables)
 
 
@@ -47,7 +48,7 @@ def _new_labels(scope: Scope) -> list[str]:
 
 
 def _is_the_papers(scope: Scope) -> bool:
-    return scope.data == presentation.table3_data()
+    return scope.data == presentation.table3_data_name()
 
 
 def _lengths(scope: Scope) -> list[int]:
@@ -69,9 +70,8 @@ def _table(scope: Scope, part: str) -> Table:
 
 def _task_rows(scope: Scope, part: str, task: str) -> list[Row]:
     rows = [_row(scope, part, task, system) for system in _rivals(scope)]
-    chance = scope.chance(task, _METRIC)
-    cell = Cell("–" if chance is None else presentation.format_figure(chance))
-    words = (Cell("chance"), Cell(presentation.TASK_NAMES[task]), Cell(""))
+    cell = Cell(presentation.format_figure(scope.chance(task, _METRIC)))
+    words = (Cell("chance"), Cell(TASK_NAMES[task]), Cell(""))
     return [*rows, Row((*words, *[cell] * len(_lengths(scope))), quiet=True)]
 
 
@@ -81,7 +81,7 @@ def _row(scope: Scope, part: str, task: str, system: System) -> Row:
         if _has_plain(scope, system)
         else scope.name(system)
     )
-    words = (Cell(name), Cell(presentation.TASK_NAMES[task]), Cell(_source(scope, system)))
+    words = (Cell(name), Cell(TASK_NAMES[task]), Cell(_source(scope, system)))
     cells = [_cell(scope, part, task, system, bits) for bits in _lengths(scope)]
     return Row((*words, *cells), quiet=not scope.is_coded(system))
 
@@ -101,7 +101,7 @@ def _cell(scope: Scope, part: str, task: str, system: System, bits: int) -> Cell
     if found is None:
         return Cell("–")
     theirs = (
-        presentation.table3(part, task, system.method, bits)
+        presentation.table3_figure(part, task, system.method, bits)
         if _is_the_papers(scope) and not system.variant
         else None
     )
@@ -117,7 +117,7 @@ def _best(scope: Scope, task: str, bits: int) -> float | None:
 
 def _papers_table(part: str) -> Table:
     rows = [
-        Row((Cell(_NAMES[method]), Cell(presentation.TASK_NAMES[task]), *_papers_cells(part, task, method)))
+        Row((Cell(_NAMES[method]), Cell(TASK_NAMES[task]), *_papers_cells(part, task, method)))
         for task in ("image-to-text", "text-to-image")
         for method in _NAMES
     ]
@@ -126,7 +126,7 @@ def _papers_table(part: str) -> Table:
 
 
 def _papers_cells(part: str, task: str, method: str) -> list[Cell]:
-    return [Cell(f"{presentation.table3(part, task, method, bits):.3f}") for bits in _LENGTHS]
+    return [Cell(f"{presentation.table3_figure(part, task, method, bits):.3f}") for bits in _LENGTHS]
 
 
 def _verdicts(scope: Scope) -> list[str]:

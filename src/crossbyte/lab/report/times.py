@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crossbyte.lab.report import presentation
+from crossbyte.lab.report.presentation import n_bits, row_name
 from crossbyte.lab.report.study import Scope, Study, System, estimate, number
 from crossbyte.lab.score_tables import SummaryFigure
 from crossbyte.report.content import BarChart, Bars, Cell, Figure, Row, Section, Table
@@ -13,7 +14,7 @@ _SHOWN = 32
 
 
 def time_sections(study: Study) -> list[Section]:
-    """Times on every data set, from the protocol with the most results."""
+    """Show times on every data set, from the protocol with the most results."""
     scopes = [scope for scope in _scopes(study) if _systems(scope)]
     if not scopes:
         return []
@@ -49,8 +50,8 @@ def _table(scope: Scope, what: str) -> Table:
     for system in _systems(scope):
         found = [_seconds(scope, system, bits, what) for bits in scope.bits]
         cells = [Cell("–" if each is None else presentation.format_seconds(each.mean)) for each in found]
-        rows.append(Row((Cell(presentation.row_name(scope, system)), *cells)))
-    header = ("system", *(presentation.n_bits(bits) for bits in scope.bits))
+        rows.append(Row((Cell(row_name(scope, system)), *cells)))
+    header = ("system", *(n_bits(bits) for bits in scope.bits))
     return Table(f"{_WHAT[what]}, seconds ({presentation.describe_setting(scope)})", header, rows)
 
 
@@ -59,9 +60,9 @@ def _chart(scope: Scope) -> BarChart:
     systems = [each for each in _systems(scope) if _seconds(scope, each, bits, "fit")]
     return BarChart(
         presentation.make_key("times", scope.data, scope.protocol),
-        f"{presentation.data_name(scope.data)}, {presentation.n_bits(bits)}, protocol {scope.protocol}",
+        f"{presentation.data_name(scope.data)}, {n_bits(bits)}, protocol {scope.protocol}",
         "Seconds to learn and to code; the numbers are in the tables of this section.",
-        [presentation.row_name(scope, each) for each in systems],
+        [row_name(scope, each) for each in systems],
         "seconds",
         "",
         [_bars(scope, systems, bits, what) for what in _STYLES],

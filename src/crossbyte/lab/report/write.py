@@ -11,7 +11,7 @@ from crossbyte.errors import InvalidInput
 from crossbyte.lab.report.ablations import ablation_sections, distortion_sections
 from crossbyte.lab.report.curves import curve_sections
 from crossbyte.lab.report.presentation import PROTOCOLS, data_name, make_key
-from crossbyte.lab.report.recall import own_sections, recall_sections
+from crossbyte.lab.report.recall import quality_sections, recall_sections
 from crossbyte.lab.report.sensitivity import sensitivity_sections
 from crossbyte.lab.report.study import Scope, Study, number, read_study
 from crossbyte.lab.report.table1 import declarations, table1_section
@@ -23,6 +23,7 @@ from crossbyte.report.html import render_page
 from crossbyte.report.svg import chart_file
 from crossbyte.report.text import render_markdown
 
+_FOLDER = "report"
 _CHANCE = (
     "Chance is what a random order of the database scores by the same measure. Read every figure against it: "
     "a system near chance has learned nothing that helps."
@@ -46,74 +47,6 @@ _TEACHING = (
     "Systems learn from pairs (which image belongs to which text) or, where marked [labels], from the labels "
     "of the training documents, which is more than pairs tell. No system sees a label of a query."
 )
-
-
-def reading_section(study: Study) -> Section:
-    """How to read the report."""
-    used = {result.run.protocol for result in study.results}
-    by_label = any(scope.has_labels for scope in study.scopes())
-    words = [_CHANCE, *([_MEASURE] if by_label else []), *([_PROTOCOL_A] if "A" in used else [])]
-    return Section("reading", "How to read this", [*words, _SPREAD, _TEACHING])
-
-
-def runs_section(study: Study) -> Section:
-    """What was run, with which versions, and which files were left out."""
-    scopes = study.scopes()
-    words = [_protocol_words(scopes), *_about(scopes), *_versions(study), *_mixtures(scopes)]
-    words += [f"Left out, because it could not be read: {line}" for line in study.damaged]
-    header = ("data", "protocol", "learned from", "database", "queries", "systems", "bits", "seeds")
-    table = Table(f"{plural(len(study.results), 'run')}", header, [_row(scope) for scope in scopes], 2)
-    return Section("runs", "What was run", words, [table])
-
-
-def _protocol_words(scopes: Iterable[Scope]) -> str:
-    known = [PROTOCOLS[each] for each in dict.fromkeys(s.protocol for s in scopes) if each in PROTOCOLS]
-    said = "; ".join(known)
-    return said[:1].upper() + said[1:] + "." if said else ""
-
-
-def _about(scopes: Iterable[Scope]) -> list[str]:
-    said = {s.data: str(r.data.get("about") or "") for s in scopes for r in s.results[:1]}
-    known = [(data_name(data), words.removeprefix(f"{data}: ")) for data, words in said.items()]
-    return [f"{name}: {words}" for name, words in known if words]
-
-
-def _versions(study: Study) -> list[str]:
-    found: dict[str, set[str]] = {}
-    for result in study.results:
-        for name, version in result.versions.items():
-            found.setdefault(str(name), set()).add(str(version))
-    said = [f"{name} {' and '.join(sorted(versions))}" for name, versions in sorted(found.items())]
-    mixed = " Runs of several versions are mixed." if any(len(each) > 1 for each in found.values()) else ""
-    return [f"Made with {join_words(said)}.{mixed}"] if said else []
-
-
-def _mixtures(scopes: Iterable[Scope]) -> list[str]:
-    """Name data sets whose contents differ between runs: their figures do not belong in one table."""
-    digests: dict[str, set[str]] = {}
-    for scope in scopes:
-        digests.setdefault(scope.data, set()).update(r.run.data_digest for r in scope.results)
-    return [
-        f"{data_name(data)}: runs on {len(found)} different contents of this name are mixed here."
-        for data, found in digests.items()
-        if len(found) > 1
-    ]
-
-
-def _row(scope: Scope) -> Row:
-    sizes = [_sizes(scope, name) for name in ("n_train", "n_items", "n_queries")]
-    systems = str(len({system._replace(variant="") for system in scope.every_system}))
-    bits = ", ".join(map(str, scope.bits))
-    words = (data_name(scope.data), scope.protocol, *sizes, systems, bits, str(scope.n_seeds))
-    return Row(tuple(map(Cell, words)))
-
-
-def _sizes(scope: Scope, name: str) -> str:
-    found = {number(result.data.get(name)) for result in scope.results} - {None}
-    return " or ".join(count(each) for each in sorted(each for each in found if each is not None)) or "–"
-
-
-_FOLDER = "report"
 
 
 def write_report(directory: Path, out: Path | None = None) -> list[Path]:
@@ -142,7 +75,7 @@ def write_report(directory: Path, out: Path | None = None) -> list[Path]:
 def write_study(study: Study, out: Path) -> list[Path]:
     """Make the report of results that are read already; see :func:`write_report`."""
     sections = [section._replace(key=make_key(section.key)) for section in report_sections(study)]
-    title = _title(study)
+    title = _make_title(study)
     charts = [chart for section in sections for figure in section.figures for chart in figure.charts]
     folder = out / _FOLDER
     try:
@@ -160,11 +93,11 @@ def write_study(study: Study, out: Path) -> list[Path]:
 
 
 def report_sections(study: Study) -> list[Section]:
-    """All parts of the report that there are results for."""
+    """Make all parts of the report that there are results for."""
     return [
         reading_section(study),
         runs_section(study),
-        *own_sections(study),
+        *quality_sections(study),
         *table2_sections(study),
         *table3_sections(study),
         *recall_sections(study),
@@ -177,6 +110,76 @@ def report_sections(study: Study) -> list[Section]:
     ]
 
 
-def _title(study: Study) -> str:
+def _make_title(study: Study) -> str:
     names = dict.fromkeys(data_name(scope.data) for scope in study.scopes())
     return f"Evaluation on {join_words(list(names))}"
+
+
+def reading_section(study: Study) -> Section:
+    """Explain how to read the report."""
+    used = {result.run.protocol for result in study.results}
+    by_label = any(scope.has_labels for scope in study.scopes())
+    words = [_CHANCE, *([_MEASURE] if by_label else []), *([_PROTOCOL_A] if "A" in used else [])]
+    return Section("reading", "How to read this", [*words, _SPREAD, _TEACHING])
+
+
+def runs_section(study: Study) -> Section:
+    """Say what was run, with which versions, and which files were left out."""
+    scopes = study.scopes()
+    words = [
+        _describe_protocols(scopes),
+        *_describe_data(scopes),
+        *_list_versions(study),
+        *_warn_of_mixtures(scopes),
+    ]
+    words += [f"Left out, because it could not be read: {line}" for line in study.damaged]
+    header = ("data", "protocol", "learned from", "database", "queries", "systems", "bits", "seeds")
+    table = Table(f"{plural(len(study.results), 'run')}", header, [_row(scope) for scope in scopes], 2)
+    return Section("runs", "What was run", words, [table])
+
+
+def _describe_protocols(scopes: Iterable[Scope]) -> str:
+    known = [PROTOCOLS[each] for each in dict.fromkeys(s.protocol for s in scopes) if each in PROTOCOLS]
+    said = "; ".join(known)
+    return said[:1].upper() + said[1:] + "." if said else ""
+
+
+def _describe_data(scopes: Iterable[Scope]) -> list[str]:
+    said = {s.data: str(r.data.get("about") or "") for s in scopes for r in s.results[:1]}
+    known = [(data_name(data), words.removeprefix(f"{data}: ")) for data, words in said.items()]
+    return [f"{name}: {words}" for name, words in known if words]
+
+
+def _list_versions(study: Study) -> list[str]:
+    found: dict[str, set[str]] = {}
+    for result in study.results:
+        for name, version in result.versions.items():
+            found.setdefault(str(name), set()).add(str(version))
+    said = [f"{name} {' and '.join(sorted(versions))}" for name, versions in sorted(found.items())]
+    mixed = " Runs of several versions are mixed." if any(len(each) > 1 for each in found.values()) else ""
+    return [f"Made with {join_words(said)}.{mixed}"] if said else []
+
+
+def _warn_of_mixtures(scopes: Iterable[Scope]) -> list[str]:
+    """Name data sets whose contents differ between runs: their figures do not belong in one table."""
+    digests: dict[str, set[str]] = {}
+    for scope in scopes:
+        digests.setdefault(scope.data, set()).update(r.run.data_digest for r in scope.results)
+    return [
+        f"{data_name(data)}: runs on {len(found)} different contents of this name are mixed here."
+        for data, found in digests.items()
+        if len(found) > 1
+    ]
+
+
+def _row(scope: Scope) -> Row:
+    sizes = [_sizes(scope, name) for name in ("n_train", "n_items", "n_queries")]
+    systems = str(len({system._replace(variant="") for system in scope.every_system}))
+    bits = ", ".join(map(str, scope.bits))
+    words = (data_name(scope.data), scope.protocol, *sizes, systems, bits, str(scope.n_seeds))
+    return Row(tuple(map(Cell, words)))
+
+
+def _sizes(scope: Scope, name: str) -> str:
+    found = {number(result.data.get(name)) for result in scope.results} - {None}
+    return " or ".join(count(each) for each in sorted(each for each in found if each is not None)) or "–"

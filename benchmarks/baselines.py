@@ -4,7 +4,7 @@ Every function codes the given points and returns them **decoded**, as float32; 
 exact distance to the decoded points. No method's own approximate distances can help or hurt it, and all
 are asked the same question: how much did the code lose? "Uncompressed" is the points themselves.
 
-``python -m benchmarks.peers`` measures them on unseen Flickr8k pairs in a CCA space.
+``python -m benchmarks.baselines`` measures them on unseen Flickr8k pairs in a CCA space.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ TARGETS = {  # measured with the prototype before the first line of the library 
     "RQ": (0.594, 0.558),
     "LSQ": (0.563, 0.562),
 }
-PEERS: dict[str, Callable[[Points, Points, int, int], Points]] = {
+BASELINES: dict[str, Callable[[Points, Points, int, int], Points]] = {
     "uncompressed": uncompressed,
     "RQ": faiss_rq,
     "LSQ": faiss_lsq,
@@ -175,13 +175,13 @@ def _squared(queries: Points, items: Points) -> Points:
 
 
 def main(n_seeds: int = 3, dim: int = 32, n_codebooks: int = 4) -> None:
-    """Measure every peer on unseen Flickr8k pairs, print and keep the result."""
+    """Measure every baseline on unseen Flickr8k pairs, print and keep the result."""
     set_threads(1)
     data = flickr8k()
     space = common_space(data.train, data.query, dim)
     chance = chance_recall(len(data.query), 10)
     measurements = []
-    for name, code in PEERS.items():
+    for name, code in BASELINES.items():
         seeds = 1 if code is uncompressed else n_seeds
         scores = [recall_both_ways(code, space, n_codebooks, seed) for seed in range(seeds)]
         targets = TARGETS.get(name, (None, None))

@@ -32,13 +32,13 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 def index_pq(n_codebooks: int, files: dict[str, str]) -> Any:
     """A product quantizer, one byte per codebook, trained on the items."""
     points = np.load(files["points"])
-    return _trained(faiss.IndexPQ(points.shape[1], n_codebooks, 8), points)
+    return _train(faiss.IndexPQ(points.shape[1], n_codebooks, 8), points)
 
 
 def index_fast_scan(n_codebooks: int, files: dict[str, str]) -> Any:
     """A product quantizer with twice as many codebooks of four bits: the same bytes, scanned in registers."""
     points = np.load(files["points"])
-    return _trained(faiss.IndexPQFastScan(points.shape[1], 2 * n_codebooks, 4), points)
+    return _train(faiss.IndexPQFastScan(points.shape[1], 2 * n_codebooks, 4), points)
 
 
 def index_additive(n_codebooks: int, files: dict[str, str]) -> Any:
@@ -58,7 +58,7 @@ def index_additive(n_codebooks: int, files: dict[str, str]) -> Any:
     return index
 
 
-def _trained(index: Any, points: Any) -> Any:
+def _train(index: Any, points: Any) -> Any:
     index.train(points[:TRAINING_POINTS])
     index.add(points)
     return index
@@ -75,7 +75,7 @@ def _put_codes(index: Any, codes: Any) -> None:
 KINDS = {"IndexPQ": index_pq, "PQFastScan": index_fast_scan, "additive": index_additive}
 
 
-class Peer:
+class FaissServer:
     """The indexes that were built, and what can be asked of them."""
 
     def __init__(self) -> None:
@@ -120,10 +120,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     faiss.omp_set_num_threads(1)
-    peer = Peer()
+    server = FaissServer()
     for line in sys.stdin:
         command = json.loads(line)
-        answer = getattr(peer, command.pop("do"))(**command)
+        answer = getattr(server, command.pop("do"))(**command)
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from benchmarks.coded import Coded, cache_folder
 from crossbyte import CMCQ
 
-__all__ = ["KINDS", "OLDER", "FaissProcess", "faiss_processes", "interpreter_of", "write_words"]
+__all__ = ["KINDS", "OLDER", "FaissProcess", "faiss_processes", "interpreter_of", "write_codebooks"]
 
 OLDER = "1.9.0"
 KINDS = ("IndexPQ", "PQFastScan", "additive")
-SCRIPT = Path(__file__).resolve().parent / "faiss_peer.py"
+SCRIPT = Path(__file__).resolve().parent / "faiss_server.py"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class FaissProcess:
-    """One release of FAISS behind a pipe; see ``faiss_peer.py`` for what it can be told."""
+    """One release of FAISS behind a pipe; see ``faiss_server.py`` for its commands."""
 
     def __init__(self, python: str | Path) -> None:
         self._process = subprocess.Popen(
@@ -108,6 +108,6 @@ def interpreter_of(release: str) -> Path:
     return python
 
 
-def write_words(coded: Coded, model: CMCQ) -> None:
+def write_codebooks(coded: Coded, model: CMCQ) -> None:
     """Put the image codebooks where the FAISS processes can read them."""
     np.save(coded.folder / "words.npy", model.image_codebooks_)
