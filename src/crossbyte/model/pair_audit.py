@@ -21,9 +21,10 @@ from crossbyte.arrays import Float32, Float64
 from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.data.preparation import PreparedRows
 from crossbyte.errors import InvalidInput
+from crossbyte.metrics.auroc import auroc
 from crossbyte.model.fit import prepare_pairs
 from crossbyte.model.params import Settings, canonical_settings, check_parameters, make_generator
-from crossbyte.model.selection import auroc, check_enough_groups
+from crossbyte.model.selection import check_enough_groups
 from crossbyte.model.space.cca import canonical_correlation
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 from crossbyte.validation import check_features, check_groups, check_integer, check_number, check_rows_agree
