@@ -1,4 +1,5 @@
 """Turn distances into probabilities and make codings comparable, by what held-out pairs teach.
+
 A likelihood ratio says how much likelier a distance is of a true partner than of a stranger, an offset makes
 distances of all codings comparable, and the reliability says whether the probabilities came true.
 """

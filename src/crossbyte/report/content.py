@@ -250,7 +250,7 @@ class LineChart(NamedTuple):
     ----------
     key : str
         Unique in the report; made of letters, digits and hyphens.
-    title, said : str
+    title, description : str
         Heading, and what a reader that cannot see the picture should know.
     x, y : Axis
     lines : list of Line
@@ -258,7 +258,7 @@ class LineChart(NamedTuple):
 
     key: str
     title: str
-    said: str
+    description: str
     x: Axis
     y: Axis
     lines: list[Line]
@@ -280,7 +280,7 @@ class DotChart(NamedTuple):
 
     Attributes
     ----------
-    key, title, said : str
+    key, title, description : str
         As of :class:`LineChart`.
     x : Axis
     groups : list of (heading, dots)
@@ -288,7 +288,7 @@ class DotChart(NamedTuple):
 
     key: str
     title: str
-    said: str
+    description: str
     x: Axis
     groups: list[tuple[str, list[Dot]]]
 
@@ -307,7 +307,7 @@ class BarChart(NamedTuple):
 
     Attributes
     ----------
-    key, title, said : str
+    key, title, description : str
         As of :class:`LineChart`.
     groups : list of str
     value_title, group_title : str
@@ -320,7 +320,7 @@ class BarChart(NamedTuple):
 
     key: str
     title: str
-    said: str
+    description: str
     groups: list[str]
     value_title: str
     group_title: str

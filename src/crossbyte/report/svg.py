@@ -170,7 +170,7 @@ def _words(chart: content.Chart) -> list[str]:
     """Give the title and the description, for readers that are read to."""
     return [
         element("title", _text(chart.title), id=f"{chart.key}-title"),
-        element("desc", _text(chart.said), id=f"{chart.key}-desc"),
+        element("desc", _text(chart.description), id=f"{chart.key}-desc"),
     ]
 
 

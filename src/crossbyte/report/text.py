@@ -79,7 +79,7 @@ def _figure_lines(figure: Figure, folder: str) -> list[str]:
 
 def _picture(chart: Chart, folder: str) -> str:
     title = _plain(chart.title)
-    return f"**{title}**\n\n![{title}. {_plain(chart.said)}]({folder}/{chart.key}.svg)"
+    return f"**{title}**\n\n![{title}. {_plain(chart.description)}]({folder}/{chart.key}.svg)"
 
 
 def _table_lines(table: Table) -> list[str]:
