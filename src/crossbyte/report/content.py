@@ -31,7 +31,7 @@ class Axis(NamedTuple):
     scale: str = "linear"
 
     def at(self, value: float) -> float:
-        """Where a value is between both ends, from 0 to 1; beyond them, at the end."""
+        """Place a value between both ends, from 0 to 1; beyond them, at the end."""
         bend = _SCALES[self.scale]
         inside = min(max(value, self.low), self.high)
         return (bend(inside) - bend(self.low)) / (bend(self.high) - bend(self.low))
@@ -132,7 +132,7 @@ def share_axis(highest: float, title: str) -> Axis:
 
 
 def root_axis(highest: float, title: str) -> Axis:
-    """Give an axis on which small probabilities, which are most of them, have room."""
+    """Give an axis with a square-root scale: small probabilities, which are most of them, have room."""
     rounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
     top = next((each for each in rounds if highest <= each), 1.0)
     ticks = [0.0]
@@ -251,7 +251,7 @@ class LineChart(NamedTuple):
     key : str
         Unique in the report; made of letters, digits and hyphens.
     title, description : str
-        Heading, and what a reader that cannot see the picture should know.
+        Heading, and the chart in words for readers who cannot see it.
     x, y : Axis
     lines : list of Line
     """
@@ -265,7 +265,7 @@ class LineChart(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A value with its interval, in a row of its own; `shown` is the value as text."""
+    """A value with its interval, in a row of its own; ``shown`` is the value as text."""
 
     name: str
     style: Style
@@ -303,7 +303,7 @@ class Bars(NamedTuple):
 
 
 class BarChart(NamedTuple):
-    """Bars in groups, upright over a linear axis from 0, or level over a logarithmic one.
+    """Bars in groups, upright over a linear axis from 0, or horizontal over a logarithmic one.
 
     Attributes
     ----------
@@ -315,7 +315,7 @@ class BarChart(NamedTuple):
     chance : float or None
         Drawn as a line.
     level : bool
-        Level bars, for many groups with long names.
+        Horizontal bars, for many groups with long names.
     """
 
     key: str
@@ -353,7 +353,7 @@ class Section(NamedTuple):
     figures : sequence of Figure
         Shown before the tables.
     details : sequence of Table
-        For who wants to know it all: folded away at first, and not in the plain text.
+        Tables that are folded away at first, and not in the plain text.
     details_title : str
     """
 
