@@ -1,4 +1,4 @@
-"""Numbers and lists in words: the same for the program, the reports and the plans."""
+"""Format numbers and lists as words: the same for the program, the reports and the plans."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 
 def count(number: float) -> str:
-    """Give a number of things, with thousands set apart; halves (of median ranks) are kept."""
+    """Format a number of things, with thousands set apart; halves (of median ranks) are kept."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:
-    """Give a number and its noun; `nouns` is the plural where an s at the end does not make it."""
+    """Format a number and its noun; `nouns` is the plural where an s at the end does not make it."""
     return f"{count(number)} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def percent(share: float) -> str:
-    """Give a share in units of 100, with one decimal."""
+    """Format a share in units of 100, with one decimal."""
     return f"{100 * share:.1f}"
 
 
 def of_100(share: float) -> str:
-    """Give a share in units of 100; with a decimal only where a whole number would hide something."""
+    """Format a share in units of 100; with a decimal only where a whole number would hide something."""
     shown = 100 * share
     if 0 < shown < 0.05:
         return "under 0.1"
@@ -29,7 +29,7 @@ def of_100(share: float) -> str:
 
 
 def readable_bytes(n_bytes: float) -> str:
-    """Give a size with three figures: ``1.23 MB`` (powers of 1000)."""
+    """Format a size with three figures: ``1.23 MB`` (powers of 1000)."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if n_bytes < 999.5:
             return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
@@ -38,7 +38,7 @@ def readable_bytes(n_bytes: float) -> str:
 
 
 def readable_seconds(seconds: float) -> str:
-    """Give a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    """Format a time: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -49,5 +49,5 @@ def readable_seconds(seconds: float) -> str:
 
 
 def join_words(parts: Sequence[str]) -> str:
-    """Give parts as a list in a sentence."""
+    """Format parts as a list in a sentence."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -1,4 +1,4 @@
-"""Ask the file system for what every kind of file here needs: free names, whole files, bytes on the disk.
+"""Read and write whole files: free names, replacement in one step, bytes flushed to the disk.
 
 A file is never seen half written: it is staged beside its name, flushed, and takes the name in one step. What
 differs is what may be in its place: `replace_file` and `stage_files` replace a file (the first keeps its
@@ -75,8 +75,8 @@ def read_regular_file(path: str, max_bytes: int) -> bytes:
     OSError
         The system refused, for example FileNotFoundError.
     """
-    with _descriptor(path, os.O_RDONLY | _NONBLOCK | _BINARY) as descriptor:
-        size = _regular_size(descriptor, path)
+    with _open_descriptor(path, os.O_RDONLY | _NONBLOCK | _BINARY) as descriptor:
+        size = _check_regular(descriptor, path)
         if size > max_bytes:
             raise ModelFileError(
                 f"{path}: expected at most {max_bytes} bytes, got {size}; raise max_bytes if this is a model"
@@ -108,23 +108,26 @@ def replace_file(path: str, data: bytes) -> None:
         The system refused; the message names the file.
     """
     target = os.path.realpath(path)  # so that a link stays a link
-    mode = _mode_to_keep(target)
+    mode = _existing_mode(target)
     folder = os.path.dirname(target)
     staged = _name_beside(target)
-    with _naming(target, "before the old file was touched"), _folder(folder) as folder_descriptor:
+    with (
+        _name_file_in_errors(target, "before the old file was touched"),
+        _open_folder(folder) as folder_descriptor,
+    ):
         try:
-            _write_through(staged, data, mode)
+            _write_and_flush(staged, data, mode)
             os.replace(staged, target)
         finally:
             with suppress(OSError):  # gone already after the rename; never hide the first error
                 os.unlink(staged)
-        with _naming(target, "after the new file was put in place"):
-            _flush_folder(folder_descriptor)
+        with _name_file_in_errors(target, "after the new file was put in place"):
+            _flush_folder_descriptor(folder_descriptor)
 
 
 @contextmanager
 def stage_files(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]]:
-    """Give names to write to; when the block ends well, the files take their places, the last one last.
+    """Yield names to write to; when the block ends well, the files take their places, the last one last.
 
     On any failure before that, what was there is untouched and nothing is left behind. The last file is the
     one that matters: old companions are never beside a new one, nor new ones beside an old one.
@@ -186,14 +189,14 @@ def rename_to_free_name(staged: str, target: str, claim: Callable[[str], None]) 
 
 def flush_file(path: str) -> None:
     """Flush the bytes of a file to the disk."""
-    with _descriptor(path, os.O_RDWR | _BINARY) as descriptor:
+    with _open_descriptor(path, os.O_RDWR | _BINARY) as descriptor:
         os.fsync(descriptor)
 
 
 def flush_folder(path: str) -> None:
     """Flush the names in a folder to the disk, where the system can."""
-    with _folder(path) as descriptor:
-        _flush_folder(descriptor)
+    with _open_folder(path) as descriptor:
+        _flush_folder_descriptor(descriptor)
 
 
 def _name_beside(target: str) -> str:
@@ -216,14 +219,14 @@ def _replace_all(staged: Sequence[str], targets: Sequence[str]) -> None:
         flush_folder(folder)
 
 
-def _regular_size(descriptor: int, path: str) -> int:
+def _check_regular(descriptor: int, path: str) -> int:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise ForeignModelFile(f"{path}: expected a crossbyte model, got no regular file; check the path")
     return status.st_size
 
 
-def _mode_to_keep(target: str) -> int | None:
+def _existing_mode(target: str) -> int | None:
     try:
         mode = os.lstat(target).st_mode
     except FileNotFoundError:
@@ -233,9 +236,9 @@ def _mode_to_keep(target: str) -> int | None:
     return stat.S_IMODE(mode)
 
 
-def _write_through(path: str, data: bytes, mode: int | None) -> None:
+def _write_and_flush(path: str, data: bytes, mode: int | None) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
-    with _descriptor(path, flags) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as stream:
+    with _open_descriptor(path, flags) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as stream:
         if mode is not None:
             os.chmod(path, mode)
         stream.write(data)
@@ -244,7 +247,7 @@ def _write_through(path: str, data: bytes, mode: int | None) -> None:
 
 
 @contextmanager
-def _descriptor(path: str, flags: int) -> Iterator[int]:
+def _open_descriptor(path: str, flags: int) -> Iterator[int]:
     descriptor = os.open(path, flags, 0o666)  # less the umask, as for any new file
     try:
         yield descriptor
@@ -253,16 +256,16 @@ def _descriptor(path: str, flags: int) -> Iterator[int]:
 
 
 @contextmanager
-def _folder(path: str) -> Iterator[int | None]:
+def _open_folder(path: str) -> Iterator[int | None]:
     """Open a folder for flushing, before anything is changed; Windows has no such thing."""
     if os.name == "nt":
         yield None
         return
-    with _descriptor(path, os.O_RDONLY) as descriptor:
+    with _open_descriptor(path, os.O_RDONLY) as descriptor:
         yield descriptor
 
 
-def _flush_folder(descriptor: int | None) -> None:
+def _flush_folder_descriptor(descriptor: int | None) -> None:
     if descriptor is None:
         return
     try:
@@ -273,8 +276,8 @@ def _flush_folder(descriptor: int | None) -> None:
 
 
 @contextmanager
-def _naming(target: str, when: str) -> Iterator[None]:
-    """Give an error of the system the file that the caller knows, and keep its number and class."""
+def _name_file_in_errors(target: str, when: str) -> Iterator[None]:
+    """Name the caller's file in errors of the system, and keep their number and class."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""JSON without surprises: one spelling for each value, and nothing bent on the way in or out."""
+"""Write and read JSON: one spelling for each value, and nothing changed on the way in or out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_DEPTH = 64  # far below any recursion limit, so what was written can be rea
 
 
 def canonical_json(value: Any) -> str:
-    """Spell a JSON value in the one canonical way: sorted keys, ASCII, no spaces.
+    """Write a JSON value in the one canonical way: sorted keys, ASCII, no spaces.
 
     Parameters
     ----------
@@ -50,7 +50,12 @@ def parse_json(text: str, parse_float: Callable[[str], float] = float) -> Any:
     ValueError, RecursionError
         Not JSON, or nested too deeply.
     """
-    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=parse_float)
+    return json.loads(
+        text,
+        object_pairs_hook=_refuse_repeated_keys,
+        parse_constant=_refuse_constant,
+        parse_float=parse_float,
+    )
 
 
 def plain_json(value: Any, where: str, depth: int = 0) -> Any:
@@ -106,12 +111,12 @@ def _plain_text(value: Any, where: str) -> str:
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key occurs twice")
     return result
 
 
-def _no_constant(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")

@@ -1,4 +1,4 @@
-"""Give a package public names that are imported when first used (PEP 562), so that importing it stays light."""
+"""Give a package public names that are imported when first used (PEP 562), so that it imports quickly."""
 
 from __future__ import annotations
 

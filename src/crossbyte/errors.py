@@ -1,4 +1,4 @@
-"""Everything crossbyte raises on purpose, as one tree.
+"""Define everything that crossbyte raises on purpose, as one tree.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Libraries that are installed only by those who ask for them: import one, or say how to install it."""
+"""Import optional libraries, or say how to install them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES = {
 
 
 def import_extra(module: str, who: str) -> Any:
-    """Import an optional module, or one inside it; ``who`` is who needs it, with the verb.
+    """Import an optional module, or one inside it; ``who`` begins the message, as in ``"a cluster needs"``.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def is_installed(module: str) -> bool:
 
 
 def check_installed(module: str, who: str) -> None:
-    """Refuse without importing anything.
+    """Check that an optional module is installed, without importing it.
 
     Raises
     ------

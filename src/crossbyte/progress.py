@@ -1,4 +1,4 @@
-"""How long work says how far it is: by callback, never by printing."""
+"""Report the progress of long work by callback, never by printing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ProgressCallback = Callable[[Progress], object]
 
 
 def ignore_progress(_: Progress) -> None:
-    """Do nothing with it."""
+    """Ignore the progress of a call."""
 
 
 class Watch:
@@ -43,7 +43,7 @@ class Watch:
         self.last: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Take one step; a callback itself."""
+        """Remember one step, and pass it on; so a watch is a callback itself."""
         self.last = progress
         self.callback(progress)
 

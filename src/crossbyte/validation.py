@@ -1,7 +1,7 @@
-"""The only judge of users' arrays and numbers.
+"""Check users' arrays and numbers.
 
-Every public call passes its arguments through here before any work starts; behind this border, arrays
-are known to be two-dimensional, real, finite and of the right width.
+Every public call passes its arguments through here before any work starts; after that, arrays are known to be
+two-dimensional, real, finite and of the right width.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_rows_agree(images: Raw, texts: Raw) -> None:
 
 
 def is_sparse(rows: Any) -> bool:
-    """Whether rows are sparse: those of SciPy, and stored ones that say so."""
+    """Whether rows are sparse: matrices of SciPy, and stored rows that are."""
     return bool(sparse.issparse(rows) or getattr(rows, "is_sparse", False))
 
 
@@ -89,7 +89,7 @@ def is_stored(values: Any) -> bool:
 
 
 def _first_difference(images: Any, texts: Any) -> str:
-    """Where two sides that came in files or blocks part; empty where they did not come so."""
+    """Say where two sides that came in files or blocks first differ; empty where they did not come so."""
     sides = getattr(images, "pieces", ()), getattr(texts, "pieces", ())
     for image, text in zip_longest(*sides) if all(sides) else ():
         if image is None or text is None or image.n_rows != text.n_rows:
@@ -140,7 +140,7 @@ def check_integer(value: Any, name: str, low: int, high: int | None = None) -> i
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
-    """Return one of the choices."""
+    """Return the value if it is one of the choices."""
     known = sorted(choices)
     if not isinstance(value, str) or value not in known:
         raise InvalidInput(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
@@ -148,7 +148,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
 
 
 def as_array(values: Any, name: str) -> NDArray[Any]:
-    """Return what NumPy makes of the values, a mask kept; rows of different lengths make nothing."""
+    """Convert values to a NumPy array, a mask kept; rows of different lengths are refused."""
     try:
         return np.asanyarray(values)
     except ValueError as error:
@@ -194,7 +194,7 @@ def _label_kind(label: Any) -> str:
 def _as_real_rows(values: Any, name: str) -> Raw:
     if is_stored(values):
         _check_real(values.dtype, name)
-        return cast("Raw", values)  # answers the same questions
+        return cast("Raw", values)  # has the same shape, dtype and rows
     return _as_sparse(values, name) if sparse.issparse(values) else _as_array(values, name)
 
 
@@ -253,8 +253,8 @@ def _check_finite(raw: Any, name: str, first_row: int = 0) -> None:
         for rows in row_blocks(raw.shape[0]):
             _check_finite(raw[rows], name, rows.start)
         return
-    thin = bool(sparse.issparse(raw))  # a plain bool: the narrowed type knows too little
-    values: NDArray[Any] = np.asarray(raw.data if thin else raw)
+    is_matrix = bool(sparse.issparse(raw))  # a plain bool: the narrowed type knows too little
+    values: NDArray[Any] = np.asarray(raw.data if is_matrix else raw)
     for rows in row_blocks(len(values)):
         block = values[rows]
         # Half and single precision cannot even hold the largest value allowed.
@@ -262,10 +262,10 @@ def _check_finite(raw: Any, name: str, first_row: int = 0) -> None:
         if bad.any():
             at = np.argwhere(bad)[0]
             at[0] += rows.start
-            raise NotFinite(_describe(raw, at, name, first_row))
+            raise NotFinite(_describe_bad_value(raw, at, name, first_row))
 
 
-def _describe(raw: Raw, at: NDArray[np.intp], name: str, first_row: int) -> str:
+def _describe_bad_value(raw: Raw, at: NDArray[np.intp], name: str, first_row: int) -> str:
     if sparse.issparse(raw):
         value, column = raw.data[at[0]], raw.indices[at[0]]
         row = int(np.searchsorted(raw.indptr, at[0], side="right")) - 1

@@ -21,10 +21,10 @@ from crossbyte.calibration.holdout import HeldOutSample, hold_out
 from crossbyte.calibration.measure import Bootstrap, expected_recall, score_chance
 from crossbyte.compute.executor import Workers
 from crossbyte.errors import DamagedModelFile
+from crossbyte.metrics.auroc import auroc
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from crossbyte.model.fit import Cohort
 from crossbyte.model.quantization.codebooks import deal_dimensions, kmeans, residual_codebooks
-from crossbyte.model.selection import auroc
 from support.calibration_samples import drawn, naive_levels, plain_model, settings
 from support.index_twin import features, small_model
 from support.paths import GOLDEN

@@ -14,7 +14,7 @@ import pytest
 from crossbyte import CMCQ, Index
 from crossbyte.calibration.calibration import Likelihood, equal_bins, expected_error
 from crossbyte.errors import InvalidInput, NotCalibrated
-from crossbyte.model.selection import auroc
+from crossbyte.metrics.auroc import auroc
 from support.calibration_samples import drawn, grouped_model, naive_levels, plain_model, settings
 from support.paths import GOLDEN
 

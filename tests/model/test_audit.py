@@ -150,7 +150,7 @@ def test_blocks_do_not_change_duplicates_and_their_number_is_bounded(monkeypatch
     monkeypatch.setattr(pair_audit, "_BLOCK_VALUES", 640)
     assert audit_pairs(model(), images, texts).duplicates == whole
     near = [one for one in whole if one.kind == "image" and one.first >= 200 and one.second < 260]
-    assert max(np.bincount([one.first for one in near])) == pair_audit._MAX_LINKS
+    assert max(np.bincount([one.first for one in near])) == pair_audit._MAX_NEAR
 
 
 def test_repeats_are_linked_with_the_first_alone():

@@ -39,7 +39,7 @@ from support.report_samples import (
 )
 
 
-def said(report: Report) -> str:
+def report_text(report: Report) -> str:
     """The whole text in one line."""
     return " ".join(report.to_text().split())
 
@@ -86,7 +86,7 @@ every_case = pytest.mark.parametrize("report", CASES.values(), ids=CASES.keys())
 
 
 def test_first_sentences_are_plain() -> None:
-    assert said(sample_report()).startswith(
+    assert report_text(sample_report()).startswith(
         "With 4 bytes per item, the right picture is among the first 10 for 59 of 100 texts, and the right "
         "text for 57 of 100 pictures (among 700 unseen pairs; chance: 1). Uncompressed (256 bytes): 60 and "
         "61. Compression from 256 to 4 bytes costs 2.7 of 100 queries their partner among the first 10 "
@@ -107,7 +107,7 @@ def test_first_sentences_are_plain() -> None:
     ],
 )
 def test_winner_is_named(gain: Estimate, words: str) -> None:
-    text = said(with_gains({"cca_rq": gain}))
+    text = report_text(with_gains({"cca_rq": gain}))
     assert words in text
     assert ("So a simpler system finds more" in text) == (gain.high < 0)
 
@@ -130,11 +130,11 @@ def test_winner_is_named(gain: Estimate, words: str) -> None:
     ],
 )
 def test_cost_of_compression_is_said(gain: Estimate, words: str) -> None:
-    assert words in said(with_gains({"uncompressed": gain}))
+    assert words in report_text(with_gains({"uncompressed": gain}))
 
 
 def test_without_intervals_differences_are_still_said() -> None:
-    text = said(CASES["no gains"])
+    text = report_text(CASES["no gains"])
     assert (
         "Compression from 256 to 4 bytes: of 100 queries, 2.7 fewer succeed (no interval was measured)"
         in text
@@ -147,7 +147,7 @@ def test_without_intervals_differences_are_still_said() -> None:
     [(0.014, "cannot be told from chance"), (0.0, "cannot be told from chance"), (0.5, None)],
 )
 def test_chance_is_called_chance(recall: float, words: str | None) -> None:
-    text = said(with_recall(recall, recall))
+    text = report_text(with_recall(recall, recall))
     assert words in text if words else "from chance" not in text and "above chance" not in text
 
 
@@ -158,23 +158,23 @@ def test_hardly_above_chance() -> None:
         each: scores._replace(recall=scores.recall | {10: near(0.02, 0.001)})
         for each, scores in own.directions.items()
     }
-    assert "hardly above chance" in said(
+    assert "hardly above chance" in report_text(
         replace(report, systems=(own._replace(directions=sure), *report.systems[1:]))
     )
 
 
 def test_few_pairs_are_called_few() -> None:
-    assert "Only 40 pairs could be held out: the intervals are wide" in said(tiny_report(40))
-    assert "these numbers say nothing" in said(tiny_report(10))
-    assert "could be held out" not in said(tiny_report(100))
+    assert "Only 40 pairs could be held out: the intervals are wide" in report_text(tiny_report(40))
+    assert "these numbers say nothing" in report_text(tiny_report(10))
+    assert "could be held out" not in report_text(tiny_report(100))
 
 
 def test_one_bad_direction_is_named() -> None:
     words = (
         "pictures are found by a text far more often than texts are found by a picture (60 against 2 of 100)"
     )
-    assert words in said(with_recall(0.6, 0.02))
-    assert "directions differ" not in said(sample_report())
+    assert words in report_text(with_recall(0.6, 0.02))
+    assert "directions differ" not in report_text(sample_report())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_one_bad_direction_is_named() -> None:
 )
 def test_curve_gives_advice(recalls: tuple[float, ...], words: str) -> None:
     curve = tuple(point(size, recall) for size, recall in zip((2, 4, 8, 16), recalls, strict=False))
-    assert words in said(replace(sample_report(), curve=curve))
+    assert words in report_text(replace(sample_report(), curve=curve))
 
 
 @pytest.mark.parametrize(
@@ -220,20 +220,20 @@ def test_curve_gives_advice(recalls: tuple[float, ...], words: str) -> None:
 )
 def test_probabilities_are_judged(error: float, auroc: float, raw: float, words: tuple[str, str]) -> None:
     one = Reliability("text", "image", [(0.1, 0.1, 50)], error, auroc, raw)
-    text = said(replace(sample_report(), reliability=(one,)))
+    text = report_text(replace(sample_report(), reliability=(one,)))
     assert all(each in text for each in words)
     assert "the surest hits are given only 10 %" in text
 
 
 def test_probabilities_that_tell_nothing_apart_are_not_praised() -> None:
     one = Reliability("text", "image", [(0.01, 0.0, 50), (0.03, 0.04, 50)], 0.01, 0.5, 0.5)
-    text = said(replace(sample_report(), reliability=(one,)))
+    text = report_text(replace(sample_report(), reliability=(one,)))
     assert "probabilities are small throughout and tell little; the surest hits are given only 3 %" in text
     assert "at their word" not in text
 
 
 def test_shares_that_would_round_away_are_kept() -> None:
-    text = said(
+    text = report_text(
         replace(with_recall(0.004, 0.997), systems=(system("crossbyte", 1, 0.004, 0.9971), chance(10**6)))
     )
     assert "for 0.4 of 100 texts, and the right text for 99.7 of 100 pictures" in text

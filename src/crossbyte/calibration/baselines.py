@@ -1,8 +1,8 @@
-"""Measure what a simpler system does with the same bytes: canonical correlation, an ordinary quantizer.
+"""Rank partners by simpler systems of the same bytes: canonical correlation, and an ordinary quantizer.
 
-Ours, so that the report needs no further library; the laboratory compares with FAISS. Both are given the
-benefit of the doubt: distances to what the codes stand for are exact, and residual codes are found by the
-same beam search as crossbyte's own.
+The quantizers are our own, so that the report needs no further library; the laboratory compares with FAISS.
+Both get the best conditions: distances to what the codes stand for are exact, and residual codes are found
+by the same beam search as crossbyte's own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import numpy as np
 from crossbyte.arrays import Float32
 from crossbyte.calibration.holdout import TrainingRows
 from crossbyte.compute.executor import Workers, sample_rows
+from crossbyte.compute.kernels import N_CODEWORDS
 from crossbyte.model.params import Settings, canonical_settings
 from crossbyte.model.quantization import codebooks
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.selection import PartnerRanks, point_ranks
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
-
-_N_CODEWORDS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +41,9 @@ class Baselines:
     def of(
         cls, settings: Settings, train: TrainingRows, held: tuple[Any, Any], rng: Any, workers: Workers
     ) -> Baselines:
-        """Learn the space from training pairs, with as many dimensions as the settings have."""
+        """Learn the space from training pairs, with the dimensions of the settings."""
         settings = canonical_settings(settings, train.texts.shape[1])
-        preparations, rows = train.prepared(settings)
+        preparations, rows = train.prepare(settings)
         space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
         chosen = sample_rows(rows[0].shape[0], rng)
         some = rows if chosen is None else (rows[0][chosen], rows[1][chosen])
@@ -52,7 +51,7 @@ class Baselines:
         return cls(_place_sides(space, some, workers), _place_sides(space, unseen, workers))
 
     def ranks(self, name: str, n_bytes: int, n_dims: int, rng: Any, workers: Workers) -> PartnerRanks:
-        """Ranks of held-out partners in the first dimensions, by ``"cca_pq"`` or ``"cca_rq"``."""
+        """Rank held-out partners in the first ``n_dims`` dimensions, by ``"cca_pq"`` or ``"cca_rq"``."""
         quantize = {"cca_pq": product_quantize, "cca_rq": residual_quantize}[name]
         held = {side: np.ascontiguousarray(points[:, :n_dims]) for side, points in self.held.items()}
         coded = {
@@ -76,11 +75,11 @@ def _place_sides(space: LinearSpace, rows: tuple[Any, ...], workers: Workers) ->
 def product_quantize(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
-    """What product codes of the items stand for; dimensions are dealt so that all parts vary alike."""
+    """Code items by product quantization and decode them; dimensions are dealt to vary alike."""
     decoded = np.empty_like(items)
     for part in codebooks.deal_dimensions(train.var(axis=0), n_bytes):
         dims = np.sort(part[part >= 0])
-        codewords = codebooks.kmeans(np.ascontiguousarray(train[:, dims]), _N_CODEWORDS, rng, workers)
+        codewords = codebooks.kmeans(np.ascontiguousarray(train[:, dims]), N_CODEWORDS, rng, workers)
         labels, _ = codebooks.nearest_centres(np.ascontiguousarray(items[:, dims]), codewords, workers)
         decoded[:, dims] = codewords[labels]
     return decoded
@@ -89,7 +88,7 @@ def product_quantize(
 def residual_quantize(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
-    """What residual codes of the items stand for."""
+    """Code items by residual quantization and decode them."""
     codewords = codebooks.residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
     quantizer = Quantizer(codewords, 0.0, 0.0, None)
     return quantizer.decode(quantizer.encode(items, workers), workers)

@@ -1,6 +1,7 @@
-"""Turn distances into probabilities, learned on held-out pairs.
+"""Turn distances into probabilities and make codings comparable, by what held-out pairs teach.
 
-Likelihood ratios, their reliability, and the offsets that let documents of different codings compete.
+A likelihood ratio says how much likelier a distance is of a true partner than of a stranger, an offset makes
+distances of all codings comparable, and the reliability says whether the probabilities came true.
 """
 
 from __future__ import annotations
@@ -18,241 +19,41 @@ from crossbyte.arrays import Float32, Float64
 from crossbyte.calibration.holdout import CODINGS, SIDES, TARGETS, By, HeldOutSample, target_distances
 from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.errors import DamagedModelFile
-from crossbyte.model.selection import auroc
+from crossbyte.metrics.auroc import auroc
 from crossbyte.report.measurements import Reliability
 from crossbyte.report.model_report import Report
-
-_N_NEAREST = 32  # deeper, the ratio is less linear and matters less
-_PENALTY = (
-    1.0  # on standardised slopes: nothing beside hundreds of pairs, but finite where all are told apart
-)
-
-
-class Likelihood(NamedTuple):
-    """log p(distance | partner) / p(distance | stranger) = intercept + slopes · (distance, level)."""
-
-    intercept: float
-    distance: float
-    """at most 0"""
-    level: float
-
-    def log_ratios(self, distances: Any, levels: Any) -> Float64:
-        """Log-likelihood ratios of distances and, beside them, of levels."""
-        distances, levels = np.asarray(distances, np.float64), np.asarray(levels, np.float64)
-        return np.asarray(self.intercept + self.distance * distances + self.level * levels)
-
-
-class NearItems(NamedTuple):
-    """The nearest items of some queries.
-
-    Attributes
-    ----------
-    distances : (n, k) float64
-        Growing.
-    partner : (n, k) bool
-        Which of them is the query's partner; at most one.
-    levels : (n,) float64
-    n_items : int
-        How many items there were to choose from.
-    """
-
-    distances: Float64
-    partner: NDArray[np.bool_]
-    levels: Float64
-    n_items: int
-
-    @classmethod
-    def among(cls, distances: Any, partners: NDArray[np.intp], levels: Float64) -> NearItems:
-        """Choose from all distances (n, N); ``partners`` are columns."""
-        near = np.argsort(distances, axis=1, kind="stable")[:, :_N_NEAREST]
-        chosen = np.take_along_axis(distances, near, axis=1).astype(np.float64)
-        return cls(chosen, near == partners[:, None], levels, distances.shape[1])
-
-    def take(self, queries: Any) -> NearItems:
-        """Some of the queries."""
-        return NearItems(self.distances[queries], self.partner[queries], self.levels[queries], self.n_items)
-
-
-def fit_likelihood(items: NearItems) -> Likelihood:
-    """Logistic regression of partnership; the odds of the sample, one in all others, are taken out."""
-    features = np.stack(np.broadcast_arrays(items.distances, items.levels[:, None])).reshape(2, -1)
-    means, spreads = features.mean(axis=1), features.std(axis=1)
-    spreads[spreads <= 1e-9 * (1.0 + np.abs(means))] = np.inf  # a feature that says nothing
-    a, *b = _logistic((features - means[:, None]) / spreads[:, None], items.partner.ravel())
-    slopes = b / spreads
-    intercept = a - slopes @ means + np.log(max(items.n_items - 1, 1))
-    return Likelihood(float(intercept), float(slopes[0]), float(slopes[1]))
-
-
-def _logistic(features: Float64, truth: NDArray[np.bool_]) -> Float64:
-    """Intercept and slopes; that of the first feature is not positive."""
-
-    def loss(weights: Float64) -> tuple[float, Float64]:
-        logits = weights[0] + weights[1:] @ features
-        residuals = 1.0 / (1.0 + np.exp(-np.clip(logits, -500, 500))) - truth
-        value = (
-            np.logaddexp(0.0, logits).sum() - logits[truth].sum() + 0.5 * _PENALTY * weights[1:] @ weights[1:]
-        )
-        return float(value), np.append(residuals.sum(), features @ residuals + _PENALTY * weights[1:])
-
-    share = np.clip(truth.mean(), 1e-9, 1 - 1e-9)
-    start = np.zeros(1 + len(features))
-    start[0] = np.log(share / (1 - share))
-    bounds = [(None, None), (None, 0.0), *[(None, None)] * (len(features) - 1)]
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(found.x)
-
-
-_N_BINS = 15
-_DEPTH = 10
-
-
-def posterior(log_ratios: Any, prior: float) -> Float64:
-    """Probability of partnership from log-likelihood ratios and the prior of any one item."""
-    certain = min(prior, 1.0 - 1e-12)  # nothing is certain before looking
-    odds = np.asarray(log_ratios) + np.log(certain) - np.log1p(-certain)
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700))))
-
-
-def measure_reliability(items: NearItems, query: str, target: str) -> Reliability:
-    """Learn from one half of the queries, judge on the other, and the reverse; all hits together."""
-    ratios = _cross_fit(items)
-    top = slice(None, _DEPTH)
-    probabilities = posterior(ratios[:, top], 1.0 / max(items.n_items, 2))
-    bins = equal_bins(probabilities, items.partner[:, top])
-    matched = np.arange(len(ratios)) // 2 % 2 == 0  # the others lose their partner; both in either half
-    return Reliability(
-        query,
-        target,
-        bins,
-        expected_error(bins),
-        auroc(_best_scores(ratios, items.partner, matched, np.max), matched),
-        auroc(-_best_scores(items.distances, items.partner, matched, np.min), matched),
-    )
-
-
-def _cross_fit(items: NearItems) -> Float64:
-    """Log-likelihood ratios (n, k), each by what the other half of the queries has taught."""
-    half = np.arange(len(items.levels)) % 2 == 0
-    ratios = np.empty_like(items.distances)
-    for mine in (half, ~half):
-        if mine.any():
-            own = items.take(mine)
-            teacher = items.take(~mine) if not mine.all() else own
-            ratios[mine] = fit_likelihood(teacher).log_ratios(own.distances, own.levels[:, None])
-    return ratios
-
-
-def _best_scores(
-    scores: Float64, partner: NDArray[np.bool_], matched: NDArray[np.bool_], best: Any
-) -> Float64:
-    """The best score of each query, where those that are not matched have lost their partner."""
-    worst = {np.max: -np.inf, np.min: np.inf}[best]
-    found = best(np.where(partner & ~matched[:, None], worst, scores), axis=1)
-    return np.asarray(np.nan_to_num(found, posinf=1e300, neginf=-1e300))
-
-
-def equal_bins(probabilities: Any, truth: Any, n_bins: int = _N_BINS) -> list[tuple[float, float, int]]:
-    """Mean probability, share of true ones and number, in bins of equal number by probability."""
-    p, y = np.ravel(probabilities), np.ravel(truth)
-    parts = np.array_split(np.argsort(p, kind="stable"), n_bins)
-    return [(float(p[part].mean()), float(y[part].mean()), len(part)) for part in parts if len(part)]
-
-
-def expected_error(bins: list[tuple[float, float, int]]) -> float:
-    """Expected calibration error: the mean gap between probability and share, hit by hit."""
-    total = sum(count for _, _, count in bins)
-    return sum(abs(p - share) * count for p, share, count in bins) / max(total, 1)
-
-
-QUERIES_AT_ONCE = 256
-
-_REFERENCE = {"image": "image", "text": "text", "document": "pair"}  # the coding whose offset is zero
-_DEPTHS = (1, 2, 3, 5, 10, 20)
-_ROWS_PER_DEPTH = 10  # of few strangers even the tenth is far away, and says nothing of the top
-_TOP = 10
-
-
-class Line(NamedTuple):
-    """An offset as a line over the logarithm of an index's size."""
-
-    at_held_out: float
-    """for an index of as many items as were held out"""
-    slope: float
-    """added for each factor e of more items"""
-
-
-def coding_offsets(sample: HeldOutSample, workers: Workers) -> dict[tuple[str, str, str], Line]:
-    """Offsets by (query, target, coding)."""
-    offsets = {}
-    for query in SIDES:
-        nearest = _nearest_strangers(sample, query, workers)
-        for target, coding in nearest:
-            gaps = nearest[target, _REFERENCE[target]] - nearest[target, coding]
-            offsets[query, target, coding] = _fit_line(gaps)
-    return offsets
-
-
-def _fit_line(gaps: NDArray[np.float64]) -> Line:
-    """Least squares over the logarithm of the share that each depth is; flat if there is but one depth."""
-    depths = np.array(_DEPTHS[: len(gaps)])
-    log_sizes = np.log(_TOP - 0.5) - np.log(depths - 0.5)  # where a top ten is as deep, over n_held
-    spread = log_sizes - log_sizes.mean()
-    slope = float(spread @ gaps / max(spread @ spread, 1e-12))
-    return Line(float(gaps.mean() - slope * log_sizes.mean()), slope)
-
-
-def _nearest_strangers(sample: HeldOutSample, query: str, workers: Workers) -> dict[By, NDArray[np.float64]]:
-    """Mean distance of the queries to their k-th nearest stranger, for each depth k, by target and coding."""
-    queries, quantizers = sample.points[query], sample.quantizers
-
-    def nearest(rows: slice) -> dict[By, Float32]:
-        tables = {side: quantizers[side].table(queries[rows]) for side in SIDES}
-        return {by: _kth_smallest(each, rows) for by, each in target_distances(tables, sample.scans).items()}
-
-    parts = list(workers.map(nearest, row_blocks(len(queries), QUERIES_AT_ONCE)))
-    return {
-        by: np.concatenate([part[by] for part in parts]).mean(axis=0, dtype=np.float64) for by in parts[0]
-    }
-
-
-def _kth_smallest(distances: Float32, rows: slice) -> Float32:
-    """Per query the k-th smallest distance to a stranger, for each depth k; item i is query i's own.
-
-    Training documents are strangers to every query, but one is left out of them all the same: the
-    smallest of more is smaller.
-    """
-    distances[np.arange(len(distances)), np.arange(rows.start, rows.stop)] = np.inf
-    deepest = max(1, distances.shape[1] // _ROWS_PER_DEPTH)
-    places = [depth - 1 for depth in _DEPTHS if depth <= deepest]
-    return np.partition(distances, places, axis=1)[:, places]
-
-
-_FARTHEST = 100.0  # times the held-out number: beyond, the line is no longer followed
 
 Key = tuple[str, str, str]
 """(query, target, coding)"""
 
+_N_NEAREST = 32  # deeper, the ratio is less linear and matters less
+# On standardised slopes: nothing beside hundreds of pairs, but finite where all are told apart.
+_PENALTY = 1.0
+_N_BINS = 15
+_DEPTH = 10
+_QUERIES_AT_ONCE = 256
+_REFERENCE = {"image": "image", "text": "text", "document": "pair"}  # the coding whose offset is zero
+_DEPTHS = (1, 2, 3, 5, 10, 20)
+_ROWS_PER_DEPTH = 10  # among few strangers even the tenth is far away, and says nothing of the top
+_TOP = 10
+_FARTHEST = 100.0  # times the held-out number: beyond, the line is no longer followed
 
-class _Judge(NamedTuple):
-    """Which likelihood judges a coding, and as which coding's distances."""
 
-    likelihood: Likelihood
-    coding: str
+# What a search needs
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured on held-out pairs.
+    """Offsets and likelihoods that were learned on held-out pairs.
 
     Attributes
     ----------
     offsets : mapping of (query, target, coding) to Line
         See :meth:`offset`.
     n_held_out : int
-        Held-out pairs, of one group each, that they were measured on.
+        Held-out pairs, of one group each, that they were learned on.
     likelihoods : mapping of (query, target, coding) to Likelihood
-        Where a true partner could be seen without looking at itself. See :meth:`log_ratios`.
+        Where partners could be measured without leaks. See :meth:`log_ratios`.
     """
 
     offsets: Mapping[Key, Line]
@@ -260,7 +61,7 @@ class Calibration:
     likelihoods: Mapping[Key, Likelihood] = field(default_factory=dict)
 
     def offset(self, query: str, target: str, coding: str, n_items: int | None = None) -> float:
-        """What to add to a distance so that items of all codings compete fairly.
+        """Return what to add to a distance so that items of all codings compete fairly.
 
         Parameters
         ----------
@@ -285,12 +86,12 @@ class Calibration:
 
     def knows(self, query: str, target: str, coding: str) -> bool:
         """Whether hits of this coding have a probability."""
-        return self._judge(query, target, coding) is not None
+        return self._find_likelihood(query, target, coding) is not None
 
     def log_ratios(
         self, key: Key, distances: Any, levels: Mapping[str, Any], n_items: int | None = None
     ) -> Float64:
-        """Log-likelihood ratios, partner against stranger, of distances that have their offset.
+        """Return log-likelihood ratios, partner against stranger, of distances that have their offset.
 
         Parameters
         ----------
@@ -299,53 +100,280 @@ class Calibration:
         distances : (n,)
             As a search gives them.
         levels : mapping of target to (n,)
-            What strangers reach of each query, :class:`crossbyte.model.fit.Cohort`.
+            How near strangers come to each query, :class:`crossbyte.model.fit.Cohort`.
         n_items : int, optional
             As for :meth:`offset`.
         """
         query, target, coding = key
-        judge = self._judge(*key)
-        assert judge is not None
-        raw = np.asarray(distances) - self.offset(query, target, judge.coding, n_items)
-        return judge.likelihood.log_ratios(raw, levels[_own_target(target, coding)])
+        found = self._find_likelihood(*key)
+        assert found is not None
+        raw = np.asarray(distances) - self.offset(query, target, found.coding, n_items)
+        return found.likelihood.log_ratios(raw, levels[_measured_target(target, coding)])
 
-    def _judge(self, query: str, target: str, coding: str) -> _Judge | None:
-        """The coding's own likelihood, or that of the nearest coding whose partners could be seen.
+    def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
+        """Find the coding's own likelihood, or that of the nearest coding whose partners could be measured.
 
         Offsets make distances of all codings alike as far as strangers go; partners of pairs and training
         documents are rather nearer than that, so a borrowed likelihood is on the careful side.
         """
         likes = (coding, "pair", target) if coding in ("training", "pair") else (coding,)
         for like in likes:
-            found = self.likelihoods.get((query, _own_target(target, like), like))
-            if found is not None:
-                return _Judge(found, like)
+            likelihood = self.likelihoods.get((query, _measured_target(target, like), like))
+            if likelihood is not None:
+                return _CodingLikelihood(likelihood, like)
         return None
 
 
+class Line(NamedTuple):
+    """An offset as a line over the logarithm of an index's size."""
+
+    at_held_out: float
+    """for an index of as many items as were held out"""
+    slope: float
+    """added for each factor e of more items"""
+
+
+class Likelihood(NamedTuple):
+    """log p(distance | partner) / p(distance | stranger) = intercept + slopes · (distance, level).
+
+    The level says how near strangers come to the query, :class:`crossbyte.model.fit.Cohort`.
+    """
+
+    intercept: float
+    distance: float
+    """at most 0"""
+    level: float
+
+    def log_ratios(self, distances: Any, levels: Any) -> Float64:
+        """Return the log-likelihood ratios of distances, given the levels of their queries."""
+        distances, levels = np.asarray(distances, np.float64), np.asarray(levels, np.float64)
+        return np.asarray(self.intercept + self.distance * distances + self.level * levels)
+
+
+class _CodingLikelihood(NamedTuple):
+    """A likelihood, and the coding whose distances it was learned from."""
+
+    likelihood: Likelihood
+    coding: str
+
+
 def level_targets(target: str, codings: Iterable[str]) -> list[str]:
-    """Targets whose levels it takes to judge hits of these codings."""
-    return sorted({_own_target(target, coding) for coding in codings})
+    """List the targets whose levels :meth:`Calibration.log_ratios` needs for hits of these codings."""
+    return sorted({_measured_target(target, coding) for coding in codings})
 
 
-def _own_target(target: str, coding: str) -> str:
-    """A document with one side is as far as that side."""
+def _measured_target(target: str, coding: str) -> str:
+    """Return the target whose distance an item has: a document with one side is as far as that side."""
     return coding if target == "document" and coding in SIDES else target
 
 
+def posterior(log_ratios: Any, prior: float) -> Float64:
+    """Compute the probability of partnership from log-likelihood ratios and the prior of any one item."""
+    prior = min(prior, 1.0 - 1e-12)  # nothing is certain before looking
+    odds = np.asarray(log_ratios) + np.log(prior) - np.log1p(-prior)
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700))))
+
+
+# Likelihood ratios
+
+
+class NearItems(NamedTuple):
+    """The nearest items of some queries.
+
+    Attributes
+    ----------
+    distances : (n, k) float64
+        Ascending.
+    partner : (n, k) bool
+        Which of them is the query's partner; at most one.
+    levels : (n,) float64
+    n_items : int
+        How many items there were to choose from.
+    """
+
+    distances: Float64
+    partner: NDArray[np.bool_]
+    levels: Float64
+    n_items: int
+
+    @classmethod
+    def among(cls, distances: Any, partners: NDArray[np.intp], levels: Float64) -> NearItems:
+        """Take the nearest from all distances (n, N); ``partners`` are columns."""
+        near = np.argsort(distances, axis=1, kind="stable")[:, :_N_NEAREST]
+        chosen = np.take_along_axis(distances, near, axis=1).astype(np.float64)
+        return cls(chosen, near == partners[:, None], levels, distances.shape[1])
+
+    def take(self, queries: Any) -> NearItems:
+        """Take some of the queries."""
+        return NearItems(self.distances[queries], self.partner[queries], self.levels[queries], self.n_items)
+
+
+def fit_likelihood(items: NearItems) -> Likelihood:
+    """Fit a likelihood ratio by logistic regression; the sample's odds, one in all others, are taken out.
+
+    It is learned on the nearest items of every held-out query, where it counts: which hits are chosen depends
+    on their distances only, and that does not disturb a regression on distances.
+    """
+    features = np.stack(np.broadcast_arrays(items.distances, items.levels[:, None])).reshape(2, -1)
+    means, spreads = features.mean(axis=1), features.std(axis=1)
+    spreads[spreads <= 1e-9 * (1.0 + np.abs(means))] = np.inf  # a feature that says nothing
+    a, *b = _logistic((features - means[:, None]) / spreads[:, None], items.partner.ravel())
+    slopes = b / spreads
+    intercept = a - slopes @ means + np.log(max(items.n_items - 1, 1))
+    return Likelihood(float(intercept), float(slopes[0]), float(slopes[1]))
+
+
+def _logistic(features: Float64, truth: NDArray[np.bool_]) -> Float64:
+    """Fit intercept and slopes of a logistic regression; the slope of the first feature is not positive."""
+
+    def loss(weights: Float64) -> tuple[float, Float64]:
+        logits = weights[0] + weights[1:] @ features
+        residuals = 1.0 / (1.0 + np.exp(-np.clip(logits, -500, 500))) - truth
+        value = (
+            np.logaddexp(0.0, logits).sum() - logits[truth].sum() + 0.5 * _PENALTY * weights[1:] @ weights[1:]
+        )
+        return float(value), np.append(residuals.sum(), features @ residuals + _PENALTY * weights[1:])
+
+    share = np.clip(truth.mean(), 1e-9, 1 - 1e-9)
+    start = np.zeros(1 + len(features))
+    start[0] = np.log(share / (1 - share))
+    bounds = [(None, None), (None, 0.0), *[(None, None)] * (len(features) - 1)]
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x)
+
+
+# Reliability of the probabilities
+
+
+def measure_reliability(items: NearItems, query: str, target: str) -> Reliability:
+    """Measure how true probabilities are: learned from one half of the queries, judged on the other."""
+    ratios = _cross_fit(items)
+    top = slice(None, _DEPTH)
+    probabilities = posterior(ratios[:, top], 1.0 / max(items.n_items, 2))
+    bins = equal_bins(probabilities, items.partner[:, top])
+    matched = np.arange(len(ratios)) // 2 % 2 == 0  # the others lose their partner; both in either half
+    return Reliability(
+        query,
+        target,
+        bins,
+        expected_error(bins),
+        auroc(_best_scores(ratios, items.partner, matched, np.max), matched),
+        auroc(-_best_scores(items.distances, items.partner, matched, np.min), matched),
+    )
+
+
+def _cross_fit(items: NearItems) -> Float64:
+    """Compute log-likelihood ratios (n, k), each learned from the other half of the queries."""
+    half = np.arange(len(items.levels)) % 2 == 0
+    ratios = np.empty_like(items.distances)
+    for judged in (half, ~half):
+        if judged.any():
+            own = items.take(judged)
+            teachers = items.take(~judged) if not judged.all() else own
+            ratios[judged] = fit_likelihood(teachers).log_ratios(own.distances, own.levels[:, None])
+    return ratios
+
+
+def _best_scores(
+    scores: Float64, partner: NDArray[np.bool_], matched: NDArray[np.bool_], best: Any
+) -> Float64:
+    """Return the best score of each query, where those that are not matched have lost their partner."""
+    worst = {np.max: -np.inf, np.min: np.inf}[best]
+    found = best(np.where(partner & ~matched[:, None], worst, scores), axis=1)
+    return np.asarray(np.nan_to_num(found, posinf=1e300, neginf=-1e300))
+
+
+def equal_bins(probabilities: Any, truth: Any, n_bins: int = _N_BINS) -> list[tuple[float, float, int]]:
+    """Cut hits into bins of equal number by probability: mean probability, share of true ones and number."""
+    p, y = np.ravel(probabilities), np.ravel(truth)
+    parts = np.array_split(np.argsort(p, kind="stable"), n_bins)
+    return [(float(p[part].mean()), float(y[part].mean()), len(part)) for part in parts if len(part)]
+
+
+def expected_error(bins: list[tuple[float, float, int]]) -> float:
+    """Compute the expected calibration error: the mean gap between probability and share, hit by hit."""
+    total = sum(count for _, _, count in bins)
+    return sum(abs(p - share) * count for p, share, count in bins) / max(total, 1)
+
+
+# Offsets between codings
+
+
+def fit_coding_offsets(sample: HeldOutSample, workers: Workers) -> dict[tuple[str, str, str], Line]:
+    """Fit the offsets by (query, target, coding) with which a query's nearest strangers are equally near.
+
+    Codes of a pair are pulled towards both halves, so they lie nearer to everybody's queries than codes made
+    from one side alone; unshifted, they crowd one-sided items out of the top. The offsets equalise false
+    alarms. No partner takes part, so nothing can leak from a folded-in pair to a query by its own half.
+
+    How far apart the codings are depends on how near is near: the nearest 1 % of strangers need another
+    offset than the nearest 0.01 %. Over the depths that can be measured it is linear in the logarithm of
+    that share; so an offset is a line, and the size of an index says where on it its first ten hits are.
+    """
+    offsets = {}
+    for query in SIDES:
+        nearest = _nearest_strangers(sample, query, workers)
+        for target, coding in nearest:
+            gaps = nearest[target, _REFERENCE[target]] - nearest[target, coding]
+            offsets[query, target, coding] = _fit_line(gaps)
+    return offsets
+
+
+def _nearest_strangers(sample: HeldOutSample, query: str, workers: Workers) -> dict[By, NDArray[np.float64]]:
+    """Average each query's distance to its k-th nearest stranger, for each depth k, by target and coding."""
+    queries, quantizers = sample.points[query], sample.quantizers
+
+    def nearest(rows: slice) -> dict[By, Float32]:
+        tables = {side: quantizers[side].table(queries[rows]) for side in SIDES}
+        return {by: _kth_smallest(each, rows) for by, each in target_distances(tables, sample.scans).items()}
+
+    parts = list(workers.map(nearest, row_blocks(len(queries), _QUERIES_AT_ONCE)))
+    return {
+        by: np.concatenate([part[by] for part in parts]).mean(axis=0, dtype=np.float64) for by in parts[0]
+    }
+
+
+def _kth_smallest(distances: Float32, rows: slice) -> Float32:
+    """Find each query's k-th smallest distance to a stranger, for each depth k; item i is query i's own.
+
+    Training documents are strangers to every query, but one is left out of them all the same: the
+    smallest of more is smaller.
+    """
+    distances[np.arange(len(distances)), np.arange(rows.start, rows.stop)] = np.inf
+    deepest = max(1, distances.shape[1] // _ROWS_PER_DEPTH)
+    places = [depth - 1 for depth in _DEPTHS if depth <= deepest]
+    return np.partition(distances, places, axis=1)[:, places]
+
+
+def _fit_line(gaps: NDArray[np.float64]) -> Line:
+    """Fit a line over the logarithm of each depth's share, by least squares; flat if there is one depth."""
+    depths = np.array(_DEPTHS[: len(gaps)])
+    log_sizes = np.log(_TOP - 0.5) - np.log(depths - 0.5)  # where a top ten is as deep, over n_held
+    spread = log_sizes - log_sizes.mean()
+    slope = float(spread @ gaps / max(spread @ spread, 1e-12))
+    return Line(float(gaps.mean() - slope * log_sizes.mean()), slope)
+
+
+# The calibration in a model file
+
+
 def calibration_document(calibration: Calibration | None, report: Report | None) -> dict[str, Any]:
-    """The optional part of the document; nothing for a model that was not calibrated."""
+    """Make the optional part of the document; nothing for a model that was not calibrated."""
     document: dict[str, Any] = {}
     if calibration is not None:
         document["calibration"] = {
-            "offsets": _rows(calibration.offsets),
+            "offsets": _list_entries(calibration.offsets),
             "n_held_out": calibration.n_held_out,
         }
         if calibration.likelihoods:  # files of version 0.2 have none, and stay as they are
-            document["calibration"]["likelihoods"] = _rows(calibration.likelihoods)
+            document["calibration"]["likelihoods"] = _list_entries(calibration.likelihoods)
     if report is not None:
         document["report"] = report.to_dict()
     return document
+
+
+def _list_entries(measured: Mapping[Key, Any]) -> list[list[Any]]:
+    return [[*key, *values] for key, values in sorted(measured.items())]
 
 
 def restore_calibration(document: Mapping[str, Any], name: str) -> Calibration | None:
@@ -366,10 +394,6 @@ def restore_report(document: Mapping[str, Any], name: str) -> Report | None:
         return Report.from_dict(document["report"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedModelFile(f"{name}: the report of the model makes no sense ({error!r})") from error
-
-
-def _rows(measured: Mapping[Key, Any]) -> list[list[Any]]:
-    return [[*key, *values] for key, values in sorted(measured.items())]
 
 
 def _restore_parts(

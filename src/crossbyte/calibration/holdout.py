@@ -1,4 +1,4 @@
-"""Hold out pairs, fit the model again without them (a refit), and code them as it would."""
+"""Hold out pairs, fit the model again without them (a refit), and code them with it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HoldOutRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldOutSample:
-    """Held-out pairs through the eyes of a model that has not seen them.
+    """Held-out pairs, placed and coded by a refit that has not seen them.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class HeldOutSample:
 
     @property
     def quantizers(self) -> dict[str, Quantizer]:
-        """By side."""
+        """Quantizers of the refit by side, "image" and "text"."""
         return self.refit.quantizers
 
     @classmethod
@@ -126,7 +126,7 @@ def check_groups_to_hold_out(groups: NDArray[np.intp]) -> None:
 
 
 def target_distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Codes]) -> dict[By, Float32]:
-    """Distances (n, N) by target and coding, as a search computes them before offsets."""
+    """Compute distances (n, N) by target and coding, as a search does before offsets."""
     sides = {by: tables[by[0]].distances(codes) for by, codes in scans.items()}
     documents = {
         ("document", coding): sides["image", coding] + sides["text", coding]
@@ -137,7 +137,7 @@ def target_distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Cod
 
 
 def _choose_one_per_group(groups: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
-    """A random row of each group, in random order."""
+    """Choose a random row of each group, in random order."""
     order = rng.permutation(len(groups))
     _, first = np.unique(groups[order], return_index=True)
     return order[np.sort(first)]
@@ -146,7 +146,7 @@ def _choose_one_per_group(groups: NDArray[np.intp], rng: np.random.Generator) ->
 def _choose_other_rows(
     groups: NDArray[np.intp], held_out: NDArray[np.intp], held: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """The first other row of each held row's group, or itself."""
+    """Choose the first other row of each held row's group, or the row itself."""
     others = held_out[~np.isin(held_out, held)]
     labels, first = np.unique(groups[others], return_index=True)
     if not len(labels):
@@ -160,7 +160,7 @@ Prepared = tuple[tuple[Preparation, Preparation], tuple[PreparedRows, PreparedRo
 
 
 class TrainingRows:
-    """Raw pairs, and what every preparation that was asked for made of them: code lengths share it.
+    """Raw training pairs, and their preparations, which refits of several code lengths share.
 
     Parameters
     ----------
@@ -172,18 +172,18 @@ class TrainingRows:
     def __init__(self, images: Any, texts: Any, groups: NDArray[np.intp], workers: Workers) -> None:
         self.images, self.texts, self.groups = images, texts, groups
         self._workers = workers
-        self._known: dict[tuple[Any, ...], Prepared] = {}
+        self._prepared_by_key: dict[tuple[Any, ...], Prepared] = {}
 
-    def prepared(self, settings: Settings) -> Prepared:
-        """Preparations of both sides, and the prepared rows."""
+    def prepare(self, settings: Settings) -> Prepared:
+        """Prepare both sides, once for equal settings: the preparations, and the prepared rows."""
         components = settings.image_components, settings.text_components
         key = (*components, settings.image_power, settings.text_power)
-        if key not in self._known:
-            self._known[key] = prepare_pairs(settings, self.images, self.texts, self._workers)
-        return self._known[key]
+        if key not in self._prepared_by_key:
+            self._prepared_by_key[key] = prepare_pairs(settings, self.images, self.texts, self._workers)
+        return self._prepared_by_key[key]
 
     def fit(self, settings: Settings, rng: np.random.Generator, report: ProgressCallback) -> FittedModel:
-        """Fit a model."""
-        prepared = self.prepared(settings)
+        """Fit a refit on these rows."""
+        prepared = self.prepare(settings)
         report(Progress("prepare", "features", 1, 1))
         return fit_prepared(settings, *prepared, self.groups, rng, report=report, workers=self._workers)

@@ -1,4 +1,4 @@
-"""Measure a model on held-out pairs: fit refits, rank partners, compare systems, make the report."""
+"""Measure a model on held-out pairs: refit it without them, rank partners, learn likelihoods, report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crossbyte.calibration.calibration import (
     Key,
     Likelihood,
     NearItems,
-    coding_offsets,
+    fit_coding_offsets,
     fit_likelihood,
     measure_reliability,
 )
@@ -26,196 +26,27 @@ from crossbyte.metrics.chance import chance_recall
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.params import Settings
-from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, point_ranks, split_groups
+from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, split_groups, uncompressed_ranks
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.report import measurements
 from crossbyte.report.model_report import Report
 from crossbyte.validation import check_groups, is_stored
 
+CURVE = (2, 4, 8, 16)
+Pairs = tuple[Any, Any, NDArray[np.intp]]
+"""images, texts, groups"""
+
+_MIN_OTHER_ROWS = 50  # groups with a second row; from fewer, nothing is learned
+_FLOAT_BYTES = 4
+_DEPTH = 10
+_SMALLEST_SIZE = 0.125  # times the held-out number
+_LARGEST_SIZE = 1_000.0
+_LOG_BETA = (-5.0, 12.0)  # bounds of the logarithms of both Beta parameters
 _N_RESAMPLES = 1_000
 _INTERVAL = (2.5, 97.5)
 
 
-class Bootstrap:
-    """Resamples of n pairs, each drawn with replacement.
-
-    Parameters
-    ----------
-    n_pairs : int
-    rng : Generator
-    """
-
-    def __init__(self, n_pairs: int, rng: np.random.Generator) -> None:
-        share = np.full(n_pairs, 1.0 / n_pairs)
-        self._counts = rng.multinomial(n_pairs, share, size=_N_RESAMPLES).astype(np.float64)
-
-    def mean(self, values: Any) -> measurements.Estimate:
-        """Mean of one value per pair, with its interval."""
-        values = np.asarray(values, dtype=np.float64)
-        return _estimate(values.mean(), self._counts @ values / len(values))
-
-    def median(self, values: Any) -> measurements.Estimate:
-        """Lower median of one value per pair, with its interval."""
-        order = np.argsort(values, kind="stable")
-        growing = np.asarray(values)[order]
-        below = np.cumsum(self._counts[:, order], axis=1)
-        middles = (below >= 0.5 * len(growing)).argmax(axis=1)
-        return _estimate(growing[(len(growing) - 1) // 2], growing[middles])
-
-
-def _estimate(value: Any, resampled: Float64) -> measurements.Estimate:
-    low, high = np.percentile(resampled, _INTERVAL)
-    return measurements.Estimate(float(value), float(low), float(high))
-
-
-_DEPTH = 10
-_SMALLEST_SIZE = 0.125  # times the held-out number
-_LARGEST_SIZE = 1_000.0
-_LOG_BETA = (-5.0, 12.0)  # within which both parameters are sought
-
-
-def score_system(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> measurements.System:
-    """Recall and median rank of one system."""
-    return measurements.System(
-        name,
-        n_bytes,
-        {
-            direction: measurements.Scores(
-                {depth: bootstrap.mean(found < depth) for depth in measurements.DEPTHS},
-                bootstrap.median(found + 1),
-            )
-            for direction, found in zip(measurements.DIRECTIONS, ranks, strict=True)
-        },
-    )
-
-
-def score_chance(n_items: int) -> measurements.System:
-    """What a random order would score, exactly."""
-    recall = {depth: _exact_estimate(chance_recall(n_items, depth)) for depth in measurements.DEPTHS}
-    scores = measurements.Scores(recall, _exact_estimate((n_items + 1) // 2))
-    return measurements.System("chance", None, dict.fromkeys(measurements.DIRECTIONS, scores))
-
-
-def measure_gains(
-    ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
-) -> dict[str, measurements.Estimate]:
-    """Recall@10 of crossbyte minus that of each other system, pair by pair."""
-    own = ranks["crossbyte"].hits(_DEPTH)
-    return {
-        name: bootstrap.mean(own - other.hits(_DEPTH)) for name, other in ranks.items() if name != "crossbyte"
-    }
-
-
-def score_curve_point(
-    n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
-) -> measurements.CurvePoint:
-    """Quality at one code length."""
-    recall = {
-        name: {
-            direction: bootstrap.mean(found < _DEPTH)
-            for direction, found in zip(measurements.DIRECTIONS, each, strict=True)
-        }
-        for name, each in ranks.items()
-        if name != "uncompressed"
-    }
-    return measurements.CurvePoint(n_bytes, recall, _recall_by_size(ranks["crossbyte"]))
-
-
-def _recall_by_size(ranks: PartnerRanks) -> list[tuple[int, float]]:
-    """Recall@10 expected at growing sizes, mean of both directions."""
-    n_held = len(ranks.image_to_text)
-    sizes = _index_sizes(n_held)
-    both = np.mean([expected_recall(each, n_held, sizes) for each in ranks], axis=0)
-    return list(zip(sizes, both.tolist(), strict=True))
-
-
-def expected_recall(
-    ranks: NDArray[np.int64], n_seen: int, sizes: Sequence[int], depth: int = _DEPTH
-) -> NDArray[np.float64]:
-    """Recall expected among other numbers of items than the ranks were seen in: one per size.
-
-    Among fewer items, the strangers are a part of those seen: hypergeometric, without assumption. Among more,
-    the share of strangers that come before a partner is taken for Beta distributed over the queries. Its
-    parameters are those that make the ranks seen most likely; given a query's own rank, how many of the
-    others come before its partner is beta-binomial. The whole is scaled so that it meets what was seen.
-    """
-    from scipy.stats import betabinom, hypergeom  # half a second to import, and only needed here
-
-    places, counts = np.unique(ranks, return_counts=True)
-    a, b = _fit_beta(places, counts, n_seen)
-
-    def more(size: int) -> float:
-        return float(betabinom.cdf(depth - 1, size - 1, places + a, n_seen - 1 - places + b) @ counts)
-
-    def fewer(size: int) -> float:
-        return float(hypergeom.cdf(depth - 1, n_seen - 1, places, size - 1) @ counts / counts.sum())
-
-    seen = float((ranks < depth).mean())
-    scale = seen / more(n_seen) if seen else 0.0
-    return np.array([fewer(size) if size <= n_seen else scale * more(size) for size in sizes])
-
-
-def _fit_beta(places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int) -> tuple[float, float]:
-    """The Beta distribution of the share of strangers before a partner, by maximum likelihood."""
-    from scipy.stats import betabinom
-
-    def loss(logs: NDArray[np.float64]) -> float:
-        return -float(betabinom.logpmf(places, n_seen - 1, *np.exp(logs)) @ counts)
-
-    found = optimize.minimize(loss, np.log([0.5, 5.0]), method="L-BFGS-B", bounds=[_LOG_BETA, _LOG_BETA])
-    a, b = np.exp(found.x)
-    return float(a), float(b)
-
-
-def _index_sizes(n_held: int) -> list[int]:
-    """Sizes of an index, doubling, the held-out number among them."""
-    low, high = int(np.log2(_SMALLEST_SIZE)), int(np.log2(_LARGEST_SIZE)) + 1
-    return sorted({max(2, round(n_held * 2.0**step)) for step in range(low, high + 1)})
-
-
-def _exact_estimate(value: float) -> measurements.Estimate:
-    return measurements.Estimate(float(value), float(value), float(value))
-
-
-CURVE = (2, 4, 8, 16)
-
-_MIN_OTHER_ROWS = 50  # groups with a second row, below which nothing is learned from them
-_FLOAT_BYTES = 4
-
-Pairs = tuple[Any, Any, NDArray[np.intp]]
-"""images, texts, groups"""
-
-
-class _Context(NamedTuple):
-    """What every step needs."""
-
-    rng: np.random.Generator
-    report: ProgressCallback
-    workers: Workers
-
-    def fit(self, settings: Settings, training: holdout.TrainingRows) -> FittedModel:
-        return training.fit(settings, self.rng, self.report)
-
-
-class _HeldOutSetup(NamedTuple):
-    """What is held out, and what simpler systems and resamples make of it: the same for every code length."""
-
-    rows: holdout.HoldOutRows
-    training: holdout.TrainingRows
-    baselines: Baselines
-    bootstrap: Bootstrap
-
-    @classmethod
-    def of(
-        cls, context: _Context, broadest: Settings, pairs: Pairs, rows: holdout.HoldOutRows
-    ) -> _HeldOutSetup:
-        """Learn the baselines' space, with as many dimensions as the longest code has."""
-        images, texts, groups = (part[rows.train] for part in pairs)
-        training = holdout.TrainingRows(images, texts, groups, context.workers)
-        baselines = Baselines.of(
-            broadest, training, _held_out_pairs(pairs, rows), context.rng, context.workers
-        )
-        return cls(rows, training, baselines, Bootstrap(len(rows.held), context.rng))
+# The whole measurement
 
 
 def load_pairs(pairs: Pairs, rng: np.random.Generator) -> Pairs:
@@ -245,34 +76,97 @@ def measure_model(
     """Measure the model of ``n_bytes`` and the curve; pairs are checked, and groups numbered from 0."""
     context = _Context(rng, report, workers)
     widths = sorted({*curve, n_bytes}) if curve else []
-    seen = _HeldOutSetup.of(
+    setup = _HeldOutSetup.of(
         context, settings_at(max([n_bytes, *widths])), pairs, holdout.hold_out(pairs[2], rng)
     )
-    refit = context.fit(settings_at(n_bytes), seen.training)
-    sample = holdout.HeldOutSample.of(refit, seen.rows.known, *_held_out_pairs(pairs, seen.rows), workers)
+    refit = context.fit(settings_at(n_bytes), setup.training)
+    sample = holdout.HeldOutSample.of(refit, setup.rows.known, *_held_out_pairs(pairs, setup.rows), workers)
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
-    likelihoods, reliability = _fit_likelihoods(sample, seen.rows, pairs, workers)
-    calibration = Calibration(coding_offsets(sample, workers), len(sample), likelihoods)
-    ranks = _rank_systems(sample, seen.baselines, n_bytes, context) | _uncompressed_ranks(sample, workers)
+    likelihoods, reliability = _fit_likelihoods(sample, setup.rows, pairs, workers)
+    calibration = Calibration(fit_coding_offsets(sample, workers), len(sample), likelihoods)
+    ranks = _rank_systems(sample, setup.baselines, n_bytes, context)
+    ranks["uncompressed"] = uncompressed_ranks(
+        sample.points["image"], sample.points["text"], np.arange(len(sample)), workers
+    )
     report(Progress("calibrate", "probabilities", 2, 2 + len(widths)))
-    points, n_curve_pairs = _measure_curve(context, settings_at, pairs, widths, seen, {n_bytes: ranks})
-    found = Report(
+    points, n_curve_pairs = _measure_curve(context, settings_at, pairs, widths, setup, {n_bytes: ranks})
+    quality = Report(
         n_pairs=pairs[0].shape[0],
         n_held_out=len(sample),
         n_bytes=n_bytes,
         mapping=refit.settings.mapping,
         n_components=refit.settings.n_components,
-        systems=_score_systems(ranks, n_bytes, refit.settings.n_components, seen.bootstrap),
-        gains=measure_gains(ranks, seen.bootstrap),
+        systems=_score_systems(ranks, n_bytes, refit.settings.n_components, setup.bootstrap),
+        gains=measure_gains(ranks, setup.bootstrap),
         curve=points,
         n_curve_pairs=n_curve_pairs,
         reliability=reliability,
     )
-    return calibration, found
+    return calibration, quality
+
+
+class _Context(NamedTuple):
+    """Generator, callback and threads that every step uses."""
+
+    rng: np.random.Generator
+    report: ProgressCallback
+    workers: Workers
+
+    def fit(self, settings: Settings, training: holdout.TrainingRows) -> FittedModel:
+        return training.fit(settings, self.rng, self.report)
+
+
+class _HeldOutSetup(NamedTuple):
+    """Held-out and training rows, baselines and resamples: the same for every code length."""
+
+    rows: holdout.HoldOutRows
+    training: holdout.TrainingRows
+    baselines: Baselines
+    bootstrap: Bootstrap
+
+    @classmethod
+    def of(
+        cls, context: _Context, broadest: Settings, pairs: Pairs, rows: holdout.HoldOutRows
+    ) -> _HeldOutSetup:
+        """Split the pairs, and learn the baselines' space with the dimensions of the longest code."""
+        images, texts, groups = (part[rows.train] for part in pairs)
+        training = holdout.TrainingRows(images, texts, groups, context.workers)
+        baselines = Baselines.of(
+            broadest, training, _held_out_pairs(pairs, rows), context.rng, context.workers
+        )
+        return cls(rows, training, baselines, Bootstrap(len(rows.held), context.rng))
 
 
 def _held_out_pairs(pairs: Pairs, rows: holdout.HoldOutRows) -> tuple[Any, Any]:
     return pairs[0][rows.held], pairs[1][rows.held]
+
+
+def _measure_curve(
+    context: _Context,
+    settings_at: Callable[[int], Settings],
+    pairs: Pairs,
+    widths: Sequence[int],
+    setup: _HeldOutSetup,
+    ranks: dict[int, dict[str, PartnerRanks]],
+) -> tuple[tuple[measurements.CurvePoint, ...], int]:
+    """Measure quality at each number of bytes; of many pairs, with a sample at every one of them.
+
+    ``ranks`` are those known already, by number of bytes. Also returns how many pairs were used.
+    """
+    if widths and pairs[0].shape[0] > MAX_PAIRS:
+        rows, ranks = holdout.hold_out(pairs[2], context.rng, MAX_PAIRS), {}
+        setup = _HeldOutSetup.of(context, settings_at(widths[-1]), pairs, rows)
+    points = []
+    for done, width in enumerate(widths, start=3):
+        if width not in ranks:
+            refit = context.fit(settings_at(width), setup.training)
+            sample = holdout.HeldOutSample.one_sided(
+                refit, *_held_out_pairs(pairs, setup.rows), context.workers
+            )
+            ranks[width] = _rank_systems(sample, setup.baselines, width, context)
+        points.append(score_curve_point(width, ranks[width], setup.bootstrap))
+        context.report(Progress("calibrate", f"{width} bytes", done, 2 + len(widths)))
+    return tuple(points), len(setup.rows.train) + len(setup.rows.held)
 
 
 # Ranks
@@ -281,28 +175,22 @@ def _held_out_pairs(pairs: Pairs, rows: holdout.HoldOutRows) -> tuple[Any, Any]:
 def _rank_systems(
     sample: holdout.HeldOutSample, baselines: Baselines, n_bytes: int, context: _Context
 ) -> dict[str, PartnerRanks]:
-    """Ranks of the held-out partners by every system, at this number of bytes."""
+    """Rank the held-out partners by every system that compresses, at this number of bytes."""
     n_dims = sample.refit.settings.n_components
-    return {"crossbyte": _own_ranks(sample)} | {
+    return {"crossbyte": _crossbyte_ranks(sample)} | {
         name: baselines.ranks(name, n_bytes, n_dims, context.rng, context.workers)
         for name in ("cca_pq", "cca_rq")
     }
 
 
-def _uncompressed_ranks(sample: holdout.HeldOutSample, workers: Workers) -> dict[str, PartnerRanks]:
-    images, texts, groups = sample.points["image"], sample.points["text"], np.arange(len(sample))
-    ranks = point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
-    return {"uncompressed": PartnerRanks(*ranks)}
-
-
-def _own_ranks(sample: holdout.HeldOutSample) -> PartnerRanks:
+def _crossbyte_ranks(sample: holdout.HeldOutSample) -> PartnerRanks:
     return PartnerRanks(
         *(partner_ranks_ties_by_column(_one_sided_distances(sample, query)) for query in holdout.SIDES)
     )
 
 
 def _one_sided_distances(sample: holdout.HeldOutSample, query: str) -> Any:
-    """Distances (h, h) of queries to items of the other side, coded from that side alone."""
+    """Compute the distances (h, h) of queries to items of the other side, coded from that side alone."""
     target = _other_side(query)
     return sample.quantizers[target].table(sample.points[query]).distances(sample.scans[target, target])
 
@@ -311,47 +199,13 @@ def _other_side(side: str) -> str:
     return "text" if side == "image" else "image"
 
 
-def _score_systems(
-    ranks: Mapping[str, PartnerRanks], n_bytes: int, n_dims: int, bootstrap: Bootstrap
-) -> tuple[measurements.System, ...]:
-    sizes = dict.fromkeys(ranks, n_bytes) | {"uncompressed": _FLOAT_BYTES * n_dims}
-    order = ("crossbyte", "uncompressed", "cca_pq", "cca_rq")
-    systems = [score_system(name, sizes[name], ranks[name], bootstrap) for name in order]
-    return (*systems, score_chance(len(ranks["crossbyte"].image_to_text)))
-
-
-def _measure_curve(
-    context: _Context,
-    settings_at: Callable[[int], Settings],
-    pairs: Pairs,
-    widths: Sequence[int],
-    seen: _HeldOutSetup,
-    known: dict[int, dict[str, PartnerRanks]],
-) -> tuple[tuple[measurements.CurvePoint, ...], int]:
-    """Quality at each number of bytes; of many pairs a sample is used, at every one of them."""
-    if widths and pairs[0].shape[0] > MAX_PAIRS:
-        rows, known = holdout.hold_out(pairs[2], context.rng, MAX_PAIRS), {}
-        seen = _HeldOutSetup.of(context, settings_at(widths[-1]), pairs, rows)
-    points = []
-    for done, width in enumerate(widths, start=3):
-        if width not in known:
-            refit = context.fit(settings_at(width), seen.training)
-            sample = holdout.HeldOutSample.one_sided(
-                refit, *_held_out_pairs(pairs, seen.rows), context.workers
-            )
-            known[width] = _rank_systems(sample, seen.baselines, width, context)
-        points.append(score_curve_point(width, known[width], seen.bootstrap))
-        context.report(Progress("calibrate", f"{width} bytes", done, 2 + len(widths)))
-    return tuple(points), len(seen.rows.train) + len(seen.rows.held)
-
-
-# Probabilities
+# Likelihoods
 
 
 def _fit_likelihoods(
     sample: holdout.HeldOutSample, rows: holdout.HoldOutRows, pairs: Pairs, workers: Workers
 ) -> tuple[dict[Key, Likelihood], tuple[measurements.Reliability, ...]]:
-    """Likelihoods wherever a partner can be seen without looking at itself, and how true they are."""
+    """Fit likelihoods wherever partners can be measured without leaks, and measure how true they are."""
     cohort = sample.refit.cohort
     likelihoods: dict[Key, Likelihood] = {}
     reliability = []
@@ -361,16 +215,16 @@ def _fit_likelihoods(
         items = NearItems.among(_one_sided_distances(sample, query), np.arange(len(sample)), levels)
         likelihoods[query, target, target] = fit_likelihood(items)
         reliability.append(measure_reliability(items, query, target))
-    return likelihoods | _fit_by_other_rows(sample, rows, pairs, workers), tuple(reliability)
+    return likelihoods | _fit_likelihoods_by_other_rows(sample, rows, pairs, workers), tuple(reliability)
 
 
-def _fit_by_other_rows(
+def _fit_likelihoods_by_other_rows(
     sample: holdout.HeldOutSample, rows: holdout.HoldOutRows, pairs: Pairs, workers: Workers
 ) -> dict[Key, Likelihood]:
-    """Where groups have several rows, one of them asks for what was made of another.
+    """Fit likelihoods with one row of a group as the query, and another row of it as the partner.
 
-    Only there can a partner be seen in codes of pairs, or on the query's own side: a pair asked for by its
-    own half would find itself.
+    Only so can partners be measured in codes of pairs, or on the query's own side: a pair that is queried by
+    its own half would find itself.
     """
     with_other = rows.again != rows.held
     if with_other.sum() < _MIN_OTHER_ROWS:
@@ -381,13 +235,15 @@ def _fit_by_other_rows(
     found: dict[Key, Likelihood] = {}
     for query in holdout.SIDES:
         # Five captions of one picture: another text, but the same picture again.
-        asking = np.flatnonzero(with_other & (sample.points[query] != others.points[query]).any(axis=1))
-        if len(asking) >= _MIN_OTHER_ROWS:
-            found |= _fit_likelihoods_of(query, sample.points[query][asking], asking, others)
+        differs = (sample.points[query] != others.points[query]).any(axis=1)
+        rows_with_other = np.flatnonzero(with_other & differs)
+        if len(rows_with_other) >= _MIN_OTHER_ROWS:
+            points = sample.points[query][rows_with_other]
+            found |= _fit_query_likelihoods(query, points, rows_with_other, others)
     return found
 
 
-def _fit_likelihoods_of(
+def _fit_query_likelihoods(
     query: str, points: Any, partners: NDArray[np.intp], others: holdout.HeldOutSample
 ) -> dict[Key, Likelihood]:
     cohort = others.refit.cohort
@@ -400,3 +256,152 @@ def _fit_likelihoods_of(
         for (target, coding), each in holdout.target_distances(tables, others.scans).items()
         if (target, coding) in wanted
     }
+
+
+# Scores, with intervals
+
+
+class Bootstrap:
+    """Resamples of n pairs, each drawn with replacement.
+
+    Parameters
+    ----------
+    n_pairs : int
+    rng : Generator
+    """
+
+    def __init__(self, n_pairs: int, rng: np.random.Generator) -> None:
+        share = np.full(n_pairs, 1.0 / n_pairs)
+        self._counts = rng.multinomial(n_pairs, share, size=_N_RESAMPLES).astype(np.float64)
+
+    def mean(self, values: Any) -> measurements.Estimate:
+        """Estimate the mean of one value per pair, with its interval."""
+        values = np.asarray(values, dtype=np.float64)
+        return _estimate(values.mean(), self._counts @ values / len(values))
+
+    def median(self, values: Any) -> measurements.Estimate:
+        """Estimate the lower median of one value per pair, with its interval."""
+        order = np.argsort(values, kind="stable")
+        ascending = np.asarray(values)[order]
+        below = np.cumsum(self._counts[:, order], axis=1)
+        middles = (below >= 0.5 * len(ascending)).argmax(axis=1)
+        return _estimate(ascending[(len(ascending) - 1) // 2], ascending[middles])
+
+
+def _estimate(value: Any, resampled: Float64) -> measurements.Estimate:
+    low, high = np.percentile(resampled, _INTERVAL)
+    return measurements.Estimate(float(value), float(low), float(high))
+
+
+def _exact_estimate(value: float) -> measurements.Estimate:
+    return measurements.Estimate(float(value), float(value), float(value))
+
+
+def _score_systems(
+    ranks: Mapping[str, PartnerRanks], n_bytes: int, n_dims: int, bootstrap: Bootstrap
+) -> tuple[measurements.System, ...]:
+    sizes = dict.fromkeys(ranks, n_bytes) | {"uncompressed": _FLOAT_BYTES * n_dims}
+    order = ("crossbyte", "uncompressed", "cca_pq", "cca_rq")
+    systems = [score_system(name, sizes[name], ranks[name], bootstrap) for name in order]
+    return (*systems, score_chance(len(ranks["crossbyte"].image_to_text)))
+
+
+def score_system(name: str, n_bytes: int, ranks: PartnerRanks, bootstrap: Bootstrap) -> measurements.System:
+    """Score one system by recall and median rank."""
+    return measurements.System(
+        name,
+        n_bytes,
+        {
+            direction: measurements.Scores(
+                {depth: bootstrap.mean(found < depth) for depth in measurements.DEPTHS},
+                bootstrap.median(found + 1),
+            )
+            for direction, found in zip(measurements.DIRECTIONS, ranks, strict=True)
+        },
+    )
+
+
+def score_chance(n_items: int) -> measurements.System:
+    """Score a random order, exactly."""
+    recall = {depth: _exact_estimate(chance_recall(n_items, depth)) for depth in measurements.DEPTHS}
+    scores = measurements.Scores(recall, _exact_estimate((n_items + 1) // 2))
+    return measurements.System("chance", None, dict.fromkeys(measurements.DIRECTIONS, scores))
+
+
+def measure_gains(
+    ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
+) -> dict[str, measurements.Estimate]:
+    """Measure the recall@10 of crossbyte minus that of each other system, pair by pair."""
+    own = ranks["crossbyte"].hits(_DEPTH)
+    return {
+        name: bootstrap.mean(own - other.hits(_DEPTH)) for name, other in ranks.items() if name != "crossbyte"
+    }
+
+
+def score_curve_point(
+    n_bytes: int, ranks: Mapping[str, PartnerRanks], bootstrap: Bootstrap
+) -> measurements.CurvePoint:
+    """Score the systems at one code length."""
+    recall = {
+        name: {
+            direction: bootstrap.mean(found < _DEPTH)
+            for direction, found in zip(measurements.DIRECTIONS, each, strict=True)
+        }
+        for name, each in ranks.items()
+        if name != "uncompressed"
+    }
+    return measurements.CurvePoint(n_bytes, recall, _recall_by_size(ranks["crossbyte"]))
+
+
+def _recall_by_size(ranks: PartnerRanks) -> list[tuple[int, float]]:
+    """Expect the recall@10 in indexes of growing size, mean of both directions."""
+    n_held = len(ranks.image_to_text)
+    sizes = _index_sizes(n_held)
+    both = np.mean([expected_recall(each, n_held, sizes) for each in ranks], axis=0)
+    return list(zip(sizes, both.tolist(), strict=True))
+
+
+def _index_sizes(n_held: int) -> list[int]:
+    """List sizes of an index, doubling, the held-out number among them."""
+    low, high = int(np.log2(_SMALLEST_SIZE)), int(np.log2(_LARGEST_SIZE)) + 1
+    return sorted({max(2, round(n_held * 2.0**step)) for step in range(low, high + 1)})
+
+
+def expected_recall(
+    ranks: NDArray[np.int64], n_seen: int, sizes: Sequence[int], depth: int = _DEPTH
+) -> NDArray[np.float64]:
+    """Expect the recall among other numbers of items than the ranks were measured in: one per size.
+
+    Among fewer items, the strangers are a part of those seen: hypergeometric, without assumption. Among more,
+    the share of strangers that come before a partner is taken for Beta distributed over the queries. Its
+    parameters are those that make the ranks seen most likely; given a query's own rank, how many of the
+    others come before its partner is beta-binomial. The whole is scaled so that it meets what was seen.
+    """
+    from scipy.stats import betabinom, hypergeom  # half a second to import, and only needed here
+
+    places, counts = np.unique(ranks, return_counts=True)
+    a, b = _fit_beta(places, counts, n_seen)
+
+    def recall_among_more(size: int) -> float:
+        return float(betabinom.cdf(depth - 1, size - 1, places + a, n_seen - 1 - places + b) @ counts)
+
+    def recall_among_fewer(size: int) -> float:
+        return float(hypergeom.cdf(depth - 1, n_seen - 1, places, size - 1) @ counts / counts.sum())
+
+    seen = float((ranks < depth).mean())
+    scale = seen / recall_among_more(n_seen) if seen else 0.0
+    return np.array(
+        [recall_among_fewer(size) if size <= n_seen else scale * recall_among_more(size) for size in sizes]
+    )
+
+
+def _fit_beta(places: NDArray[np.int64], counts: NDArray[np.int64], n_seen: int) -> tuple[float, float]:
+    """Fit the Beta distribution of the share of strangers before a partner, by maximum likelihood."""
+    from scipy.stats import betabinom
+
+    def loss(logs: NDArray[np.float64]) -> float:
+        return -float(betabinom.logpmf(places, n_seen - 1, *np.exp(logs)) @ counts)
+
+    found = optimize.minimize(loss, np.log([0.5, 5.0]), method="L-BFGS-B", bounds=[_LOG_BETA, _LOG_BETA])
+    a, b = np.exp(found.x)
+    return float(a), float(b)

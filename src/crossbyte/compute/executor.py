@@ -1,8 +1,13 @@
-"""Compute over canonical blocks of rows: the blocks, their threads, and the executor of a call.
+"""Cut rows into canonical blocks, compute over them in threads, and choose the executor of a call.
 
-Blocks of 4,096 rows and shares of four blocks are the same whatever the storage and the threads, so sums do
-not depend on them. An algorithm asks an executor for sums over blocks, rows computed block by block, and
-pieces of work.
+Rows are always cut at the same places, whatever the storage and whoever works. Sums are taken over blocks of
+4,096 rows, then over shares of four blocks, in the order of the rows. That is what makes a model's bytes a
+function of data and seed alone.
+
+Everything that a fit does with items is one of three things: a sum over blocks, new rows computed block by
+block, or independent pieces of work. An algorithm that asks an :class:`Executor` for one of the three runs
+unchanged in the threads of this process (here), with its rows in scratch files (``scratch``), or on a Ray
+cluster (``ray_workers``), and gives the same bytes.
 """
 
 from __future__ import annotations
@@ -37,8 +42,23 @@ SHARE_BLOCKS = 4  # what is added up, kept and sent in one piece: enough work to
 SHARE_ROWS = SHARE_BLOCKS * BLOCK_ROWS
 TILE_ROWS = 256  # the smallest with which whole blocks are multiplied about as fast as in one piece
 SAMPLE_ROWS = 20_000  # enough for any start; the alternation itself always sees every row
-
 _SMALL_MATRIX = 2**16  # entries; beyond, BLAS is worth its trouble
+
+_UNITS = {
+    "": 1,
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+    "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
+}  # fmt: skip
+_AMOUNT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(|[kmgt]i?)b?\s*", re.IGNORECASE)
+_MEMORY_SHARE = 4  # of the machine's memory
+_UNKNOWN_MACHINE = 4 * 2**30
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+# Blocks of rows, and what is computed over them
 
 
 def row_blocks(n_rows: int, size: int | None = None) -> list[slice]:
@@ -53,14 +73,42 @@ def covers_all_rows(rows: slice, n_rows: int) -> bool:
 
 
 def sample_rows(n_rows: int, rng: np.random.Generator, most: int = SAMPLE_ROWS) -> NDArray[np.intp] | None:
-    """Choose at most so many rows to learn from, in order; None where all are few enough."""
+    """Draw ``most`` of the rows to learn from, in order; None where there are no more than that."""
     if n_rows <= most:
         return None
     return np.sort(rng.choice(n_rows, most, replace=False))
 
 
+def iter_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of ``size`` items, the last one shorter."""
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def add_parts(parts: Iterable[Any]) -> Any:
+    """Add parts up in their order; each an array, a number, or a tuple of these."""
+    parts = iter(parts)
+    result = next(parts)
+    for part in parts:
+        result = _add(result, part)
+    return result
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, tuple):
+        return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
+    return left + right
+
+
+def empty_csr(n_columns: int) -> sparse.csr_matrix:
+    """Make a sparse matrix without rows."""
+    shape: Any = (0, n_columns)  # the stubs of SciPy do not know that a shape makes a matrix
+    return sparse.csr_matrix(shape, dtype=np.float32)
+
+
 def deterministic_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[Any]:
-    """Rows (n, d) times a (d, k) matrix; a row's product does not depend on how many rows are beside it.
+    """Multiply rows (n, d) by a (d, k) matrix; a row's product does not depend on the rows beside it.
 
     BLAS chooses its kernel by the shapes, and kernels round differently: one row alone would end in other
     bits than in a batch. A small matrix has a kernel of ours. For a large one, rows are cut in tiles of
@@ -77,7 +125,7 @@ def deterministic_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[A
         tiles = product[:whole].reshape(-1, TILE_ROWS, k)
         np.matmul(rows[:whole].reshape(-1, TILE_ROWS, d), matrix, out=tiles)
     if n > whole:
-        sizes = _like_whole_tiles(d, k, product.dtype, matrix.flags.c_contiguous)
+        sizes = _exact_tile_sizes(d, k, product.dtype, matrix.flags.c_contiguous)
         last = np.zeros((next(size for size in sizes if size >= n - whole), d), dtype=rows.dtype)
         last[: n - whole] = rows[whole:]
         product[whole:] = (last @ matrix)[: n - whole]
@@ -85,8 +133,8 @@ def deterministic_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[A
 
 
 @cache
-def _like_whole_tiles(d: int, k: int, dtype: np.dtype[Any], by_rows: bool) -> list[int]:
-    """Numbers of rows, growing up to ``TILE_ROWS``, that BLAS multiplies as it does a whole tile.
+def _exact_tile_sizes(d: int, k: int, dtype: np.dtype[Any], by_rows: bool) -> list[int]:
+    """Find the numbers of rows, up to ``TILE_ROWS``, that BLAS multiplies to the bits of a whole tile.
 
     Which ones depends on the BLAS and the CPU; it is tried once, on random numbers, where every other
     order of summation shows.
@@ -99,8 +147,7 @@ def _like_whole_tiles(d: int, k: int, dtype: np.dtype[Any], by_rows: bool) -> li
     return [size for size in sizes if np.array_equal(rows[:size] @ matrix, expected[:size])] + [TILE_ROWS]
 
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+# What an algorithm asks of an executor
 
 
 class TallArray(Protocol):
@@ -136,7 +183,7 @@ class TallSparse(Protocol):
 
 
 class Executor(Protocol):
-    """Goes through blocks; a context, inside of which BLAS has one thread.
+    """Runs functions over blocks; a context, inside of which BLAS has one thread.
 
     Functions get a block of rows and return its part of the result. They change nothing, because they may run
     in another process, and again after a loss. No result depends on the executor.
@@ -151,14 +198,14 @@ class Executor(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and let go of what was kept for the work."""
+        """Stop, and release what was kept for the work."""
 
     @property
     def local(self) -> Executor:
-        """One that works here and in memory, for what is small: a sample, a query."""
+        """An executor that works here and in memory, for what is small: a sample, a query."""
 
     def hold(self, rows: Any) -> Any:
-        """The same rows (dense, sparse, or stored) where the functions can reach them."""
+        """Put rows (dense, sparse, or stored) where the functions can reach them."""
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items."""
@@ -186,14 +233,17 @@ class Executor(Protocol):
         """Collect the sparse rows of every canonical block into a :class:`TallSparse` (n_rows, n_columns)."""
 
 
+# Threads of this process
+
+
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
-def _blas() -> list[LibController]:
-    # Looking for the loaded BLAS takes milliseconds, so it is done once.
+def _blas_libraries() -> list[LibController]:
+    # Finding the loaded BLAS takes milliseconds, so it is done once.
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
@@ -201,7 +251,7 @@ class _OneBlasThread:
     """Holds BLAS to one thread while anybody works.
 
     The limit belongs to the whole process, so concurrent calls share it: the first one in sets it, the
-    last one out restores what was there before. The libraries are told directly: threadpoolctl's own
+    last one out restores what was there before. The libraries are set directly: threadpoolctl's own
     context looks at all of them anew each time, which takes as long as the search of a small index.
     """
 
@@ -212,7 +262,7 @@ class _OneBlasThread:
     def acquire(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._before = [library.get_num_threads() for library in _blas()]
+                self._before = [library.get_num_threads() for library in _blas_libraries()]
                 self._set([1] * len(self._before))
             self._users += 1
 
@@ -223,7 +273,7 @@ class _OneBlasThread:
                 self._set(self._before)
 
     def _set(self, threads: list[int | None]) -> None:
-        for library, before, number in zip(_blas(), self._before, threads, strict=True):
+        for library, before, number in zip(_blas_libraries(), self._before, threads, strict=True):
             if before != 1:
                 library.set_num_threads(number)
 
@@ -243,11 +293,11 @@ class Workers:
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = available_cores() if n_jobs is None or n_jobs < 0 else max(1, n_jobs)
         self._pool: ThreadPoolExecutor | None = None
-        self._inside = False
+        self._is_entered = False
 
     def __enter__(self) -> Self:
         _one_blas_thread.acquire()
-        self._inside = True
+        self._is_entered = True
         return self
 
     def __exit__(
@@ -257,17 +307,17 @@ class Workers:
             if self._pool is not None:
                 self._pool.shutdown(wait=True, cancel_futures=True)
         finally:
-            self._pool, self._inside = None, False
+            self._pool, self._is_entered = None, False
             _one_blas_thread.release()
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items, a few at a time."""
         items = iter(items)
         first = list(islice(items, 2))
-        if len(first) < 2 or self.n_jobs == 1 or not self._inside:
+        if len(first) < 2 or self.n_jobs == 1 or not self._is_entered:
             yield from map(function, chain(first, items))
             return
-        pool = self._threads()
+        pool = self._start_threads()
         # A short queue: results are used up in order, so memory stays bounded.
         waiting: deque[Future[Result]] = deque()
         for item in chain(first, items):
@@ -277,8 +327,8 @@ class Workers:
         while waiting:
             yield waiting.popleft().result()
 
-    def _threads(self) -> ThreadPoolExecutor:
-        # Started when there is work for two: a single query would wait for them longer than it takes.
+    def _start_threads(self) -> ThreadPoolExecutor:
+        # Only when there is work for two: starting threads takes longer than a single query.
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="crossbyte")
         return self._pool
@@ -322,58 +372,22 @@ class Workers:
         return sparse.vstack(parts, format="csr") if parts else empty_csr(n_columns)
 
     def hold(self, rows: Any) -> Any:
-        """The rows: threads reach everything."""
+        """Return the rows as they are: threads reach everything."""
         return rows
 
     @property
     def local(self) -> Executor:
-        """The same: everything is here."""
+        """The same executor: everything is here."""
         return self
 
 
-def empty_csr(n_columns: int) -> sparse.csr_matrix:
-    """A matrix without rows."""
-    shape: Any = (0, n_columns)  # the stubs of SciPy do not know that a shape makes a matrix
-    return sparse.csr_matrix(shape, dtype=np.float32)
-
-
-def add_parts(parts: Iterable[Any]) -> Any:
-    """Add parts up in their order; each an array, a number, or a tuple of these."""
-    parts = iter(parts)
-    result = next(parts)
-    for part in parts:
-        result = _add(result, part)
-    return result
-
-
-def iter_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Cut into lists of so many, the last one shorter."""
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
-
-
-def _add(left: Any, right: Any) -> Any:
-    if isinstance(left, tuple):
-        return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
-    return left + right
-
-
-_UNITS = {
-    "": 1,
-    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-    "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
-}  # fmt: skip
-_AMOUNT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(|[kmgt]i?)b?\s*", re.IGNORECASE)
-_SHARE = 4  # of the machine's memory
-_UNKNOWN_MACHINE = 4 * 2**30
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+# Choosing an executor
 
 
 def make_executor(
     n_jobs: int | None, *, cluster: str | None = None, max_memory: str | int | None = None
 ) -> Executor:
-    """Choose who goes through the blocks; no result depends on it.
+    """Make the executor of a call; no result depends on which one it is.
 
     Parameters
     ----------
@@ -393,7 +407,7 @@ def make_executor(
     Raises
     ------
     InvalidInput
-        An amount of memory or an address that is none.
+        The amount of memory or the address makes no sense.
     """
     n_bytes = None if max_memory is None else parse_memory(max_memory)
     if cluster is not None:
@@ -406,12 +420,12 @@ def make_executor(
 
 
 def make_ray_executor(cluster: Any, n_jobs: int | None) -> RayWorkers:
-    """The executor of a cluster, ``"local"`` or an address; to be entered as a context.
+    """Make the executor of a cluster, ``"local"`` or an address; to be entered as a context.
 
     Raises
     ------
     InvalidInput
-        An address that is none.
+        The address is no text, or empty.
     """
     if not isinstance(cluster, str) or not cluster:
         raise InvalidInput(f"cluster: expected None, 'local' or the address of a cluster, got {cluster!r}")
@@ -423,7 +437,7 @@ def make_ray_executor(cluster: Any, n_jobs: int | None) -> RayWorkers:
 @contextmanager
 def keep_connected(cluster: str | None, n_jobs: int | None = None) -> Iterator[None]:
     """Stay connected to a cluster through several calls that name it; without one, do nothing."""
-    if not isinstance(cluster, str) or not cluster:  # what is none at all, the calls refuse
+    if not isinstance(cluster, str) or not cluster:  # what is no address, the calls themselves refuse
         yield
         return
     from crossbyte.compute.ray_session import RayCluster
@@ -446,8 +460,8 @@ def parse_memory(amount: Any, name: str = "max_memory") -> int:
 
 
 def default_memory() -> int:
-    """Bytes that a call takes for its rows unless it is told: a quarter of what this process may have."""
-    return min(_machine_memory(), _container_memory()) // _SHARE
+    """Return the bytes that a call takes for its rows by default: a quarter of what this process may have."""
+    return min(_machine_memory(), _container_memory()) // _MEMORY_SHARE
 
 
 def _machine_memory() -> int:
@@ -458,7 +472,7 @@ def _machine_memory() -> int:
 
 
 def _container_memory() -> int:
-    """What a container grants (Linux), which sees its machine's memory and is ended beyond its own."""
+    """Return what a container grants (Linux): it sees its machine's memory, and is ended beyond its own."""
     try:
         return int(_CGROUP_LIMIT.read_text())
     except (OSError, ValueError):  # no container, or one without a bound ("max")

@@ -1,4 +1,4 @@
-"""The door to the hot loops: the C++ extension where it was built, NumPy elsewhere.
+"""Run the hot loops: in the C++ extension where it was built, in NumPy elsewhere.
 
 ``CROSSBYTE_NO_NATIVE=1`` in the environment switches the extension off. Both implementations have the
 same signatures and give the same answers; ``kernels_numpy`` is the readable one and defines what is
@@ -21,9 +21,8 @@ from crossbyte.compute import kernels_numpy
 N_CODEWORDS = 256
 """Codewords per codebook (K): a code is one byte."""
 
-
 BLOCK_ITEMS = 64
-"""Items whose codes lie together for the scan."""
+"""Items whose codes are packed together for the scan."""
 
 
 def _load() -> Any:
@@ -40,7 +39,7 @@ _native = _load()
 
 
 def implementation() -> str:
-    """Say which kernels are in use: ``"avx512"``, ``"avx2"``, ``"portable"`` or ``"numpy"``."""
+    """Return which kernels are in use: ``"avx512"``, ``"avx2"``, ``"portable"`` or ``"numpy"``."""
     return str(_native.level()) if _native is not None else "numpy"
 
 
@@ -145,7 +144,7 @@ def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty,
 def codebook_value_gradient(
     codewords: Float64, codes: Codes, targets: Float32, penalty: CrossPenalty
 ) -> tuple[float, Float64]:
-    """Sum of ``|t - sum of codewords|² + μ (cross - ε)²`` over rows, and its gradient (M, K, d)."""
+    """Sum ``|t - sum of codewords|² + μ (cross - ε)²`` over rows; also returns the gradient (M, K, d)."""
     if _native is None:
         return kernels_numpy.codebook_value_gradient(codewords, codes, targets, penalty)
     gradient = np.empty_like(codewords)
@@ -154,7 +153,7 @@ def codebook_value_gradient(
 
 
 def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
-    """Squared distances (n, M, K) float32 from points (n, d) to all codewords (M, d, K).
+    """Compute squared distances (n, M, K) float32 from points (n, d) to all codewords (M, d, K).
 
     Summed over the dimensions in order, in float32: a row does not depend on the rows beside it.
     """
@@ -167,7 +166,7 @@ def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
 
 
 def ordered_product(rows: Float64, matrix: Float64) -> Float64:
-    """Rows (n, d) times a matrix (d, k), both float64 in C order, summed over the columns in order.
+    """Multiply rows (n, d) by a matrix (d, k), both float64 in C order, summed over the columns in order.
 
     A row does not depend on the rows beside it.
     """
@@ -201,7 +200,7 @@ class ScanResult(NamedTuple):
 
 
 def pack_codes(codes: Codes) -> Codes:
-    """Lay (n, M) codes out for the scan: (blocks, M, 64), padded with zeros."""
+    """Pack (n, M) codes for the scan: (blocks, M, 64), padded with zeros."""
     n_rows, n_codebooks = codes.shape
     n_blocks = -(-n_rows // BLOCK_ITEMS)
     packed = np.zeros((n_blocks, n_codebooks, BLOCK_ITEMS), dtype=np.uint8)
@@ -214,7 +213,7 @@ def pack_codes(codes: Codes) -> Codes:
 
 
 def unpack_codes(packed: Codes, rows: NDArray[np.integer[Any]]) -> Codes:
-    """Codes (n, M) of some rows of packed ones."""
+    """Unpack the codes (n, M) of some rows."""
     return np.ascontiguousarray(packed[rows // BLOCK_ITEMS, :, rows % BLOCK_ITEMS])
 
 

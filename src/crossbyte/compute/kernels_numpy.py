@@ -1,4 +1,4 @@
-"""The kernels in NumPy: what is right, and what runs where no compiler was at hand.
+"""Run the kernels in NumPy: the definition of what is right, and what runs where no compiler was at hand.
 
 The arithmetic is that of the C++ kernels, operation by operation, only for all rows at once; codes and
 tables therefore agree to the last bit.
@@ -43,8 +43,8 @@ def _lasso_sweep(G: Float64, S: Float64, C: Float64, z: Float64, rows: NDArray[n
     weights, left, bound = S[rows], C[rows], z[rows]
     largest = np.zeros(len(rows))
     for j in np.flatnonzero(np.diag(G) > 0):
-        wish = left[:, j] + G[j, j] * weights[:, j]
-        updated = np.sign(wish) * np.maximum(np.abs(wish) - bound, 0.0) / G[j, j]
+        target = left[:, j] + G[j, j] * weights[:, j]
+        updated = np.sign(target) * np.maximum(np.abs(target) - bound, 0.0) / G[j, j]
         step = updated - weights[:, j]
         weights[:, j] = updated
         left -= step[:, None] * G[j]
@@ -54,7 +54,7 @@ def _lasso_sweep(G: Float64, S: Float64, C: Float64, z: Float64, rows: NDArray[n
 
 
 def _codeword_products(tables: CodewordTables, targets: Float32) -> Float32:
-    """<t, codeword> as (n, M, K), summed over the dimensions in order."""
+    """Compute <t, codeword> as (n, M, K), summed over the dimensions in order."""
     by_dim = tables.codewords_by_dim
     products = np.zeros((len(targets), by_dim.shape[0], by_dim.shape[2]), dtype=np.float32)
     for j in range(by_dim.shape[1]):
@@ -63,7 +63,7 @@ def _codeword_products(tables: CodewordTables, targets: Float32) -> Float32:
 
 
 def _overlaps(gram: NDArray[np.float32], codes: NDArray[Any], m: int, until: int) -> Float32:
-    """Sum over the other codebooks of <their codeword, this one (m, k)>, (..., K); gram is (M, K, M, K)."""
+    """Sum <their codeword, this one (m, k)> over the other codebooks: (..., K); gram is (M, K, M, K)."""
     overlaps = np.zeros((*codes.shape[:-1], gram.shape[1]), dtype=np.float32)
     for j in range(until):
         if j != m:
@@ -79,7 +79,7 @@ def _cross_terms(gram: NDArray[np.float32], codes: NDArray[Any]) -> Float32:
     return np.float32(2.0) * total
 
 
-def _four_axes(tables: CodewordTables) -> tuple[NDArray[np.float32], Float32]:
+def _gram_and_norms(tables: CodewordTables) -> tuple[NDArray[np.float32], Float32]:
     M, K, _ = tables.codewords.shape
     gram = tables.gram.reshape(M, K, M, K)
     norms = np.ascontiguousarray(np.diagonal(tables.gram)).reshape(M, K)
@@ -111,7 +111,7 @@ def icm(
 def _icm_rows(
     tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int
 ) -> Codes:
-    gram, norms = _four_axes(tables)
+    gram, norms = _gram_and_norms(tables)
     products = _codeword_products(tables, targets)
     new = codes.astype(np.intp)
     cross = _cross_terms(gram, new)
@@ -157,7 +157,7 @@ def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty,
 
 
 def _beam_rows(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
-    gram, norms = _four_axes(tables)
+    gram, norms = _gram_and_norms(tables)
     products = _codeword_products(tables, targets)
     n, M, K = products.shape
     beams = np.zeros((n, 1, M), dtype=np.intp)  # (n, width, M)
@@ -176,7 +176,7 @@ def _beam_rows(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, 
 
 
 def _smallest(values: Float32, count: int) -> tuple[Float32, NDArray[np.intp]]:
-    """The ``count`` smallest of each row, ties in the order of the columns (as a stable sort)."""
+    """Find the ``count`` smallest of each row, ties in the order of the columns (as a stable sort)."""
     rows, values = np.arange(len(values)), values.copy()
     chosen = np.empty((len(values), count), dtype=np.intp)
     smallest = np.empty((len(values), count), dtype=np.float32)
@@ -231,10 +231,12 @@ def scan(
     max_distance: float,
 ) -> ScanResult:
     """Sort everything; see :func:`crossbyte.compute.kernels.scan`."""
-    bits = np.ones(n_items, dtype=bool) if allowed is None else _bits(allowed, n_items)
+    bits = np.ones(n_items, dtype=bool) if allowed is None else _unpack_bits(allowed, n_items)
     rows = np.flatnonzero(bits)
-    found = [_nearest(sides, query, rows, k, extra, max_distance) for query in range(len(sides[0].tables))]
-    return _result(found)
+    found = [
+        _nearest_of_query(sides, query, rows, k, extra, max_distance) for query in range(len(sides[0].tables))
+    ]
+    return _join_results(found)
 
 
 def scan_cells(
@@ -248,7 +250,7 @@ def scan_cells(
     max_distance: float,
 ) -> ScanResult:
     """Sort everything in the visited cells; see :func:`crossbyte.compute.kernels.scan_cells`."""
-    bits = None if allowed is None else _bits(allowed, 64 * len(allowed))
+    bits = None if allowed is None else _unpack_bits(allowed, 64 * len(allowed))
     found = []
     for query, visited in enumerate(cells):
         parts = [np.arange(starts[cell], starts[cell + 1]) for cell in visited]
@@ -256,12 +258,12 @@ def scan_cells(
         if bits is not None:
             places = places[bits[rows[places]]]
         places = places[np.argsort(rows[places], kind="stable")]
-        distances, near = _nearest([side], query, places, k, extra, max_distance)
+        distances, near = _nearest_of_query([side], query, places, k, extra, max_distance)
         found.append((distances, rows[near].astype(np.int64)))
-    return _result(found)
+    return _join_results(found)
 
 
-def _result(found: Sequence[tuple[Float32, NDArray[np.int64]]]) -> ScanResult:
+def _join_results(found: Sequence[tuple[Float32, NDArray[np.int64]]]) -> ScanResult:
     from crossbyte.compute.kernels import ScanResult
 
     counts = np.array([len(distances) for distances, _ in found], dtype=np.int64)
@@ -270,12 +272,12 @@ def _result(found: Sequence[tuple[Float32, NDArray[np.int64]]]) -> ScanResult:
     return ScanResult(counts, np.concatenate(distances), np.concatenate(numbers))
 
 
-def _bits(words: NDArray[np.uint64], n_items: int) -> NDArray[np.bool_]:
+def _unpack_bits(words: NDArray[np.uint64], n_items: int) -> NDArray[np.bool_]:
     octets = words.astype("<u8").view(np.uint8)
     return np.unpackbits(octets, count=n_items, bitorder="little").astype(bool)
 
 
-def _nearest(
+def _nearest_of_query(
     sides: Sequence[ScanSide], query: int, rows: NDArray[np.intp], k: int, extra: float, max_distance: float
 ) -> tuple[Float32, NDArray[np.int64]]:
     total: Float32 | None = None
@@ -290,7 +292,7 @@ def _nearest(
 
 
 def _canonical_sum(side: ScanSide, query: int) -> Float32:
-    """Distances to all items of the blocks, padding included."""
+    """Sum the distances to all items of the blocks, padding included."""
     table = side.tables[query]
     total = table[0, side.codes[:, 0]]
     for m in range(1, len(table)):

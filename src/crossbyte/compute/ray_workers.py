@@ -1,4 +1,9 @@
-"""Go through blocks of rows with the tasks of a Ray cluster; the rows are in Ray's object store."""
+"""Run functions over blocks of rows in the tasks of a Ray cluster; the rows are in Ray's object store.
+
+Rows lie there one object per share. A function is sent without the rows that it reads: its task gets those of
+its own share as arguments. So Ray can run it where they are, and bring them back by running their tasks again
+after a loss; and rows that nobody reads any more are not kept for those that were computed from them.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +39,14 @@ from crossbyte.compute.executor import (
 from crossbyte.compute.ray_session import LOCAL, RayCluster, ray_module, translate_ray_errors
 from crossbyte.errors import ClusterError
 
+_PASSED_VARIABLES = ("CROSSBYTE_NO_NATIVE",)
+
+
+# Rows in the object store
+
 
 def cut_shares(n_rows: int) -> list[list[slice]]:
-    """The canonical blocks, share by share."""
+    """Cut rows into the canonical blocks, share by share."""
     return list(iter_batches(row_blocks(n_rows), SHARE_BLOCKS))
 
 
@@ -58,7 +68,7 @@ class _Shares:
         references: list[Any],
         fetch: Callable[[Any], Any],
     ) -> Self:
-        """Rows of one share after another; ``fetch`` gets what a reference refers to."""
+        """Join the rows of one share after another; ``fetch`` gets what a reference refers to."""
         bounds = np.array([0, *(share[-1].stop for share in blocks)], dtype=np.intp)
         return cls(bounds, row, dtype, references, fetch)
 
@@ -66,13 +76,13 @@ class _Shares:
         rows = _rows_left_out.get()
         if rows is None:
             return type(self), (self._bounds, self._row, self.dtype, self.references, self._fetch)
-        at_hand = _ProvidedShares(_register_rows(self, rows))
+        provided = _ProvidedShares(_register_rows(self, rows))
         return type(self), (
             self._bounds,
             self._row,
             self.dtype,
             list(range(len(self.references))),
-            at_hand.find,
+            provided.find,
         )
 
     @property
@@ -90,43 +100,43 @@ class _Shares:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
         if isinstance(rows, slice):
-            return self._range(*rows.indices(len(self)))
-        return self._chosen(np.asarray(rows))
+            return self._take_range(*rows.indices(len(self)))
+        return self._take(np.asarray(rows))
 
     def numbers(self, start: int, stop: int) -> range:
-        """Which shares hold these rows."""
+        """Find the shares that hold these rows."""
         if start >= stop:
             return range(0)
         first, last = np.searchsorted(self._bounds, [start, stop - 1], side="right") - 1
         return range(int(first), int(last) + 1)
 
-    def _range(self, start: int, stop: int, step: int) -> Any:
+    def _take_range(self, start: int, stop: int, step: int) -> Any:
         if step != 1:
-            return self._chosen(np.arange(start, stop, step))
+            return self._take(np.arange(start, stop, step))
         parts = []
         for number in self.numbers(start, stop):
             first, last = self._bounds[number : number + 2]
-            parts.append(self._rows_of(number)[max(start - first, 0) : min(stop, last) - first])
-        return self._joined(parts)
+            parts.append(self._fetch_share(number)[max(start - first, 0) : min(stop, last) - first])
+        return self._join(parts)
 
-    def _chosen(self, rows: NDArray[np.intp]) -> Any:
+    def _take(self, rows: NDArray[np.intp]) -> Any:
         share = np.searchsorted(self._bounds, rows, side="right") - 1
         order = np.argsort(share, kind="stable")
         parts = [
-            self._rows_of(int(number))[rows[share == number] - self._bounds[number]]
+            self._fetch_share(int(number))[rows[share == number] - self._bounds[number]]
             for number in np.unique(share)
         ]
-        joined = self._joined(parts)
+        joined = self._join(parts)
         if (np.diff(share) >= 0).all():
             return joined
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return joined[back]
 
-    def _rows_of(self, number: int) -> Any:
+    def _fetch_share(self, number: int) -> Any:
         return self._fetch(self.references[number])
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Any]) -> Any:
         raise NotImplementedError
 
 
@@ -138,7 +148,7 @@ class RayArray(_Shares):
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         return np.asarray(np.array(self[:]), dtype=dtype)
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Any]) -> Any:
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([np.empty((0, *self._row), dtype=self.dtype), *parts])
@@ -149,7 +159,7 @@ class RaySparse(_Shares):
 
     is_sparse = True
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _join(self, parts: list[Any]) -> Any:
         if len(parts) == 1:
             return parts[0]
         return sparse.vstack(parts, format="csr") if parts else empty_csr(self._row[0]).astype(self.dtype)
@@ -164,7 +174,7 @@ _provided: dict[tuple[int, int], Any] = {}  # by place and number; a worker proc
 
 @contextmanager
 def pickle_without_rows() -> Iterator[list[_Shares]]:
-    """Whatever is pickled meanwhile is pickled without its rows, which are listed here, by their places."""
+    """Pickle, inside of this context, without rows; the list yielded has the rows, by their places."""
     rows: list[_Shares] = []
     token = _rows_left_out.set(rows)
     try:
@@ -175,7 +185,7 @@ def pickle_without_rows() -> Iterator[list[_Shares]]:
 
 @contextmanager
 def provide_shares(numbers: Sequence[tuple[int, int]], shares: Sequence[Any]) -> Iterator[None]:
-    """Inside a task: these are the shares of the rows that were left out, by place and number."""
+    """Provide, inside a task, the shares of the rows that were left out, by place and number."""
     _provided.update(zip(numbers, shares, strict=True))
     try:
         yield
@@ -184,7 +194,7 @@ def provide_shares(numbers: Sequence[tuple[int, int]], shares: Sequence[Any]) ->
 
 
 def find_needed_shares(rows: Sequence[_Shares], item: Any, n_rows: int | None) -> list[tuple[int, int]]:
-    """Places and numbers of the shares that a function reads for an item: those of its blocks, or all.
+    """Find the shares that a function reads for an item, by place and number: those of its blocks, or all.
 
     Of rows that are not those which the blocks count, nobody knows which are needed.
     """
@@ -221,11 +231,11 @@ class _ProvidedShares(NamedTuple):
         return _provided[self.place, number]
 
 
-_PASSED_VARIABLES = ("CROSSBYTE_NO_NATIVE",)
+# The executor
 
 
 class WorkerSetup(NamedTuple):
-    """What must be the same everywhere for results to be the same."""
+    """The versions that must be the same everywhere for results to be the same."""
 
     crossbyte: str
     numpy: str
@@ -234,7 +244,7 @@ class WorkerSetup(NamedTuple):
 
     @classmethod
     def here(cls) -> WorkerSetup:
-        """That of this process."""
+        """Return the versions of this process."""
         kind = "numpy" if kernels.implementation() == "numpy" else "native"
         return cls(crossbyte.__version__, np.__version__, scipy.__version__, kind)
 
@@ -279,20 +289,20 @@ class RayWorkers:
         cores = asked or available_cores()
         self._cluster = RayCluster(cluster, cores if cluster == LOCAL else None)
         self._here = Workers(cores if cluster == LOCAL else None)
-        self._asked, self.n_jobs = asked, cores
+        self._n_requested, self.n_jobs = asked, cores
         self._entered = ExitStack()
         self._task: Any = None
-        self._options: dict[str, Any] = {}
+        self._task_options: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             room = entered.enter_context(self._cluster).n_cpus
             entered.enter_context(self._here)
-            self._task, self._options = ray_module().remote(_run_task), _options()
+            self._task, self._task_options = ray_module().remote(_run_task), _task_options()
             self._entered = entered.pop_all()
-        self.n_jobs = self._asked or room
-        # Some wait where nobody counts, so that no worker waits for us.
-        self._most = 2 * room if self.n_jobs == room else self.n_jobs
+        self.n_jobs = self._n_requested or room
+        # Unless a number was given, some tasks wait in the queue, so that no worker waits for this process.
+        self._max_tasks = 2 * room if self.n_jobs == room else self.n_jobs
         return self
 
     def __exit__(
@@ -302,7 +312,7 @@ class RayWorkers:
         self._entered.__exit__(kind, error, trace)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Inside a task there is one thread: functions bring along whoever called them."""
+        """Become one thread inside a task: functions bring along the executor that runs them."""
         return Workers, (1,)
 
     @property
@@ -311,36 +321,36 @@ class RayWorkers:
         return self._here
 
     def hold(self, rows: Any) -> Any:
-        """Put rows into the object store, one share at a time; a share is all that is read at once."""
+        """Put rows into the object store, one share at a time; no more than a share is read at once."""
         if isinstance(rows, RayArray | RaySparse):
             return rows
         blocks = cut_shares(rows.shape[0])
-        shares = [self._cluster.put(_rows_of(rows, share)) for share in blocks]
+        shares = [self._cluster.put(_rows_of_share(rows, share)) for share in blocks]
         kind = RaySparse if sparse.issparse(rows) or getattr(rows, "is_sparse", False) else RayArray
         return kind.of(blocks, tuple(rows.shape[1:]), rows.dtype, shares, self._cluster.get)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield ``function(item)`` in the order of the items; a task each, a few at a time."""
-        for reference in self._submitted(function, items, None):
+        for reference in self._submit_all(function, items, None):
             yield self._cluster.get(reference)
 
     def map_unordered(
         self, function: Callable[[Item], Result], items: Iterable[Item]
     ) -> Iterator[tuple[Item, Callable[[], Result]]]:
-        """Yield every item when its task has ended, with what returns the result, or raises the error.
+        """Yield every item when its task has ended, with a function that gives its result or error.
 
         No task waits for a longer one that was begun before it; a few are under way at a time.
         """
-        begin, items = self._beginner(function), iter(items)
-        under_way = {begin(item): item for item in islice(items, self._most)}
+        submit, items = self._make_submit(function), iter(items)
+        under_way = {submit(item): item for item in islice(items, self._max_tasks)}
         while under_way:
-            reference = self._cluster.first_of(list(under_way))
+            reference = self._cluster.wait_for_first(list(under_way))
             yield under_way.pop(reference), partial(self._cluster.get, reference)
-            under_way |= {begin(item): item for item in islice(items, 1)}
+            under_way |= {submit(item): item for item in islice(items, 1)}
 
     def total(self, function: Callable[[slice], Any], n_rows: int) -> Any:
         """Sum ``function(block)``: over the blocks of each share, then over the shares, in order."""
-        references = self._submitted(
+        references = self._submit_all(
             lambda blocks: add_parts(map(function, blocks)), cut_shares(n_rows), n_rows
         )
         return add_parts(map(self._cluster.get, references))
@@ -364,7 +374,7 @@ class RayWorkers:
 
         shares = cut_shares(n_rows)
         items = shares if size is None else [_split_blocks(blocks, size) for blocks in shares]
-        return RayArray.of(shares, row, dtype, self._stored(fill, items, n_rows), self._cluster.get)
+        return RayArray.of(shares, row, dtype, self._store_results(fill, items, n_rows), self._cluster.get)
 
     def sparse_rows(self, function: Callable[[slice], sparse.csr_matrix], n_rows: int, n_columns: int) -> Any:
         """Compute sparse rows share by share, and leave them in the object store."""
@@ -373,39 +383,39 @@ class RayWorkers:
             return None, sparse.vstack([function(block) for block in blocks], format="csr")
 
         shares = cut_shares(n_rows)
-        stored = self._stored(stack, shares, n_rows)
+        stored = self._store_results(stack, shares, n_rows)
         return RaySparse.of(shares, (n_columns,), np.float32, stored, self._cluster.get)
 
-    def _stored(self, function: Callable[[Any], Any], items: Iterable[Any], n_rows: int) -> list[Any]:
-        """References to results that are all there."""
+    def _store_results(self, function: Callable[[Any], Any], items: Iterable[Any], n_rows: int) -> list[Any]:
+        """Run the tasks, leave their results in the object store, and return the references to them."""
         stored = []
-        for done, rows in self._submitted(function, items, n_rows, n_results=2):
+        for done, rows in self._submit_all(function, items, n_rows, n_results=2):
             self._cluster.get(done)  # nothing, or what went wrong: the rows themselves stay where they are
             stored.append(rows)
         return stored
 
-    def _submitted(
+    def _submit_all(
         self, function: Callable[[Any], Any], items: Iterable[Any], n_rows: int | None, n_results: int = 1
     ) -> Iterator[Any]:
-        """Yield what refers to the result of each item, in order, with a bounded number of them under way."""
-        begin = self._beginner(function, n_rows, n_results)
+        """Yield the reference to each item's result, in order, with a bounded number of tasks under way."""
+        submit = self._make_submit(function, n_rows, n_results)
         waiting: deque[Any] = deque()
         # What is abandoned is not cancelled: ray.cancel ends this very process at times (Ray 2.60, "Tried to
         # complete task that was not pending"). Ray ends our tasks when we leave; elsewhere these few end by
         # themselves.
         for item in items:
-            waiting.append(begin(item))
-            if len(waiting) >= self._most:
+            waiting.append(submit(item))
+            if len(waiting) >= self._max_tasks:
                 yield waiting.popleft()
         yield from waiting
 
-    def _beginner(
+    def _make_submit(
         self, function: Callable[[Any], Any], n_rows: int | None = None, n_results: int = 1
     ) -> Callable[[Any], Any]:
-        """Send a function once for all its tasks; return what begins the task of an item."""
+        """Send a function once for all its tasks; return the function that begins the task of an item."""
         with pickle_without_rows() as rows:
             sent = self._cluster.put((WorkerSetup.here(), function))
-        task = self._task.options(**self._options, num_returns=n_results)
+        task = self._task.options(**self._task_options, num_returns=n_results)
         return lambda item: self._submit(task, sent, item, rows, n_rows)
 
     def _submit(self, task: Any, sent: Any, item: Any, rows: list[Any], n_rows: int | None) -> Any:
@@ -418,26 +428,26 @@ class RayWorkers:
 def _run_task(
     sent: tuple[WorkerSetup, Callable[[Any], Any]], item: Any, numbers: list[tuple[int, int]], *shares: Any
 ) -> Any:
-    """What a task does."""
+    """Run a function on an item: what a task does."""
     setup, function = sent
     setup.check(WorkerSetup.here())
     with provide_shares(numbers, shares), Workers(1):
         return function(item)
 
 
-def _options() -> dict[str, Any]:
+def _task_options() -> dict[str, Any]:
     options: dict[str, Any] = {"num_cpus": 1, "max_retries": ray_session.RETRIES, "name": "crossbyte"}
     passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     return options | ({"runtime_env": {"env_vars": passed}} if passed else {})
 
 
-def _rows_of(rows: Any, blocks: Sequence[slice]) -> Any:
+def _rows_of_share(rows: Any, blocks: Sequence[slice]) -> Any:
     share = rows[blocks[0].start : blocks[-1].stop]
     return share if sparse.issparse(share) else np.ascontiguousarray(share)
 
 
 def _split_blocks(blocks: Sequence[slice], size: int) -> list[slice]:
-    """The rows of a share in blocks of another size."""
+    """Cut the rows of a share into blocks of another size."""
     first = blocks[0].start
     return [
         slice(first + part.start, first + part.stop) for part in row_blocks(blocks[-1].stop - first, size)

@@ -1,4 +1,8 @@
-"""Keep rows that do not fit into memory in scratch files, and go through them with threads."""
+"""Keep rows that do not fit into memory in scratch files, and compute over them with threads.
+
+Nothing is ever mapped into memory: pages of a map count as memory of the process until the system takes them
+back, and a bound on memory that holds only on paper is none.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,17 @@ from scipy import sparse
 from crossbyte.compute.executor import Executor, Item, Result, Workers, empty_csr, row_blocks
 from crossbyte.errors import StorageFailed, StorageFull
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LARGEST_INDEX = 2**31 - 1  # SciPy's small index type
+_MEMORY_SHARE = 32  # of max_memory, for one array: a fit keeps some twenty arrays of rows at a time
 _position_lock = threading.Lock()  # only for systems without pread, where a read moves the position
 
 
 def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Read bytes from a place on until the buffer is full or the file ends; return how many."""
+    """Read bytes from an offset on until the buffer is full or the file ends; return how many.
+
+    There is no position to share, so threads need not wait for each other.
+    """
     done = 0
     while done < len(buffer):
         n_read = _read_some(descriptor, buffer[done:], offset + done)
@@ -35,7 +44,7 @@ def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """Write all bytes, from a place on."""
+    """Write all bytes, from an offset on."""
     done = 0
     while done < len(buffer):
         done += _write_some(descriptor, buffer[done:], offset + done)
@@ -60,7 +69,7 @@ def _write_some(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 def _default_folder() -> str:
-    """The system's folder for temporary files; there is none where every disk that has one is full."""
+    """Find the system's folder for temporary files; there is none where every disk that has one is full."""
     try:
         return tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -81,14 +90,14 @@ class ScratchFile:
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder or _default_folder()
-        with self._explained():
+        with self._explain_errors():
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - lives as long as we
         self._descriptor = file.fileno()
         weakref.finalize(self, file.close)
 
     def read(self, buffer: memoryview, offset: int) -> None:
-        """Fill the buffer from a place on."""
-        with self._explained():
+        """Fill the buffer from an offset on."""
+        with self._explain_errors():
             n_read = read_at(self._descriptor, buffer, offset)
         if n_read < len(buffer):
             raise StorageFailed(
@@ -97,17 +106,18 @@ class ScratchFile:
             )
 
     def write(self, buffer: memoryview, offset: int) -> None:
-        """Write all bytes, from a place on."""
-        with self._explained():
+        """Write all bytes, from an offset on."""
+        with self._explain_errors():
             write_at(self._descriptor, buffer, offset)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
+        """Raise errors of the system as errors that say what to do."""
         try:
             yield
         except OSError as error:
             why = error.strerror or type(error).__name__
-            if error.errno in _FULL:
+            if error.errno in _DISK_FULL:
                 raise StorageFull(
                     f"scratch folder {self._folder}: the disk is full ({why}); nothing was changed; make "
                     "space, or set TMPDIR to a folder with more, or raise max_memory to keep more in memory"
@@ -118,11 +128,8 @@ class ScratchFile:
             ) from error
 
 
-_LARGEST_INDEX = 2**31 - 1  # SciPy's small index type
-
-
 def resolve_rows(rows: Any, n_rows: int) -> slice | NDArray[np.intp]:
-    """Which rows an index means: a slice within bounds and without a step, or row numbers in any order.
+    """Resolve an index into a slice within bounds and without a step, or row numbers in any order.
 
     ``(rows, ...)``, as scikit-learn writes it, means the rows; a mask of all rows means those that are true.
     """
@@ -189,14 +196,14 @@ class DiskArray:
         self.write(start, rows)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        asked = resolve_rows(rows, self._n_rows)
-        if not isinstance(asked, slice):
-            return self._chosen(asked)
-        values = np.empty((asked.stop - asked.start, *self._row), self.dtype)
-        self._file.read(_view_bytes(values), asked.start * self._row_bytes)
+        wanted = resolve_rows(rows, self._n_rows)
+        if not isinstance(wanted, slice):
+            return self._take(wanted)
+        values = np.empty((wanted.stop - wanted.start, *self._row), self.dtype)
+        self._file.read(_view_bytes(values), wanted.start * self._row_bytes)
         return values
 
-    def _chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+    def _take(self, rows: NDArray[np.intp]) -> NDArray[Any]:
         values = np.empty((len(rows), *self._row), self.dtype)
         target = _view_bytes(values)
         for place, row in enumerate(rows.tolist()):
@@ -255,14 +262,14 @@ class DiskSparse:
         self._starts.append(starts)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> sparse.csr_matrix:
-        asked = resolve_rows(rows, self.shape[0])
-        if not isinstance(asked, slice):
-            return self._chosen(asked)
-        starts = self._starts[asked.start : asked.stop + 1]
+        wanted = resolve_rows(rows, self.shape[0])
+        if not isinstance(wanted, slice):
+            return self._take(wanted)
+        starts = self._starts[wanted.start : wanted.stop + 1]
         inside = slice(int(starts[0]), int(starts[-1]))
         return self._matrix(self._values[inside], self._columns[inside], starts - starts[0])
 
-    def _chosen(self, rows: NDArray[np.intp]) -> sparse.csr_matrix:
+    def _take(self, rows: NDArray[np.intp]) -> sparse.csr_matrix:
         begins, ends = self._starts[rows], self._starts[rows + 1]
         starts = np.concatenate([[0], np.cumsum(ends - begins)])
         parts = [slice(*ends) for ends in zip(begins.tolist(), ends.tolist(), strict=True)]
@@ -284,9 +291,6 @@ def _view_bytes(values: NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
 
 
-_SHARE = 32  # of max_memory; a fit keeps some twenty arrays of rows at a time
-
-
 class ScratchWorkers(Workers):
     """Threads that keep large rows in scratch files; the results are those of :class:`Workers`.
 
@@ -303,7 +307,7 @@ class ScratchWorkers(Workers):
 
     def __init__(self, n_jobs: int | None, max_memory: int, folder: str | None = None) -> None:
         super().__init__(n_jobs)
-        self._largest, self._folder = max_memory // _SHARE, folder
+        self._largest, self._folder = max_memory // _MEMORY_SHARE, folder
 
     def rows(
         self,
@@ -328,10 +332,11 @@ class ScratchWorkers(Workers):
             kept.append(part)
             n_bytes += part.data.nbytes + part.indices.nbytes + part.indptr.nbytes
             if n_bytes > self._largest:
-                return self._on_disk(kept, parts)
+                return self._move_to_disk(kept, parts)
         return sparse.vstack(kept, format="csr") if kept else empty_csr(n_columns)
 
-    def _on_disk(self, kept: list[sparse.csr_matrix], more: Iterator[sparse.csr_matrix]) -> DiskSparse:
+    def _move_to_disk(self, kept: list[sparse.csr_matrix], more: Iterator[sparse.csr_matrix]) -> DiskSparse:
+        """Write the parts kept so far, and those to come, to scratch files; ``kept`` is emptied."""
         values = DiskSparse(kept[0].shape[1], kept[0].dtype, self._folder)
         for part in kept:
             values.append(part)

@@ -1,4 +1,18 @@
-"""Score labelled rankings by average precision, precision at k and precision-recall curves."""
+"""Score labelled rankings by average precision, precision at k and precision-recall curves.
+
+The paper's average precision divides by the relevant items among those *retrieved*, so the level of chance is
+high and must be printed beside it: :func:`crossbyte.metrics.chance_mean_average_precision`.
+
+Ties. A group of n tied items with r relevant ones, behind b items with R relevant ones, is in random order.
+Its i-th place is relevant with probability r/n, and if it is, the i - 1 places before it in the group hold
+(i - 1)(r - 1)/(n - 1) relevant items on average. So its first m places add to the sum of precisions
+
+    g = r/n · Σ_{i=1…m} (R + 1 + (i - 1)(r - 1)/(n - 1)) / (b + i)
+      = r/n · ((R + 1) A + (r - 1)/(n - 1) (m - (b + 1) A)),    A = Σ_{i=1…m} 1/(b + i) = H_{b+m} - H_b
+
+with the harmonic numbers H (McSherry and Najork 2008). That is all that is needed while the denominator does
+not depend on the order.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +29,8 @@ from crossbyte.metrics.ranks import check_depth, check_matrix
 from crossbyte.metrics.ties import Integers, TiedRanking
 from crossbyte.validation import check_choice
 
+Denominator = Literal["retrieved", "recall"]
+
 RECALL_LEVELS = tuple(step / 20 for step in range(21))
 """Levels of recall at which the curve is read: 0, 0.05, …, 1."""
 
@@ -22,7 +38,7 @@ _ROUNDING = 1e-9  # far less than a whole item of a single query adds to a mean 
 
 
 def expected_precision(ranking: TiedRanking, depths: Sequence[int]) -> Float64:
-    """Expected share of relevant items among the first T results, per query.
+    """Compute the expected share of relevant items among the first T results, per query.
 
     Parameters
     ----------
@@ -45,7 +61,7 @@ def expected_precision(ranking: TiedRanking, depths: Sequence[int]) -> Float64:
 
 
 def _expected_hits(ranking: TiedRanking, depths: Integers) -> Float64:
-    """Expected number of relevant items among the first places, per query: (n, n_depths) float64.
+    """Count the relevant items expected among the first places, per query: (n, n_depths) float64.
 
     It rises evenly through a group of tied items, by the share of its items that are relevant.
     """
@@ -94,8 +110,8 @@ class RankSweep:
                 f" depth {ranking.depth}. Rank all items, without a depth."
             )
         slope = ranking.relevant / ranking.size
-        self._found += self._changes(ranking, slope)
-        self._recalled += self._changes(ranking, slope / ranking.total[ranking.row])
+        self._found += self._slope_changes(ranking, slope)
+        self._recalled += self._slope_changes(ranking, slope / ranking.total[ranking.row])
         self._n_queries += len(ranking.total)
         self._n_answerable += int(np.count_nonzero(ranking.total))
 
@@ -112,14 +128,14 @@ class RankSweep:
         place = np.searchsorted(recall, np.asarray(RECALL_LEVELS) - _ROUNDING)
         return np.asarray(precision[np.minimum(place, self.n_items - 1)])
 
-    def _changes(self, ranking: TiedRanking, slope: Float64) -> Float64:
+    def _slope_changes(self, ranking: TiedRanking, slope: Float64) -> Float64:
         size = self.n_items + 1
         begun = np.bincount(ranking.before, slope, size)
         return np.asarray(begun - np.bincount(ranking.before + ranking.size, slope, size))
 
 
 def expected_precision_recall_curve(ranking: TiedRanking) -> Float64:
-    """Mean precision where the mean recall first reaches a level: the sweep through the ranks.
+    """Compute the mean precision where the mean recall first reaches each level.
 
     For t = 1, 2, … the precision and the recall of the first t results are averaged over queries, both
     expected over the orders of tied items; at a level the precision is read at the first t whose recall is at
@@ -142,11 +158,8 @@ def expected_precision_recall_curve(ranking: TiedRanking) -> Float64:
     return sweep.curve()
 
 
-Denominator = Literal["retrieved", "recall"]
-
-
 def mean_average_precision(relevance: ArrayLike, depth: int) -> float:
-    """Mean over queries of the average precision of the first ``depth`` results.
+    """Average over queries the average precision of the first ``depth`` results.
 
     ``AP = sum_t P(t) d(t) / sum_t d(t)`` for t = 1 … depth, where ``d(t)`` says whether result t is relevant
     and ``P(t)`` is the precision of the first t results. A query without a single hit scores 0 and stays in
@@ -176,7 +189,7 @@ def mean_average_precision(relevance: ArrayLike, depth: int) -> float:
 def expected_average_precision(
     ranking: TiedRanking, depth: int, denominator: Denominator = "retrieved"
 ) -> Float64:
-    """Expected average precision of the first ``depth`` results, per query.
+    """Compute the expected average precision of the first ``depth`` results, per query.
 
     ``AP = sum_t P(t) d(t) / denominator`` for t = 1 … depth, where ``d(t)`` says whether result t is relevant
     and ``P(t)`` is the precision of the first t results.
@@ -199,12 +212,12 @@ def expected_average_precision(
     check_choice(denominator, "denominator", ("retrieved", "recall"))
     depth = ranking.reach(depth)
     if denominator == "recall":
-        return _found_precision(ranking, depth) / np.clip(ranking.total, 1, depth)
+        return _sum_of_precisions(ranking, depth) / np.clip(ranking.total, 1, depth)
     return _precision_over_retrieved(ranking, depth)
 
 
 def expected_average_precision_all(ranking: TiedRanking) -> Float64:
-    """Expected average precision of the whole ranking over all relevant items, per query.
+    """Compute the expected average precision of the whole ranking over all relevant items, per query.
 
     Parameters
     ----------
@@ -220,18 +233,18 @@ def expected_average_precision_all(ranking: TiedRanking) -> Float64:
     return expected_average_precision(ranking, ranking.n_items, "recall")
 
 
-def _found_precision(ranking: TiedRanking, depth: int) -> Float64:
-    """Expected sum of the precisions at the relevant ones of the first places, per query."""
+def _sum_of_precisions(ranking: TiedRanking, depth: int) -> Float64:
+    """Compute the expected sum of precisions at the relevant ones of the first places, per query."""
     near = ranking.before < depth
     b, R, n, r = ranking.counts(near)
-    return _sum_by_row(ranking, near, _group_gain(b, R, n, r, np.minimum(n, depth - b)))
+    return _sum_by_row(ranking, near, _group_precisions(b, R, n, r, np.minimum(n, depth - b)))
 
 
 def _precision_over_retrieved(ranking: TiedRanking, depth: int) -> Float64:
-    """AP over the relevant items that were retrieved: only a group cut at the depth makes them random."""
+    """Compute AP over the retrieved relevant items: only a group cut at the depth makes these random."""
     whole = ranking.before + ranking.size <= depth
     b, R, n, r = ranking.counts(whole)
-    gain = _sum_by_row(ranking, whole, _group_gain(b, R, n, r, n))
+    gain = _sum_by_row(ranking, whole, _group_precisions(b, R, n, r, n))
     score = gain / np.maximum(_sum_by_row(ranking, whole, r), 1)
     cut = np.flatnonzero((ranking.before < depth) & ~whole)  # at most one per query
     rows = ranking.row[cut]
@@ -243,28 +256,28 @@ def _sum_by_row(ranking: TiedRanking, groups: NDArray[np.bool_], values: NDArray
     return np.asarray(np.bincount(ranking.row[groups], values, len(ranking.total)), dtype=np.float64)
 
 
-def _group_gain(b: Integers, R: Integers, n: Integers, r: Integers, m: Integers) -> Float64:
-    """Sum of precisions in the first m places of each group: g of the formula above."""
+def _group_precisions(b: Integers, R: Integers, n: Integers, r: Integers, m: Integers) -> Float64:
+    """Sum the precisions in the first m places of each group: g of the formula at the top."""
     A = _harmonic_between(b, m)
     together = (r - 1) / np.maximum(n - 1, 1)
     return np.asarray(r / n * ((R + 1) * A + together * (m - (b + 1) * A)))
 
 
 def _precision_with_cut_group(ranking: TiedRanking, groups: Integers, depth: int, gain: Float64) -> Float64:
-    """Expected AP of queries whose last m places are a part of one group, with ``gain`` from those before.
+    """Compute the AP of queries whose last m places are a part of one group, with ``gain`` from those before.
 
     Of the n items that tie, k relevant ones come into the m places with hypergeometric probability; given k,
-    any k of the m places are equally likely: the formula above with k of m in the place of r of n.
+    any k of the m places are equally likely: the formula at the top with k of m in the place of r of n.
     """
     b, R, n, r = (values[:, None] for values in ranking.counts(groups))
     m = depth - b
     k, probability = _hypergeometric(n, r, m)
-    total = gain[:, None] + _group_gain(b, R, m, k, m)
+    total = gain[:, None] + _group_precisions(b, R, m, k, m)
     return np.asarray(np.sum(probability * total / np.maximum(R + k, 1), axis=1))
 
 
 def _hypergeometric(n: Integers, r: Integers, m: Integers) -> tuple[Integers, Float64]:
-    """Probabilities of k relevant ones among m of n items, r of them relevant; all arguments (groups, 1).
+    """Compute probabilities of k relevant ones among m of n items, r of them relevant; arguments (groups, 1).
 
     From the ratio of neighbours, ``p(k+1)/p(k) = (r-k)(m-k) / ((k+1)(n-r-m+k+1))``, in logarithms: products
     of factorials would lose digits, and the first probability may be too small for a float.
@@ -284,7 +297,7 @@ def _neighbour_ratio(n: Integers, r: Integers, m: Integers, k: Integers) -> Floa
 
 
 def _harmonic_between(start: Integers, count: Integers) -> Float64:
-    """Sum of 1/t over the ``count`` places behind ``start``."""
+    """Sum 1/t over the ``count`` places behind ``start``."""
     last = int(np.max(start + count, initial=0))
     H = _harmonic_numbers(1 << last.bit_length())
     return np.asarray(H[start + count] - H[start])
@@ -292,7 +305,7 @@ def _harmonic_between(start: Integers, count: Integers) -> Float64:
 
 @lru_cache(maxsize=8)
 def _harmonic_numbers(n: int) -> Float64:
-    """H_0 … H_n."""
+    """Compute H_0 … H_n."""
     numbers = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
     numbers.flags.writeable = False
     return numbers

@@ -41,7 +41,7 @@ def chance_mean_average_precision(proportions: ArrayLike, depth: int, n_items: i
     check_depth(depth, n_items)
     harmonic = float(np.sum(1.0 / np.arange(1, depth + 1)))
     slope = (depth - harmonic) / (depth * (depth - 1)) if depth > 1 else 0.0
-    any_hit = 1.0 - _no_hit(shares, depth, n_items)
+    any_hit = 1.0 - _no_hit_probability(shares, depth, n_items)
     return float(np.mean(any_hit * (harmonic / depth - slope) + depth * shares * slope))
 
 
@@ -67,11 +67,11 @@ def chance_recall(n_items: int, k: int, n_relevant: int = 1) -> float:
             f"expected 1 <= n_relevant <= n_items and k >= 1; got {n_relevant=}, {n_items=}, {k=}."
         )
     share = np.array([n_relevant / n_items])
-    return float(1.0 - _no_hit(share, min(k, n_items), n_items)[0])
+    return float(1.0 - _no_hit_probability(share, min(k, n_items), n_items)[0])
 
 
-def _no_hit(shares: Float64, depth: int, n_items: int | None) -> Float64:
-    """Probability that ``depth`` random results contain no relevant item, per query."""
+def _no_hit_probability(shares: Float64, depth: int, n_items: int | None) -> Float64:
+    """Compute the probability that ``depth`` random results contain no relevant item, per query."""
     if n_items is None:
         return np.asarray((1.0 - shares) ** depth)
     drawn = np.arange(depth)

@@ -37,11 +37,11 @@ def nearest_ties_by_column(distances: ArrayLike, depth: int) -> Integers:
     (n_queries, depth) int64
         Column numbers, best first.
     """
-    block = _distances(distances)
+    block = _check_distance_matrix(distances)
     check_depth(depth, block.shape[1])
     order = np.empty((len(block), depth), dtype=np.int64)
     for row, values in enumerate(block):
-        order[row] = _first_of_row(values, depth)
+        order[row] = _nearest_of_row(values, depth)
     return order
 
 
@@ -79,7 +79,7 @@ def partner_ranks_ties_by_column(
     InvalidInput
         If a query has no partner among the items, rather than counting it as missed.
     """
-    block = _distances(distances)
+    block = _check_distance_matrix(distances)
     columns = _partner_columns(block, partners, query_groups, item_groups)
     best = np.take_along_axis(block, columns[:, None], axis=1)
     before = np.arange(block.shape[1]) < columns[:, None]
@@ -87,7 +87,7 @@ def partner_ranks_ties_by_column(
 
 
 def recall_at(ranks: ArrayLike, k: int) -> float:
-    """Count the share of queries whose true partner is among the first ``k`` results.
+    """Compute the share of queries whose true partner is among the first ``k`` results.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def partner_places(distances: ArrayLike, partners: ArrayLike) -> PartnerPlaces:
 
 
 def expected_partner_recall(places: PartnerPlaces, depths: Sequence[int]) -> Float64:
-    """Probability that a partner is among the first k results, per query.
+    """Compute the probability that a partner is among the first k results, per query.
 
     With m of the n tied places inside k and g partners among the tied items, none of them is inside with
     probability ``C(n - g, m) / C(n, m)``.
@@ -195,7 +195,7 @@ def expected_partner_recall(places: PartnerPlaces, depths: Sequence[int]) -> Flo
 
 
 def _nearest_listed(block: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], Integers, Integers]:
-    """Distance of the nearest listed column, how many different ones are as near, and how many there are."""
+    """Find the distance of the nearest listed column, how many are as near, and how many there are."""
     listed = columns[:, None] if columns.ndim == 1 else columns
     if listed.ndim != 2 or len(listed) != len(block) or 0 in listed.shape or listed.dtype.kind not in "iu":
         raise InvalidInput(
@@ -215,7 +215,7 @@ def _nearest_listed(block: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray
 
 
 def _nearest_marked(block: NDArray[Any], marks: NDArray[np.bool_]) -> tuple[NDArray[Any], Integers, Integers]:
-    """Distance of the nearest marked column, how many are as near, and how many there are."""
+    """Find the distance of the nearest marked column, how many are as near, and how many there are."""
     if marks.shape != block.shape:
         raise InvalidInput(
             f"marks of partners must have the shape {block.shape} of the distances; got {marks.shape}."
@@ -233,7 +233,7 @@ def _as_integers(values: Iterable[Any]) -> Integers:
     return np.fromiter(values, np.int64)
 
 
-def _first_of_row(values: Floats, depth: int) -> Integers:
+def _nearest_of_row(values: Floats, depth: int) -> Integers:
     """Find the ``depth`` smallest entries of one row, ties by position."""
     # argpartition keeps an arbitrary choice of the items tied at the border; its value finds them all
     border = np.partition(values, depth - 1)[depth - 1]
@@ -245,18 +245,18 @@ def _first_of_row(values: Floats, depth: int) -> Integers:
 def _partner_columns(
     block: Floats, partners: ArrayLike | None, query_groups: ArrayLike | None, item_groups: ArrayLike | None
 ) -> Integers:
-    """Column of the best-placed partner of every row."""
+    """Find the column of the best-placed partner of every row."""
     grouped = query_groups is not None or item_groups is not None
     if grouped and partners is not None:
         raise InvalidInput("partners and groups were both given; pass one of them.")
     if not grouped:
-        return _single_partners(block.shape, partners)
+        return _check_partners(block.shape, partners)
     if query_groups is None or item_groups is None:
         raise InvalidInput("query_groups and item_groups belong together; one of them is missing.")
     return _grouped_partners(block, np.asarray(query_groups), np.asarray(item_groups))
 
 
-def _single_partners(shape: tuple[int, ...], partners: ArrayLike | None) -> Integers:
+def _check_partners(shape: tuple[int, ...], partners: ArrayLike | None) -> Integers:
     """Check the given columns; take the diagonal when none were given."""
     if partners is None:
         if shape[0] != shape[1]:  # a block of a larger matrix: its diagonal would be the wrong pairs
@@ -279,7 +279,7 @@ def _single_partners(shape: tuple[int, ...], partners: ArrayLike | None) -> Inte
 
 
 def _grouped_partners(block: Floats, query_groups: NDArray[Any], item_groups: NDArray[Any]) -> Integers:
-    """Column of the nearest item of the query's own group; among equals the first."""
+    """Find the column of the nearest item of the query's own group; among equals the first."""
     if (*query_groups.shape, *item_groups.shape) != block.shape:
         raise InvalidInput(
             f"distances of shape {block.shape} need one group per row and one per column;"
@@ -298,8 +298,8 @@ def _grouped_partners(block: Floats, query_groups: NDArray[Any], item_groups: ND
     return np.asarray(np.where(own, nearest, np.argmax(relevant, axis=1)), dtype=np.int64)
 
 
-def _distances(values: ArrayLike) -> Floats:
-    """``values`` as a matrix of distances; NaN has no place in an order."""
+def _check_distance_matrix(values: ArrayLike) -> Floats:
+    """Check ``values`` as a matrix of distances; NaN has no place in an order."""
     block = check_matrix(values, "distances")
     wrong = np.argwhere(np.isnan(block))
     if wrong.size:
@@ -311,7 +311,7 @@ def _distances(values: ArrayLike) -> Floats:
 
 
 def check_matrix(values: ArrayLike, name: str) -> NDArray[Any]:
-    """``values`` as a matrix with at least one row."""
+    """Check ``values`` as a matrix with at least one row."""
     array = np.asarray(values)
     if array.ndim != 2 or array.shape[0] == 0:
         raise InvalidInput(f"{name} must be a matrix with one row per query; got shape {array.shape}.")

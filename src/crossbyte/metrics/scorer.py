@@ -1,6 +1,6 @@
-"""Score all queries of a task, fed block by block, so that all distances never stand in memory at once.
+"""Score all queries of a task, block by block, so that all distances are never in memory at once.
 
-All scores are expectations over the orders of tied items, as are those of chance: everything ties.
+All scores are expectations over the orders of tied items; those of chance, too, where all items tie.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Scorer:
         distances : (n, n_items) float32
             From each query to every item of the database; smaller is better. NaN is refused.
         relevant : (n, n_items) bool
-            Where the scorer was told of them: whether an item is relevant to a query.
+            With ``labels_relevant``: whether an item is relevant to a query.
         partners : (n,) int, (n, g) int, or (n, n_items) bool
-            Where the scorer was told of them: the column of each query's true partner; or several columns,
-            or marks, of which any counts.
+            With ``partners``: the column of each query's true partner; or several columns, or marks, of which
+            any counts.
         """
         self._check_given("relevant", relevant is not None, self.labels_relevant)
         self._check_given("partners", partners is not None, self.partners)
@@ -96,7 +96,7 @@ class Scorer:
             "map@50/recall", "map@100/recall", "map@all", "precision@T", "precision_curve": {"depths",
             "values"} and "pr_curve": {"recall", "precision"}; by partner "recall@k".
         """
-        per_query = self._all()
+        per_query = self._concatenate_parts()
         found: dict[str, Any] = dict(_mean_scores(per_query))
         return found | _mean_curves(per_query, self._sweep) if self.labels_relevant else found
 
@@ -114,7 +114,7 @@ class Scorer:
             "ap@50", and "recall_rank", the expected 0-based rank of the true partner; None where queries came
             without relevance or partners. And whatever was named.
         """
-        found = self._all()
+        found = self._concatenate_parts()
         own = {"ap@50": found.get("map@50"), "recall_rank": found.get("recall_rank")}
         unknown = [name for name in names if name not in found or found[name].ndim > 1]
         if unknown:
@@ -153,7 +153,7 @@ class Scorer:
         for name, values in scores.items():
             self._parts[name].append(values)
 
-    def _all(self) -> PerQuery:
+    def _concatenate_parts(self) -> PerQuery:
         if not self._parts:
             raise InvalidInput("there is nothing to score; add the distances of at least one query first.")
         return {name: np.concatenate(parts) for name, parts in self._parts.items()}
@@ -176,8 +176,9 @@ def expected_chance_scores(
     Returns
     -------
     dict
-        By relevance: the paper's AP as in :func:`crossbyte.metrics.expected_chance_map`, precision the share
-        of relevant items, and so on; by partner: k / n_items, as :func:`crossbyte.metrics.chance_recall`.
+        By relevance: the paper's AP as in :func:`crossbyte.metrics.chance_mean_average_precision`, precision
+        the share of relevant items, and so on; by partner: k / n_items, as
+        :func:`crossbyte.metrics.chance_recall`.
     """
     scores: dict[str, Any] = {}
     if relevant_counts is not None:

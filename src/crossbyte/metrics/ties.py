@@ -172,7 +172,7 @@ def _make_ranking(groups: _Groups, total: Integers, n_items: int, depth: int) ->
 
 
 def _group_by_counting(keys: NDArray[np.intp], n_values: int, relevant: NDArray[np.bool_]) -> _Groups:
-    """Groups of distances that are small integers: count each value, relevant or not, in each row."""
+    """Group distances that are small integers: count each value, relevant or not, in each row."""
     n = len(keys)
     cells = keys  # overwritten: fresh memory would cost more than the counting
     cells *= 2
@@ -186,7 +186,7 @@ def _group_by_counting(keys: NDArray[np.intp], n_values: int, relevant: NDArray[
 
 
 def _group_by_sorting(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int) -> _Groups:
-    """Groups of any distances, from sorted words of row, distance and relevance.
+    """Group any distances, by sorting words of row, distance and relevance.
 
     Within a tie the relevant items come last and are equal words, so a group ends with its last one.
     """
@@ -204,7 +204,7 @@ def _group_by_sorting(keys: NDArray[np.uint32], relevant: NDArray[np.bool_], dep
 def _nearest_words(
     keys: NDArray[np.uint32], relevant: NDArray[np.bool_], depth: int
 ) -> tuple[Words, Integers]:
-    """Sorted words of each row's first ``depth`` items and of those that tie with the last; their numbers."""
+    """Sort the words of each row's first ``depth`` items and of those that tie with the last; count them."""
     n, n_items = keys.shape
     words = keys.astype(np.uint64)
     words <<= np.uint64(1)
@@ -219,7 +219,7 @@ def _nearest_words(
 
 
 def _group_starts(words: Words, heads: Words, first: Integers) -> Integers:
-    """Where each group begins: at its first relevant item, or at the irrelevant ones that tie with it."""
+    """Find where each group begins: at its first relevant item, or at irrelevant ones that tie with it."""
     start = first.copy()
     tied = np.flatnonzero(words[np.maximum(first - 1, 0)] == heads - np.uint64(1))
     start[tied] = np.searchsorted(words, heads[tied] - np.uint64(1))
@@ -341,7 +341,7 @@ def _is_whole(block: NDArray[Any]) -> bool:
 
 
 def _bits_in_order(block: Float32) -> NDArray[np.uint32]:
-    """Floats as unsigned integers of the same order: all bits of negative ones flipped, else the sign's."""
+    """Turn floats into unsigned integers of the same order: flip all bits if negative, else the sign."""
     bits = (block + np.float32(0)).view(np.uint32)  # -0.0 + 0 is 0.0: they are equal, their bits are not
     flipped = (bits.view(np.int32) >> 31).view(np.uint32) | np.uint32(1 << 31)
     return np.asarray(bits ^ flipped)

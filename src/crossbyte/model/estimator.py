@@ -1,4 +1,4 @@
-"""Define CMCQ, the estimator: it checks, fits, codes and measures, and goes into a file and back."""
+"""Define CMCQ, the estimator: fit, calibrate, transform, encode, score, save and load."""
 
 from __future__ import annotations
 
@@ -16,20 +16,30 @@ from sklearn.utils.validation import validate_data
 from crossbyte import validation
 from crossbyte._not_fitted import NotFitted
 from crossbyte.arrays import Codes, Float32
-from crossbyte.calibration import calibration, measure
+from crossbyte.calibration import measure
+from crossbyte.calibration.calibration import (
+    Calibration,
+    calibration_document,
+    restore_calibration,
+    restore_report,
+)
 from crossbyte.compute.executor import Executor, Workers, default_memory, keep_connected, make_executor
 from crossbyte.data.ondisk import coerce_rows
 from crossbyte.encoders.base import EncoderState
 from crossbyte.errors import DamagedModelFile, FitInterrupted, InvalidInput, NotCalibrated
 from crossbyte.model import fit as fitting
-from crossbyte.model import persistence
-from crossbyte.model import selection as auto
-from crossbyte.model import selection as scoring
-from crossbyte.model.file_format import model_bytes, parse_model_bytes, read_model_file, write_model_file
+from crossbyte.model import persistence, selection
+from crossbyte.model.file_format import (
+    ModelContents,
+    model_bytes,
+    parse_model_bytes,
+    read_model_file,
+    write_model_file,
+)
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.model.params import AUTOMATIC, MAX_BITS, QUERY_MAPS, Settings, check_parameters, make_generator
-from crossbyte.model.selection import Trial
+from crossbyte.model.selection import PartnerRanks, Trial
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
@@ -115,9 +125,11 @@ class CMCQ(BaseEstimator):
     objective_history_ : list of ObjectiveRecord
         The objective, term by term, after every block update; ``.total`` is its value.
     calibration_ : Calibration or None
-        What searches need of that: offsets and probabilities; None before :meth:`calibrate`.
+        What searches need for offsets and probabilities; None before :meth:`calibrate`.
     report_ : Report
         What :meth:`calibrate` measured: ``print(model.report_)``, ``.to_dict()``, ``.to_html()``.
+    encoder_states_ : dict of str to EncoderState
+        What made the features, by side, as :meth:`attach_encoders` was told.
     n_features_in_, n_text_features_ : int
         Width of image and text features.
     fitted_ : FittedModel
@@ -130,7 +142,7 @@ class CMCQ(BaseEstimator):
 
     _learned: FittedModel
     _trials: list[Trial]
-    _calibration: calibration.Calibration | None
+    _calibration: Calibration | None
     _report: Report | None = None
     _encoders: Mapping[str, EncoderState] = MappingProxyType({})
 
@@ -200,7 +212,7 @@ class CMCQ(BaseEstimator):
     ) -> Self:
         """Learn from pairs: row i of ``images`` belongs to row i of ``texts``.
 
-        The model's bytes are those of the rows, wherever these are and whoever goes through them.
+        The same rows give the same model, byte for byte, wherever they are stored and processed.
 
         Parameters
         ----------
@@ -211,7 +223,7 @@ class CMCQ(BaseEstimator):
         texts : (N, d_T) array or sparse matrix, or rows on disk
             Never made dense as a whole.
         groups : (N,) labels, optional
-            Rows of one group (captions of one picture) are never told apart in selection.
+            Rows of one group (captions of one picture) are held out together in selection.
         cluster : str, optional
             ``"local"`` to start Ray on this machine, or the address of a Ray cluster; by default, threads.
         max_memory : int or str, optional
@@ -240,13 +252,13 @@ class CMCQ(BaseEstimator):
         watch = Watch(self.callback or ignore_progress)
         rng = make_generator(self.random_state)
         try:
-            with keep_connected(cluster, self.n_jobs):  # that there is none is said before all rows were read
+            with keep_connected(cluster, self.n_jobs):  # a missing cluster is refused before rows are read
                 raw = validation.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"))
                 labels = validation.check_groups(groups, raw[0].shape[0])
                 if cluster is None and max_memory is None and any(map(validation.is_stored, raw)):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
                 with executor as workers:
-                    settings, trials = self._chosen(settings, raw, labels, rng, watch, workers.local)
+                    settings, trials = self._choose_settings(settings, raw, labels, rng, watch, workers.local)
                     learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
@@ -256,7 +268,7 @@ class CMCQ(BaseEstimator):
         self._encoders = {}
         return self
 
-    def _chosen(
+    def _choose_settings(
         self,
         settings: Settings,
         raw: tuple[Any, Any],
@@ -265,17 +277,17 @@ class CMCQ(BaseEstimator):
         watch: Watch,
         workers: Executor,
     ) -> tuple[Settings, list[Trial]]:
-        """What a sample of the pairs chooses where the mapping is left open, and every trial made."""
+        """Choose settings on held-out pairs where the mapping is left open; also returns every trial made."""
         if self.mapping not in AUTOMATIC:
             return settings, []
-        free = auto.OpenParameters(self.n_components is None, self.ridge is None)
-        choose = auto.choose_parameters if self.mapping == "auto" else auto.choose_space
+        free = selection.OpenParameters(self.n_components is None, self.ridge is None)
+        choose = selection.choose_parameters if self.mapping == "auto" else selection.choose_space
         return choose(settings, *raw, labels, rng, watch, workers, free)
 
     def calibrate(
         self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measure.CURVE
     ) -> Self:
-        """Measure on held-out pairs what this model is worth: ``calibration_`` and ``report_``.
+        """Measure on held-out pairs how well this model finds partners: ``calibration_`` and ``report_``.
 
         The model is fitted again on 90 % of the groups (a refit) and measured on the others; the model itself
         stays as it is. For the curve, there are refits of other code lengths too (on a sample, beyond
@@ -305,30 +317,51 @@ class CMCQ(BaseEstimator):
         try:
             with Workers(self.n_jobs) as workers:
                 pairs = measure.load_pairs(pairs, rng)
-                found = measure.measure_model(
+                calibration, report = measure.measure_model(
                     self._settings_at, self._n_codebooks, pairs, widths, rng, watch, workers
                 )
         except KeyboardInterrupt:
             raise FitInterrupted(
                 f"calibrate was interrupted {watch}; the model is as it was before"
             ) from None
-        self._calibration, self._report = found
+        self._calibration, self._report = calibration, report
+        return self
+
+    def attach_encoders(self, *, image: EncoderState | None = None, text: EncoderState | None = None) -> Self:
+        """Record what made the features, so that queries are encoded the same way; ``fit`` forgets it.
+
+        Parameters
+        ----------
+        image, text : EncoderState, optional
+            The ``state`` of an encoder; None for features that came from elsewhere.
+
+        Raises
+        ------
+        InvalidInput
+            Its features have another width than the model's.
+        """
+        learned = self.fitted_
+        widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
+        given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
+        self._encoders = {
+            side: persistence.check_encoder(side, state, widths[side]) for side, state in given.items()
+        }
         return self
 
     def _settings_at(self, n_bytes: int) -> Settings:
-        """Settings of this model with another code length."""
+        """Return the settings of this model with another code length."""
         settings = self.fitted_.settings
         if n_bytes == settings.n_codebooks:
             return settings
-        follows = self.n_components is None and self.mapping not in AUTOMATIC
-        n_components = 8 * n_bytes if follows else settings.n_components
+        grows_with_code = self.n_components is None and self.mapping not in AUTOMATIC
+        n_components = 8 * n_bytes if grows_with_code else settings.n_components
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 
     # What was learned
 
     @property
     def fitted_(self) -> FittedModel:
-        """Everything that was learned, as one immutable value; with the query map as it is set now.
+        """Everything that was learned, as one immutable value, with the query map that is set now.
 
         Raises
         ------
@@ -341,7 +374,7 @@ class CMCQ(BaseEstimator):
             return learned
         query_map = validation.check_choice(self.query_map, "query_map", QUERY_MAPS)
         settings = learned.settings._replace(query_map=query_map)
-        return replace(learned, settings=settings, space=replace(learned.space, query_map=settings.query_map))
+        return replace(learned, settings=settings, space=replace(learned.space, query_map=query_map))
 
     @property
     def image_codebooks_(self) -> Float32:
@@ -430,8 +463,8 @@ class CMCQ(BaseEstimator):
         return list(self.fitted_.history)
 
     @property
-    def calibration_(self) -> calibration.Calibration | None:
-        """What ``calibrate`` measured on held-out pairs; None where it has not run."""
+    def calibration_(self) -> Calibration | None:
+        """What searches need for offsets and probabilities; None where ``calibrate`` has not run."""
         self._check_fitted()
         return self._calibration
 
@@ -484,36 +517,35 @@ class CMCQ(BaseEstimator):
     def transform_images(self, images: Any) -> Float32:
         """Place (n, d_I) image features in the common space: (n, D) float32."""
         learned = self.fitted_
-        images = validation.check_features(images, "images", learned.image_preparation.n_features)
+        images = learned.check_images(images)
         with Workers(self.n_jobs) as workers:
             return learned.transform_images(images, workers)
 
     def transform_texts(self, texts: Any) -> Float32:
         """Place (n, d_T) text features in the common space: (n, D) float32."""
         learned = self.fitted_
-        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
+        texts = learned.check_texts(texts)
         with Workers(self.n_jobs) as workers:
             return learned.transform_texts(texts, workers)
 
     def encode_images(self, images: Any) -> Codes:
         """Code (n, d_I) image features that come without their texts: (n, M) uint8."""
         learned = self.fitted_
-        images = validation.check_features(images, "images", learned.image_preparation.n_features)
+        images = learned.check_images(images)
         with Workers(self.n_jobs) as workers:
             return learned.encode_images(images, workers)
 
     def encode_texts(self, texts: Any) -> Codes:
         """Code (n, d_T) text features that come without their images: (n, M) uint8."""
         learned = self.fitted_
-        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
+        texts = learned.check_texts(texts)
         with Workers(self.n_jobs) as workers:
             return learned.encode_texts(texts, workers)
 
     def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
-        """Fold in new pairs: codes of both halves, each knowing the other; nothing learned changes."""
+        """Fold in new pairs: code both halves, each knowing the other; nothing learned changes."""
         learned = self.fitted_
-        images = validation.check_features(images, "images", learned.image_preparation.n_features)
-        texts = validation.check_features(texts, "texts", learned.text_preparation.n_features)
+        images, texts = learned.check_images(images), learned.check_texts(texts)
         validation.check_rows_agree(images, texts)
         with Workers(self.n_jobs) as workers:
             return learned.encode_pairs(images, texts, workers)
@@ -526,12 +558,16 @@ class CMCQ(BaseEstimator):
         """Give the points (n, D) that text codes (n, M) stand for."""
         return self._decode("text", codes)
 
-    # Distances
+    def _decode(self, side: str, codes: Any) -> Float32:
+        codes = validation.check_codes(codes, self._n_codebooks)
+        with Workers(self.n_jobs) as workers:
+            return self.fitted_.quantizers[side].decode(codes, workers)
 
+    # Distances and scores
     def distances(
         self, *, images: Any = None, texts: Any = None, image_codes: Any = None, text_codes: Any = None
     ) -> Float32:
-        """Distances (n, N) float32 from queries of one kind to coded items of one kind.
+        """Compute distances (n, N) float32 from queries of one kind to coded items of one kind.
 
         Give one of ``images`` and ``texts`` (query features) and one of ``image_codes`` and ``text_codes``
         (items, (N, M) uint8). A distance estimates the squared Euclidean one in the common space.
@@ -542,15 +578,15 @@ class CMCQ(BaseEstimator):
                 "and one kind of item (image_codes= or text_codes=)"
             )
         points = self.transform_texts(texts) if images is None else self.transform_images(images)
-        side = "text" if image_codes is None else "image"
-        codes = validation.check_codes(text_codes if image_codes is None else image_codes, self._n_codebooks)
-        quantizer = getattr(self.fitted_, f"{side}_quantizer")
+        side, codes = ("text", text_codes) if image_codes is None else ("image", image_codes)
+        codes = validation.check_codes(codes, self._n_codebooks)
+        quantizer = self.fitted_.quantizers[side]
         with Workers(self.n_jobs) as workers:
-            scan = quantizer.scan_codes(codes, workers)
-        return np.asarray(quantizer.table(points).distances(scan), dtype=np.float32)
+            scan_codes = quantizer.scan_codes(codes, workers)
+        return quantizer.table(points).distances(scan_codes)
 
     def training_distances(self, *, images: Any = None, texts: Any = None) -> Float32:
-        """Distances (n, N) from image queries to the training texts, or from texts to the images.
+        """Compute distances (n, N) from image queries to the training texts, or from texts to the images.
 
         The paper's search: the database is the training set with its learned codes.
         """
@@ -558,67 +594,40 @@ class CMCQ(BaseEstimator):
             return self.distances(images=images, texts=texts, text_codes=self.text_codes_)
         return self.distances(texts=texts, image_codes=self.image_codes_)
 
-    def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> scoring.PartnerRanks:
-        """Rank of each item's true partner among these pairs, every item coded from its own side alone."""
+    def partner_ranks(self, images: Any, texts: Any, groups: Any = None) -> PartnerRanks:
+        """Rank each item's true partner among these pairs, every item coded from its own side alone."""
         pairs = self.fitted_.check_pairs(images, texts, groups)
         with Workers(self.n_jobs) as workers:
-            return scoring.held_out_ranks(self.fitted_, *pairs, workers)
+            return selection.held_out_ranks(self.fitted_, *pairs, workers)
 
     def score(self, images: Any, texts: Any, groups: Any = None) -> float:
-        """Mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
+        """Return the mean recall@10 of true partners over both directions (see :meth:`partner_ranks`)."""
         if texts is None:
             raise InvalidInput("score requires y to be passed, but the target y is None: expected the texts")
         return self.partner_ranks(images, texts, groups).recall(10)
-
-    def _decode(self, side: str, codes: Any) -> Float32:
-        codes = validation.check_codes(codes, self._n_codebooks)
-        with Workers(self.n_jobs) as workers:
-            return np.asarray(getattr(self.fitted_, f"{side}_quantizer").decode(codes, workers))
 
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the model to one safetensors file, all or nothing; returns its identity digest."""
-        return write_model_file(path, *self._contents())
+        return write_model_file(path, *self._file_contents())
 
     def to_bytes(self) -> bytes:
         """Give the bytes that :meth:`save` would write."""
-        return model_bytes(*self._contents())
+        return model_bytes(*self._file_contents())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model written by :meth:`save`; every byte is verified."""
-        contents = read_model_file(path)
-        return cls._from_contents(contents.arrays, contents.document, os.fspath(path))
+        return cls._from_file_contents(read_model_file(path), os.fspath(path))
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "model") -> Self:
         """Read a model from the bytes of :meth:`to_bytes`."""
-        contents = parse_model_bytes(data, name)
-        return cls._from_contents(contents.arrays, contents.document, name)
+        return cls._from_file_contents(parse_model_bytes(data, name), name)
 
-    def attach_encoders(self, *, image: EncoderState | None = None, text: EncoderState | None = None) -> Self:
-        """Record what made the features, so that queries are encoded the same way; ``fit`` forgets it.
-
-        Parameters
-        ----------
-        image, text : EncoderState, optional
-            The ``state`` of an encoder; None for features that came from elsewhere.
-
-        Raises
-        ------
-        InvalidInput
-            Its features have another width than the model's.
-        """
-        learned = self.fitted_
-        widths = {"image": learned.image_preparation.n_features, "text": learned.text_preparation.n_features}
-        given = {side: state for side, state in (("image", image), ("text", text)) if state is not None}
-        self._encoders = {
-            side: persistence.check_encoder(side, state, widths[side]) for side, state in given.items()
-        }
-        return self
-
-    def _contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _file_contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return the arrays and the JSON document of the model's file."""
         arrays, document = persistence.model_contents(self.fitted_)
         params = {
             name: value.item() if isinstance(value, np.generic) else value
@@ -627,14 +636,14 @@ class CMCQ(BaseEstimator):
         }
         if not isinstance(params["random_state"], int):
             params["random_state"] = None  # a generator has moved on since; its state would say nothing
-        selection = [list(trial) for trial in self._trials]
-        document |= {"parameters": params, "selection": selection}
         encoder_arrays, encoders = persistence.encoder_contents(self._encoders)
-        arrays, document = arrays | encoder_arrays, document | encoders
-        return arrays, document | calibration.calibration_document(self._calibration, self._report)
+        document |= {"parameters": params, "selection": [list(trial) for trial in self._trials]}
+        document |= encoders | calibration_document(self._calibration, self._report)
+        return arrays | encoder_arrays, document
 
     @classmethod
-    def _from_contents(cls, arrays: Any, document: Any, name: str) -> Self:
+    def _from_file_contents(cls, contents: ModelContents, name: str) -> Self:
+        arrays, document = contents.arrays, contents.document
         learned = persistence.restore_model(arrays, document, name)
         try:
             model = cls(**document["parameters"])
@@ -642,10 +651,8 @@ class CMCQ(BaseEstimator):
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedModelFile(f"{name}: the parameters of the model do not fit ({error})") from error
         model._learned, model._trials = learned, trials
-        model._calibration, model._report = (
-            calibration.restore_calibration(document, name),
-            calibration.restore_report(document, name),
-        )
+        model._calibration = restore_calibration(document, name)
+        model._report = restore_report(document, name)
         model._encoders = persistence.restore_encoders(arrays, document, name)
         model.n_features_in_ = learned.image_preparation.n_features
         return model

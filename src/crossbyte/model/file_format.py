@@ -9,7 +9,7 @@ One key, because safetensors writes several in random order. The digest covers e
 format, document, and the name, dtype, shape and little-endian bytes of each array. Equal contents give
 equal bytes. The digest finds accidents; it is no signature and does not prove who wrote the file.
 
-What a reader is told, in the order in which it is decided:
+What a reader raises, in the order in which it is decided:
 
 ==========================  =============================================================
 ``ForeignModelFile``        not a regular file, not safetensors, or without our key
@@ -36,9 +36,10 @@ from crossbyte._fs import read_regular_file, replace_file
 from crossbyte._json import canonical_json, parse_json, plain_json
 
 FORMAT = 1
-MAX_HEADER_BYTES = 8 * 2**20  # the document is in the header and may hold a whole report
 NAME = "crossbyte-model"
 KEY = "crossbyte"
+MAX_HEADER_BYTES = 8 * 2**20  # the document is in the header and may hold a whole report
+MAX_FILE_BYTES = 4 * 2**30
 PREFIX = 8  # bytes of the header's length, little-endian, with which safetensors begins
 DTYPES: dict[str, np.dtype[Any]] = {  # the spelling of safetensors: ours on disk
     "F32": np.dtype("<f4"),
@@ -49,113 +50,10 @@ DTYPES: dict[str, np.dtype[Any]] = {  # the spelling of safetensors: ours on dis
 }
 # Nothing that JSON could spell in two ways, as it can control characters.
 _ARRAY_NAME = re.compile(r"(?!__metadata__\Z)[A-Za-z0-9_.\-]{1,200}")
+_ENVELOPE_KEYS = {"digest", "document", "format", "name"}
+_OPENING = b'{"__metadata__":{"crossbyte":"'  # how our files go on after the header's length
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
-
-
-def serialize_model(arrays: Arrays, document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Give the bytes of a model file and its digest.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        Of the types in `DTYPES`; any shape, memory order and byte order.
-    document : mapping
-        JSON values with finite numbers.
-
-    Returns
-    -------
-    data : bytes
-    digest : str
-        64 hexadecimal digits.
-
-    Raises
-    ------
-    InvalidInput
-        Something cannot be stored faithfully.
-    """
-    stored = _storable_arrays(arrays)
-    envelope = {"name": NAME, "format": FORMAT, "document": _storable_document(document)}
-    try:
-        digest = model_digest(stored, envelope)
-        text = canonical_json({**envelope, "digest": digest})
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise errors.InvalidInput(f"expected a document that JSON can hold: {error}") from error
-    data = safetensors.numpy.save(stored, {KEY: text})
-    _check_header(int.from_bytes(data[:PREFIX], "little"))
-    return data, digest
-
-
-def model_digest(arrays: Arrays, envelope: Mapping[str, Any]) -> str:
-    """Digest the arrays and everything in the envelope but its own ``digest``.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    envelope : mapping
-        Name, format and document.
-
-    Returns
-    -------
-    str
-        blake2b-256, 64 hexadecimal digits.
-    """
-    names = sorted(arrays)
-    # With dtypes and shapes listed ahead, the bytes of the arrays can be divided in one way only.
-    listed = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
-    rest = {key: value for key, value in envelope.items() if key != "digest"}
-    text = canonical_json([rest, listed]).encode()
-    digest = hashlib.blake2b(len(text).to_bytes(8, "little") + text, digest_size=32)
-    for name in names:
-        digest.update(_little_endian(arrays[name]).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    # safetensors takes memory as it lies: another order than C would be stored wrongly without a word.
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-
-
-def _storable_arrays(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-    for name in arrays:
-        if not _ARRAY_NAME.fullmatch(_text_or_nothing(name)):
-            raise errors.InvalidInput(
-                f"expected an array name of letters, digits, '_', '.' and '-', got {name!r}"
-            )
-    return {name: _storable_array(arrays[name], name) for name in sorted(arrays)}
-
-
-def _text_or_nothing(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _storable_array(array: Any, name: str) -> np.ndarray[Any, Any]:
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise errors.InvalidInput(f"expected array {name!r} to be a numpy array, got {type(array).__name__}")
-    if array.dtype.newbyteorder("<") not in DTYPES.values():
-        wanted = "float32, float64, uint8, int32 or int64"
-        raise errors.InvalidInput(f"expected array {name!r} to be {wanted}, got {array.dtype}; convert it")
-    return _little_endian(array)
-
-
-def _storable_document(document: Any) -> Any:
-    if not isinstance(document, Mapping):
-        raise errors.InvalidInput(f"expected the document to be a mapping, got {type(document).__name__}")
-    return plain_json(document, "document")
-
-
-def _check_header(length: int) -> None:
-    if length > MAX_HEADER_BYTES:
-        raise errors.InvalidInput(
-            f"expected document and array names to take at most {MAX_HEADER_BYTES} bytes, got {length}; "
-            "move long lists of numbers into arrays"
-        )
-
-
-MAX_FILE_BYTES = 4 * 2**30
-
-_ENVELOPE = {"digest", "document", "format", "name"}
-_OPENING = b'{"__metadata__":{"crossbyte":"'  # how our files go on after the header's length
 
 
 class ModelContents(NamedTuple):
@@ -174,6 +72,9 @@ class ModelContents(NamedTuple):
     arrays: dict[str, np.ndarray[Any, Any]]
     document: dict[str, Any]
     digest: str
+
+
+# Writing
 
 
 def write_model_file(
@@ -212,7 +113,7 @@ def write_model_file(
     OSError
         The system refused; the message names `path`.
     """
-    data, digest = serialize_model(arrays, document)
+    data, digest = _serialize_model(arrays, document)
     if len(data) > max_bytes:
         raise errors.InvalidInput(
             f"expected a model of at most {max_bytes} bytes, got {len(data)}; raise max_bytes"
@@ -241,7 +142,86 @@ def model_bytes(arrays: Arrays, document: Mapping[str, Any]) -> bytes:
     InvalidInput
         Something cannot be stored faithfully; the message says where it is.
     """
-    return serialize_model(arrays, document)[0]
+    return _serialize_model(arrays, document)[0]
+
+
+def _serialize_model(arrays: Arrays, document: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the bytes of a model file and its digest; see `model_bytes`."""
+    stored = _check_arrays(arrays)
+    envelope = {"name": NAME, "format": FORMAT, "document": _check_document(document)}
+    try:
+        digest = model_digest(stored, envelope)
+        text = canonical_json({**envelope, "digest": digest})
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise errors.InvalidInput(f"expected a document that JSON can hold: {error}") from error
+    data = safetensors.numpy.save(stored, {KEY: text})
+    _check_header_size(int.from_bytes(data[:PREFIX], "little"))
+    return data, digest
+
+
+def model_digest(arrays: Arrays, envelope: Mapping[str, Any]) -> str:
+    """Digest the arrays and everything in the envelope but its own ``digest``.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    envelope : mapping
+        Name, format and document.
+
+    Returns
+    -------
+    str
+        blake2b-256, 64 hexadecimal digits.
+    """
+    names = sorted(arrays)
+    # With dtypes and shapes listed ahead, the bytes of the arrays can be divided in one way only.
+    listed = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
+    rest = {key: value for key, value in envelope.items() if key != "digest"}
+    text = canonical_json([rest, listed]).encode()
+    digest = hashlib.blake2b(len(text).to_bytes(8, "little") + text, digest_size=32)
+    for name in names:
+        digest.update(_little_endian(arrays[name]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    # safetensors takes memory as it lies: another order than C would be stored wrongly without a word.
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _check_arrays(arrays: Mapping[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    for name in arrays:
+        if not isinstance(name, str) or not _ARRAY_NAME.fullmatch(name):
+            raise errors.InvalidInput(
+                f"expected an array name of letters, digits, '_', '.' and '-', got {name!r}"
+            )
+    return {name: _check_array(arrays[name], name) for name in sorted(arrays)}
+
+
+def _check_array(array: Any, name: str) -> np.ndarray[Any, Any]:
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise errors.InvalidInput(f"expected array {name!r} to be a numpy array, got {type(array).__name__}")
+    if array.dtype.newbyteorder("<") not in DTYPES.values():
+        wanted = "float32, float64, uint8, int32 or int64"
+        raise errors.InvalidInput(f"expected array {name!r} to be {wanted}, got {array.dtype}; convert it")
+    return _little_endian(array)
+
+
+def _check_document(document: Any) -> Any:
+    if not isinstance(document, Mapping):
+        raise errors.InvalidInput(f"expected the document to be a mapping, got {type(document).__name__}")
+    return plain_json(document, "document")
+
+
+def _check_header_size(length: int) -> None:
+    if length > MAX_HEADER_BYTES:
+        raise errors.InvalidInput(
+            f"expected document and array names to take at most {MAX_HEADER_BYTES} bytes, got {length}; "
+            "move long lists of numbers into arrays"
+        )
+
+
+# Reading
 
 
 def read_model_file(path: str | os.PathLike[str], *, max_bytes: int = MAX_FILE_BYTES) -> ModelContents:
@@ -299,28 +279,11 @@ def parse_model_bytes(data: bytes, name: str) -> ModelContents:
     return ModelContents(arrays, envelope["document"], envelope["digest"])
 
 
-def _raise_damaged(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
-    message = f"{name}: the model is damaged: {what}; restore it from a copy or fit again"
-    raise errors.DamagedModelFile(message) from cause
-
-
-def _raise_foreign(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
-    raise errors.ForeignModelFile(
-        f"{name}: expected a crossbyte model, but {what}; check the path"
-    ) from cause
-
-
-def _raise_truncated(name: str, expected: int, got: int) -> NoReturn:
-    raise errors.TruncatedModelFile(
-        f"{name}: the model is cut short: expected {expected} bytes, got {got}; copy or download it again"
-    )
-
-
 def _read_header(data: bytes, name: str) -> tuple[dict[str, Any], int]:
-    """Give the header of a safetensors file and where its tensors begin."""
+    """Return the header of a safetensors file and where its tensors begin."""
     if len(data) <= PREFIX:
         _raise_foreign(name, f"it has only {len(data)} bytes")
-    # Only for choosing the right words: a file of ours with a bad header is damaged, not foreign.
+    # Only for the right message: a file of ours with a bad header is damaged, not foreign.
     ours = data[PREFIX : PREFIX + len(_OPENING)] == _OPENING[: len(data) - PREFIX]
     refuse = _raise_damaged if ours else _raise_foreign
     length = int.from_bytes(data[:PREFIX], "little")
@@ -365,7 +328,7 @@ def _check_format(envelope: dict[str, Any], name: str) -> None:
 
 
 def _check_envelope(header: dict[str, Any], text: str, envelope: dict[str, Any], name: str) -> None:
-    if len(header["__metadata__"]) != 1 or set(envelope) != _ENVELOPE:
+    if len(header["__metadata__"]) != 1 or set(envelope) != _ENVELOPE_KEYS:
         _raise_damaged(name, "its metadata has missing or unknown keys")
     if not isinstance(envelope["document"], dict):
         _raise_damaged(name, "its document is not a JSON object")
@@ -383,7 +346,7 @@ def _tensor_entries(header: dict[str, Any]) -> list[Any]:
 
 def _check_length(size: int, start: int, tensors: list[Any], name: str) -> None:
     """Compare the size of the file with the largest offset in its header."""
-    if not all(_is_possible(entry) for entry in tensors):
+    if not all(map(_is_possible_entry, tensors)):
         _raise_damaged(name, "an array has an unknown dtype or an impossible place")
     expected = start + max((entry["data_offsets"][1] for entry in tensors), default=0)
     if size < expected:
@@ -392,7 +355,7 @@ def _check_length(size: int, start: int, tensors: list[Any], name: str) -> None:
         _raise_damaged(name, f"{size - expected} bytes follow its end")
 
 
-def _is_possible(entry: Any) -> bool:
+def _is_possible_entry(entry: Any) -> bool:
     """Look only at what is needed before safetensors itself checks the rest."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         return False
@@ -404,7 +367,7 @@ def _is_possible(entry: Any) -> bool:
 
 def _read_arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
-        entries = sorted(_entries(data), key=lambda entry: entry[0])
+        entries = sorted(_deserialize(data), key=lambda entry: entry[0])
         return {key: _native_array(entry) for key, entry in entries}
     except (MemoryError, KeyboardInterrupt, SystemExit):
         raise
@@ -412,7 +375,7 @@ def _read_arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
         _raise_damaged(name, f"its arrays cannot be read ({error})", error)
 
 
-def _entries(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+def _deserialize(data: bytes) -> list[tuple[str, dict[str, Any]]]:
     deserialize: Any = safetensors.deserialize  # its stub has no types
     return list(deserialize(data))
 
@@ -422,3 +385,20 @@ def _native_array(entry: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     dtype = DTYPES[entry["dtype"]]
     array: np.ndarray[Any, Any] = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _raise_damaged(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
+    message = f"{name}: the model is damaged: {what}; restore it from a copy or fit again"
+    raise errors.DamagedModelFile(message) from cause
+
+
+def _raise_foreign(name: str, what: str, cause: BaseException | None = None) -> NoReturn:
+    raise errors.ForeignModelFile(
+        f"{name}: expected a crossbyte model, but {what}; check the path"
+    ) from cause
+
+
+def _raise_truncated(name: str, expected: int, got: int) -> NoReturn:
+    raise errors.TruncatedModelFile(
+        f"{name}: the model is cut short: expected {expected} bytes, got {got}; copy or download it again"
+    )

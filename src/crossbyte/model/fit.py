@@ -1,8 +1,8 @@
-"""Fit a model, and keep what a fit has learned."""
+"""Fit a model on pairs: prepare the features, learn the space, alternate; and keep what was learned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,60 +28,19 @@ from crossbyte.model.training import alternate, initial_sides, mapping_blocks, q
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 from crossbyte.validation import check_features, check_groups, check_rows_agree
 
-_SIZE = 2_048
-_NEAREST = 64  # one of so many counts as near
+Groups = NDArray[np.intp]
+
+_COHORT_SIZE = 2_048
+_COHORT_PER_NEAR = 64  # one in 64 of the cohort counts as near
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
 
 
-@dataclass(frozen=True, eq=False)
-class Cohort:
-    """Some training documents with their learned codes.
-
-    Attributes
-    ----------
-    quantizers : dict of side to Quantizer
-    packed : dict of side to (blocks, M', 64) uint8
-        Their scan codes, laid out for the scan.
-    n_items : int
-    """
-
-    quantizers: Mapping[str, Quantizer]
-    packed: Mapping[str, Codes]
-    n_items: int
-
-    @classmethod
-    def of(cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes]) -> Cohort:
-        """At most 2,048 training documents, evenly over their rows; both arguments are by side."""
-        n_rows = len(codes["image"])
-        rows = np.linspace(0, n_rows - 1, min(n_rows, _SIZE)).astype(np.intp)
-        with Workers(1) as workers:
-            packed = {
-                side: kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
-                for side, each in codes.items()
-            }
-        return cls(quantizers, packed, len(rows))
-
-    def levels(self, points: Float32, target: str, n_threads: int = 1) -> NDArray[np.float64]:
-        """Mean distance (n,) of query points (n, D) to the nearest of the cohort."""
-        blocks = row_blocks(len(points), _QUERIES_AT_ONCE)
-        parts = [self._levels(points[rows], target, n_threads) for rows in blocks]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
-
-    def _levels(self, points: Float32, target: str, n_threads: int) -> NDArray[np.float64]:
-        sides = tuple(self.packed) if target == "document" else (target,)
-        tables = {side: self.quantizers[side].table(points) for side in sides}
-        scans = [
-            ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
-            for side, table in tables.items()
-        ]
-        near = max(1, self.n_items // _NEAREST)
-        found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
-        return found.distances.reshape(len(points), near).mean(axis=1, dtype=np.float64)
+# What a fit has learned
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A fitted model without its constructor."""
+    """Everything that a fit has learned, as one immutable value."""
 
     settings: Settings
     image_preparation: Preparation
@@ -95,7 +54,7 @@ class FittedModel:
 
     @property
     def quantizers(self) -> dict[str, Quantizer]:
-        """By side."""
+        """Quantizers by side, "image" and "text"."""
         return {"image": self.image_quantizer, "text": self.text_quantizer}
 
     @cached_property
@@ -103,31 +62,38 @@ class FittedModel:
         """Training documents that tell how near strangers come to a query."""
         return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
 
-    def check_pairs(self, images: Any, texts: Any, groups: Any) -> tuple[Raw, Raw, NDArray[np.intp]]:
-        """Check new pairs that this model can code: both sides and their numbered groups."""
-        images = check_features(images, "images", self.image_preparation.n_features, min_rows=1)
-        texts = check_features(texts, "texts", self.text_preparation.n_features, min_rows=1)
+    def check_images(self, images: Any, min_rows: int = 0) -> Raw:
+        """Check raw image features (n, d_I) that this model can place."""
+        return check_features(images, "images", self.image_preparation.n_features, min_rows)
+
+    def check_texts(self, texts: Any, min_rows: int = 0) -> Raw:
+        """Check raw text features (n, d_T) that this model can place."""
+        return check_features(texts, "texts", self.text_preparation.n_features, min_rows)
+
+    def check_pairs(self, images: Any, texts: Any, groups: Any = None) -> tuple[Raw, Raw, Groups]:
+        """Check new pairs that this model can measure, one at least: both sides and their numbered groups."""
+        images, texts = self.check_images(images, min_rows=1), self.check_texts(texts, min_rows=1)
         check_rows_agree(images, texts)
         return images, texts, check_groups(groups, images.shape[0])
 
     def transform_images(self, images: Any, workers: Executor) -> Float32:
-        """Raw image features (n, d_I) to points (n, D)."""
+        """Place raw image features (n, d_I) in the common space: points (n, D)."""
         return self.space.transform_images(self.image_preparation.apply(images, workers), workers)
 
     def transform_texts(self, texts: Any, workers: Executor) -> Float32:
-        """Raw text features (n, d_T) to points (n, D)."""
+        """Place raw text features (n, d_T) in the common space: points (n, D)."""
         return self.space.transform_texts(self.text_preparation.apply(texts, workers), workers)
 
     def encode_images(self, images: Any, workers: Executor) -> Codes:
-        """Codes (n, M) of raw image features that come without their texts."""
+        """Code raw image features that come without their texts: (n, M)."""
         return self.image_quantizer.encode(self.transform_images(images, workers), workers)
 
     def encode_texts(self, texts: Any, workers: Executor) -> Codes:
-        """Codes (n, M) of raw text features that come without their images."""
+        """Code raw text features that come without their images: (n, M)."""
         return self.text_quantizer.encode(self.transform_texts(texts, workers), workers)
 
     def fold_in(self, images: Any, texts: Any, workers: Executor) -> tuple[Float32, Float32]:
-        """Raw features of pairs to points, each half knowing the other."""
+        """Place raw features of pairs in the common space, each half knowing the other."""
         rows: tuple[PreparedRows, PreparedRows] = (
             self.image_preparation.apply(images, workers),
             self.text_preparation.apply(texts, workers),
@@ -135,30 +101,77 @@ class FittedModel:
         return self.space.fold_in(*rows, workers)
 
     def with_cross_term(self, cross_term: str, workers: Executor) -> FittedModel:
-        """The same codes with their cross term stored, or taken for constant."""
-        image, text = (
-            quantizer.with_cross_term(cross_term, codes, workers)
-            for quantizer, codes in (
-                (self.image_quantizer, self.image_codes),
-                (self.text_quantizer, self.text_codes),
-            )
+        """Return the same model with its cross terms ``"stored"``, or taken for ``"constant"``."""
+        return replace(
+            self,
+            settings=self.settings._replace(cross_term=cross_term),
+            image_quantizer=self.image_quantizer.with_cross_term(cross_term, self.image_codes, workers),
+            text_quantizer=self.text_quantizer.with_cross_term(cross_term, self.text_codes, workers),
         )
-        settings = self.settings._replace(cross_term=cross_term)
-        return replace(self, settings=settings, image_quantizer=image, text_quantizer=text)
 
     def encode_pairs(self, images: Any, texts: Any, workers: Executor) -> tuple[Codes, Codes]:
-        """Codes of both halves of new pairs."""
-        quantizers = (self.image_quantizer, self.text_quantizer)
+        """Code both halves of new pairs, each knowing the other."""
+        image, text = self.image_quantizer, self.text_quantizer
         return collaborative.encode_pairs(
-            (quantizers[0].tables, quantizers[1].tables),
+            (image.tables, text.tables),
             self.fold_in(images, texts, workers),
-            (quantizers[0].epsilon, quantizers[1].epsilon),
-            self.settings.quantization_weights._replace(cross_penalty=quantizers[0].penalty.weight),
+            (image.epsilon, text.epsilon),
+            self.settings.quantization_weights._replace(cross_penalty=image.penalty.weight),
             workers,
         )
 
 
-Groups = NDArray[np.intp]
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Training documents that tell how near strangers come to a query.
+
+    A distance of 0.4 is near for a query of the crowd's fringe and far for one in its midst. The cohort is a
+    sample of the training documents, which are strangers to any new query; the mean distance to the nearest
+    of them says what a stranger can reach. (Speaker verification calls this adaptive score normalisation.)
+
+    Attributes
+    ----------
+    quantizers : dict of side to Quantizer
+    packed : dict of side to (blocks, M', 64) uint8
+        Scan codes, packed for the scan.
+    n_items : int
+    """
+
+    quantizers: Mapping[str, Quantizer]
+    packed: Mapping[str, Codes]
+    n_items: int
+
+    @classmethod
+    def of(cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes]) -> Cohort:
+        """Take at most 2,048 training documents, evenly over their rows; both arguments are by side."""
+        n_rows = len(codes["image"])
+        rows = np.linspace(0, n_rows - 1, min(n_rows, _COHORT_SIZE)).astype(np.intp)
+        with Workers(1) as workers:
+            packed = {
+                side: kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
+                for side, each in codes.items()
+            }
+        return cls(quantizers, packed, len(rows))
+
+    def levels(self, points: Float32, target: str, n_threads: int = 1) -> NDArray[np.float64]:
+        """Compute the mean distance (n,) of query points (n, D) to the nearest of the cohort."""
+        blocks = row_blocks(len(points), _QUERIES_AT_ONCE)
+        parts = [self._block_levels(points[rows], target, n_threads) for rows in blocks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+
+    def _block_levels(self, points: Float32, target: str, n_threads: int) -> NDArray[np.float64]:
+        sides = tuple(self.packed) if target == "document" else (target,)
+        tables = {side: self.quantizers[side].table(points) for side in sides}
+        scans = [
+            ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
+            for side, table in tables.items()
+        ]
+        near = max(1, self.n_items // _COHORT_PER_NEAR)
+        found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
+        return found.distances.reshape(len(points), near).mean(axis=1, dtype=np.float64)
+
+
+# Fitting
 
 
 def fit_pairs(
@@ -197,7 +210,7 @@ def fit_prepared(
     report: ProgressCallback = ignore_progress,
     space: LinearSpace | None = None,
 ) -> FittedModel:
-    """Fit on prepared pairs; a linear space made before may be given."""
+    """Fit on prepared pairs; a linear space that was learned before may be given."""
     problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
         mapping: Any = initialise_sparse(problem, settings, rng, report)
@@ -209,7 +222,7 @@ def fit_prepared(
     state = initial_sides(problem, State(mapping), settings.n_codebooks, settings.shared_codebooks, rng)
     report(Progress("codebooks", "initialised", 1, 1))
     blocks = blocks + quantization_blocks(settings.shared_codebooks)
-    tell = _make_reporter("alternate", settings, len(blocks), report)
+    tell = _report_updates("alternate", settings, len(blocks), report)
     state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
     return _make_fitted_model(settings, preparations, problem, state, space, history)
 
@@ -222,16 +235,15 @@ def fit_linear_space(
     rng: np.random.Generator,
     workers: Executor,
 ) -> LinearSpace:
-    """Canonical correlation, and its contrastive refinement where that is the mapping."""
-    ridges = settings.ridge, settings.text_ridge
-    space = canonical_correlation(X, Y, settings.n_components, ridges[0], workers, ridges[1])
+    """Learn a space by canonical correlation, refined contrastively where that is the mapping."""
+    space = canonical_correlation(X, Y, settings.n_components, settings.ridge, workers, settings.text_ridge)
     return refine_contrastively(space, X, Y, rng, groups) if settings.mapping == "contrastive" else space
 
 
 def initialise_sparse(
     problem: Problem, settings: Settings, rng: np.random.Generator, report: ProgressCallback
 ) -> SparseState:
-    """The mapping on its own, before any quantizer; of many pairs, a sample teaches B, U and R enough."""
+    """Learn the mapping alone, before any quantizer; of many pairs, a sample teaches B, U and R enough."""
     X, Y, weights, workers = problem.images, problem.texts, problem.weights, problem.workers
     rows = sample_rows(X.shape[0], rng)
     some = problem
@@ -241,7 +253,7 @@ def initialise_sparse(
         some.images, some.texts, settings.n_atoms, settings.n_components, weights, rng, some.workers
     )
     blocks = mapping_blocks(weights.ratio)
-    tell = _make_reporter("space", settings, len(blocks), report)
+    tell = _report_updates("space", settings, len(blocks), report)
     state, _ = alternate(some, State(start), blocks, settings.max_iter, settings.tol, tell)
     assert isinstance(state.mapping, SparseState)
     if rows is None:
@@ -249,7 +261,10 @@ def initialise_sparse(
     return fold_in(state.mapping.B, state.mapping.U, state.mapping.R, X, Y, weights, workers)
 
 
-def _make_reporter(stage: str, settings: Settings, n_blocks: int, report: ProgressCallback) -> Any:
+def _report_updates(
+    stage: str, settings: Settings, n_blocks: int, report: ProgressCallback
+) -> Callable[[ObjectiveRecord], None]:
+    """Return a function that reports every block update as progress."""
     done = 0
 
     def tell(record: ObjectiveRecord) -> None:
@@ -270,32 +285,43 @@ def _make_fitted_model(
     history: list[ObjectiveRecord],
 ) -> FittedModel:
     assert state.sides is not None
-    kept: SparseSpace | LinearSpace | None = space
+    learned_space: SparseSpace | LinearSpace | None = space
     if isinstance(state.mapping, SparseState):
-        kept = SparseSpace.of(
-            state.mapping,
-            problem.images,
-            problem.texts,
-            settings.weights,
-            settings.query_map,
-            problem.workers,
+        pairs = problem.images, problem.texts
+        learned_space = SparseSpace.of(
+            state.mapping, *pairs, settings.weights, settings.query_map, problem.workers
         )
-    assert kept is not None
+    assert learned_space is not None
+    penalty = settings.quantization_weights.cross_penalty
     image, text = (
-        Quantizer(
-            side.codewords.astype(np.float32), side.epsilon, settings.quantization_weights.cross_penalty, None
-        )
-        for side in state.sides
+        Quantizer(side.codewords.astype(np.float32), side.epsilon, penalty, None) for side in state.sides
     )
-    settings = settings._replace(n_components=kept.n_dims)
     image_codes, text_codes = (np.asarray(side.codes) for side in state.sides)
-    learned = FittedModel(settings, *preparations, kept, image, text, image_codes, text_codes, history)
-    _check_result(learned)
+    learned = FittedModel(
+        settings._replace(n_components=learned_space.n_dims),
+        *preparations,
+        learned_space,
+        image,
+        text,
+        image_codes,
+        text_codes,
+        history,
+    )
+    _check_finite(learned)
     return _renumber_model(learned).with_cross_term(settings.cross_term, problem.workers.local)
 
 
+def _check_finite(learned: FittedModel) -> None:
+    codewords = (learned.image_quantizer.codewords, learned.text_quantizer.codewords)
+    if not all(np.isfinite(side).all() for side in codewords) or not np.isfinite(learned.history[-1].total):
+        raise NumericalError(
+            "the fit ended with values that are not finite; please report it with the parameters: "
+            f"{learned.settings}"
+        )
+
+
 def _renumber_model(learned: FittedModel) -> FittedModel:
-    """The same codewords and codes, with numbers that help the scan."""
+    """Renumber codewords, and codes with them, so that the scan is fast."""
     image_codewords, image_codes = renumber_codewords(learned.image_quantizer.codewords, learned.image_codes)
     text_codewords, text_codes = renumber_codewords(learned.text_quantizer.codewords, learned.text_codes)
     return replace(
@@ -305,12 +331,3 @@ def _renumber_model(learned: FittedModel) -> FittedModel:
         image_codes=image_codes,
         text_codes=text_codes,
     )
-
-
-def _check_result(learned: FittedModel) -> None:
-    codewords = (learned.image_quantizer.codewords, learned.text_quantizer.codewords)
-    if not all(np.isfinite(side).all() for side in codewords) or not np.isfinite(learned.history[-1].total):
-        raise NumericalError(
-            "the fit ended with values that are not finite; please report it with the parameters: "
-            f"{learned.settings}"
-        )

@@ -1,4 +1,4 @@
-"""The objective Ψ + M of the paper, term by term (Sec. 3, Eq. 3 to 5 and the penalty of Sec. 4.2).
+"""Measure the objective Ψ + M of the paper, term by term (Sec. 3, Eq. 3 to 5 and the penalty of Sec. 4.2).
 
 One function per term; each takes the training problem and the state and returns a float64 sum over
 blocks. Terms that do not exist yet (no quantizer) or not at all (a space with fixed points) are zero.
@@ -31,7 +31,7 @@ class Points(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What does not change during training."""
+    """What does not change during training: prepared pairs and weights."""
 
     images: PreparedRows
     """(N, d_I) prepared, X"""
@@ -43,14 +43,14 @@ class Problem(NamedTuple):
 
 
 class State(NamedTuple):
-    """What does."""
+    """What training changes: the mapping and the quantizers."""
 
     mapping: SparseState | Points
     sides: tuple[Side, Side] | None = None
     """the quantizers, images first; None before they exist"""
 
     def with_side(self, which: int, side: Side) -> State:
-        """Put a new quantizer in the place of one side's."""
+        """Return the state with one side's quantizer replaced."""
         assert self.sides is not None
         return self._replace(sides=(side, self.sides[1]) if which == 0 else (self.sides[0], side))
 
@@ -138,17 +138,19 @@ def alignment(problem: Problem, state: State) -> float:
     if not isinstance(state.mapping, SparseState):
         return 0.0
     mapping = state.mapping
-    return problem.weights.alignment * _distance(mapping.text_points, mapping.image_points, problem.workers)
+    return problem.weights.alignment * _squared_distance(
+        mapping.text_points, mapping.image_points, problem.workers
+    )
 
 
 def image_quantization(problem: Problem, state: State) -> float:
     """|X' - C P|²."""
-    return _error(problem, state, 0)
+    return _quantization_error(problem, state, 0)
 
 
 def text_quantization(problem: Problem, state: State) -> float:
     """|Y' - D Q|²."""
-    return _error(problem, state, 1)
+    return _quantization_error(problem, state, 1)
 
 
 def correlation(problem: Problem, state: State) -> float:
@@ -156,19 +158,19 @@ def correlation(problem: Problem, state: State) -> float:
     if state.sides is None:
         return 0.0
     images, texts = state.sides
-    return problem.quantization_weights.correlation * _distance(
+    return problem.quantization_weights.correlation * _squared_distance(
         images.decoded, texts.decoded, problem.workers
     )
 
 
 def image_penalty(problem: Problem, state: State) -> float:
     """μ Σ (cross - ε₁)²."""
-    return _penalty(problem, state, 0)
+    return _cross_penalty(problem, state, 0)
 
 
 def text_penalty(problem: Problem, state: State) -> float:
     """μ Σ (cross - ε₂)²."""
-    return _penalty(problem, state, 1)
+    return _cross_penalty(problem, state, 1)
 
 
 def shrinkage(problem: Problem, state: State) -> float:
@@ -178,13 +180,13 @@ def shrinkage(problem: Problem, state: State) -> float:
     )
 
 
-def _error(problem: Problem, state: State, side: int) -> float:
+def _quantization_error(problem: Problem, state: State, side: int) -> float:
     if state.sides is None:
         return 0.0
-    return _distance(state.mapping.points[side], state.sides[side].decoded, problem.workers)
+    return _squared_distance(state.mapping.points[side], state.sides[side].decoded, problem.workers)
 
 
-def _penalty(problem: Problem, state: State, side: int) -> float:
+def _cross_penalty(problem: Problem, state: State, side: int) -> float:
     if state.sides is None or problem.quantization_weights.cross_penalty == 0.0:
         return 0.0
     own = state.sides[side]
@@ -192,7 +194,7 @@ def _penalty(problem: Problem, state: State, side: int) -> float:
     return problem.quantization_weights.cross_penalty * spread
 
 
-def _distance(left: Any, right: Any, workers: Executor) -> float:
+def _squared_distance(left: Any, right: Any, workers: Executor) -> float:
     def one_block(rows: slice) -> float:
         difference = left[rows].astype(np.float64) - right[rows]
         return float(np.vdot(difference, difference))
@@ -220,5 +222,5 @@ TERMS: dict[str, Callable[[Problem, State], float]] = {
 def measure_terms(
     problem: Problem, state: State, names: tuple[str, ...], known: Objective = NO_TERMS
 ) -> Objective:
-    """Measure the named terms again; the others are known."""
+    """Measure the named terms; the others are kept as they are known."""
     return known._replace(**{name: TERMS[name](problem, state) for name in names})

@@ -1,6 +1,6 @@
-"""Turn a fitted model, and what made its features, into arrays and a JSON document, and back.
+"""Turn a fitted model and its encoders into named arrays and a JSON document, and back.
 
-Arrays by name, everything else as JSON. Nothing about the machine, the time or the threads.
+Nothing in them depends on the machine, the time or the threads.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ from crossbyte.model.space.cca import LinearSpace
 from crossbyte.model.space.sparse import SparseSpace, SparseWeights
 
 Arrays = Mapping[str, NDArray[Any]]
+EncoderStates = Mapping[str, EncoderState]
+_SPARSE_ARRAYS = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_ridge")
+_LINEAR_ARRAYS = ("image_matrix", "text_matrix")
+_ENCODER_FIELDS = ("kind", "name", "dimension", "fingerprint", "settings")
 
-_SPARSE = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_ridge")
-_LINEAR = ("image_matrix", "text_matrix")
+
+# The fitted model
 
 
 def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and JSON document of what was learned."""
+    """Return the arrays and the JSON document of what was learned."""
     arrays: dict[str, NDArray[Any] | None] = {
         "image_codes": learned.image_codes,
         "text_codes": learned.text_codes,
         "history": np.array([record.terms for record in learned.history]),
     }
-    names = _SPARSE if isinstance(learned.space, SparseSpace) else _LINEAR
+    names = _SPARSE_ARRAYS if isinstance(learned.space, SparseSpace) else _LINEAR_ARRAYS
     arrays |= {f"space.{name}": getattr(learned.space, name) for name in names}
     document: dict[str, Any] = {
         "settings": _settings_document(learned.settings),
@@ -81,10 +85,11 @@ def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
 
 
 def _settings_document(settings: Settings) -> dict[str, Any]:
-    later = {name for name, usual in Settings._field_defaults.items() if getattr(settings, name) == usual}
-    known = {name: value for name, value in settings._asdict().items() if name not in later}
-    del known["quantization_weights"]  # "pull" in the file
-    return known | {"weights": settings.weights._asdict(), "pull": settings.quantization_weights._asdict()}
+    # Fields that came later are written only if they are changed, so that older versions can read the file.
+    usual = {name for name, value in Settings._field_defaults.items() if getattr(settings, name) == value}
+    document = {name: value for name, value in settings._asdict().items() if name not in usual}
+    del document["quantization_weights"]  # "pull" in the file
+    return document | {"weights": settings.weights._asdict(), "pull": settings.quantization_weights._asdict()}
 
 
 def _restore_settings(document: Mapping[str, Any]) -> Settings:
@@ -100,9 +105,9 @@ def _restore_preparation(arrays: Arrays, document: Mapping[str, Any], side: str,
 
 def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
     if settings.mapping != "sparse":
-        return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR))
-    B, U, R = (arrays[f"space.{name}"] for name in _SPARSE[:3])
-    image_ridge, text_ridge = (arrays.get(f"space.{name}") for name in _SPARSE[3:])
+        return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR_ARRAYS))
+    B, U, R = (arrays[f"space.{name}"] for name in _SPARSE_ARRAYS[:3])
+    image_ridge, text_ridge = (arrays.get(f"space.{name}") for name in _SPARSE_ARRAYS[3:])
     return SparseSpace(B, U, R, image_ridge, text_ridge, settings.weights, settings.query_map)
 
 
@@ -171,9 +176,7 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-States = Mapping[str, EncoderState]
-
-_WRITTEN = ("kind", "name", "dimension", "fingerprint", "settings")
+# Its encoders
 
 
 def check_encoder(side: str, state: EncoderState, width: int) -> EncoderState:
@@ -186,46 +189,49 @@ def check_encoder(side: str, state: EncoderState, width: int) -> EncoderState:
     return state
 
 
-def encoder_contents(states: States) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and the optional part of the document; nothing for a model of features."""
+def encoder_contents(states: EncoderStates) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays and the optional part of the document; nothing for a model of plain features."""
     if not states:
         return {}, {}
     arrays = {
-        f"{_prefix(side)}{name}": array for side in states for name, array in states[side].arrays.items()
+        f"{_array_prefix(side)}{name}": array
+        for side in states
+        for name, array in states[side].arrays.items()
     }
-    written = {side: {key: getattr(state, key) for key in _WRITTEN} for side, state in states.items()}
+    written = {side: {key: getattr(state, key) for key in _ENCODER_FIELDS} for side, state in states.items()}
     return arrays, {"encoders": written}
 
 
 def restore_encoders(arrays: Arrays, document: Mapping[str, Any], name: str) -> dict[str, EncoderState]:
-    """Read the encoders back; what makes no sense is refused as damaged."""
+    """Rebuild the encoders; what makes no sense is refused as damaged."""
     try:
         written = document.get("encoders", {})
         return {
-            side: _restore_state(entry, _own_arrays(arrays, side)) for side, entry in _sorted_sides(written)
+            side: _restore_encoder(entry, _encoder_arrays(arrays, side))
+            for side, entry in _encoder_entries(written)
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedModelFile(f"{name}: the encoders of the model make no sense ({error!r})") from error
 
 
-def _sorted_sides(written: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _encoder_entries(written: Mapping[str, Any]) -> list[tuple[str, Any]]:
     unknown = written.keys() - set(SIDES)
     if unknown:
         raise ValueError(f"sides {sorted(unknown)}")
     return [(side, written[side]) for side in SIDES if side in written]
 
 
-def _prefix(side: str) -> str:
+def _array_prefix(side: str) -> str:
     return f"encoder.{side}."
 
 
-def _own_arrays(arrays: Arrays, side: str) -> dict[str, NDArray[Any]]:
-    prefix = _prefix(side)
+def _encoder_arrays(arrays: Arrays, side: str) -> dict[str, NDArray[Any]]:
+    prefix = _array_prefix(side)
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _restore_state(written: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> EncoderState:
-    state = EncoderState(**{key: written[key] for key in _WRITTEN}, arrays=arrays)
+def _restore_encoder(written: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> EncoderState:
+    state = EncoderState(**{key: written[key] for key in _ENCODER_FIELDS}, arrays=arrays)
     texts = (state.kind, state.name, state.fingerprint)
     if not (all(isinstance(text, str) for text in texts) and isinstance(state.settings, dict)):
         raise ValueError("kind, name and fingerprint are texts, settings an object")

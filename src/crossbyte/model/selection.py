@@ -1,4 +1,4 @@
-"""Choose parameters on held-out pairs: as the paper does, without labels, or all that is left open.
+"""Choose parameters on held-out pairs: by labels as the paper does, by true partners, or automatically.
 
 Held-out items are always coded from one side alone: a folded-in pair, queried by its own half, would
 leak. Splits are by group.
@@ -6,7 +6,7 @@ leak. Splits are by group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crossbyte.arrays import Float32
-from crossbyte.compute.executor import Executor
+from crossbyte.compute.executor import Executor, row_blocks
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
-from crossbyte.model.fit import FittedModel, fit_pairs, fit_prepared, prepare_pairs
+from crossbyte.model.fit import FittedModel, Groups, fit_pairs, fit_prepared, prepare_pairs
 from crossbyte.model.params import SPARSE_IMAGE_COMPONENTS, Settings
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
@@ -31,88 +31,16 @@ if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
 
 Ranks = NDArray[np.int64]
-
-_QUERIES_AT_ONCE = 256
-
-
-class PartnerRanks(NamedTuple):
-    """0-based rank of each query's best-placed partner, in both directions."""
-
-    image_to_text: Any
-    text_to_image: Any
-
-    def recall(self, k: int = 10) -> float:
-        """Mean of the two directions' recall@k."""
-        return float(np.mean([(ranks < k).mean() for ranks in self]))
-
-    def mean_log_rank(self) -> float:
-        """Mean of log(1 + rank) over all queries: less noisy than recall where recall is low."""
-        return float(np.mean([np.log1p(ranks).mean() for ranks in self]))
-
-    def hits(self, k: int = 10) -> NDArray[np.float64]:
-        """Per pair the share of its two queries that found their partner: (n,)."""
-        return np.mean([ranks < k for ranks in self], axis=0)
-
-
-def auroc(scores: Any, truth: Any) -> float:
-    """Chance that a true one scores above another; equal scores count half, and one kind alone gives 0.5."""
-    scores, truth = np.asarray(scores), np.asarray(truth, dtype=bool)
-    n_true, n_false = int(truth.sum()), int((~truth).sum())
-    if not n_true or not n_false:
-        return 0.5
-    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return float((ranks[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
-
-
-def held_out_ranks(
-    learned: FittedModel, images: Any, texts: Any, groups: NDArray[np.intp], workers: Executor
-) -> PartnerRanks:
-    """Ranks among unseen pairs, as an index of one-sided items would give them."""
-    points = learned.transform_images(images, workers), learned.transform_texts(texts, workers)
-    quantizers = learned.image_quantizer, learned.text_quantizer
-    return PartnerRanks(
-        code_ranks(points[0], quantizers[1], points[1], groups, workers),
-        code_ranks(points[1], quantizers[0], points[0], groups, workers),
-    )
-
-
-def code_ranks(
-    queries: Float32, quantizer: Quantizer, items: Float32, groups: NDArray[np.intp], workers: Executor
-) -> Ranks:
-    """Ranks by table distance to the codes of the items."""
-    codes = quantizer.scan_codes(quantizer.encode(items, workers), workers)
-
-    def ranks(rows: slice) -> Ranks:
-        distances = quantizer.table(queries[rows]).distances(codes)
-        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
-
-    return _rank_in_parts(ranks, len(queries), workers)
-
-
-def point_ranks(queries: Float32, items: Float32, groups: NDArray[np.intp], workers: Executor) -> Ranks:
-    """Ranks by distance to the items themselves, uncompressed."""
-    squares = np.einsum("nd,nd->n", items, items)
-
-    def ranks(rows: slice) -> Ranks:
-        distances = squares - 2 * (queries[rows] @ items.T)
-        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
-
-    return _rank_in_parts(ranks, len(queries), workers)
-
-
-def _rank_in_parts(ranks: Any, n_queries: int, workers: Executor) -> Ranks:
-    starts = range(0, n_queries, _QUERIES_AT_ONCE)
-    parts = workers.map(ranks, [slice(start, min(start + _QUERIES_AT_ONCE, n_queries)) for start in starts])
-    return np.concatenate(list(parts))
-
-
 Grid = Mapping[str, Sequence[float | str]]
+
+HELD_OUT = 0.1
+MAX_PAIRS = 20_000
+MIN_GROUPS = 20
+_QUERIES_AT_ONCE = 256
 
 _FOUR = (0.1, 0.3, 0.5, 0.7)
 PAPER_GRID: Grid = {"sparsity": _FOUR, "text_weight": _FOUR, "alignment": _FOUR, "correlation": _FOUR}
 """ρ, η, λ and γ as in Sec. 6.1 of the paper."""
-
 EXTENDED_GRID: Grid = {
     "sparsity": _FOUR,
     "text_weight": (*_FOUR, 1.0, 2.0, 5.0),
@@ -120,29 +48,17 @@ EXTENDED_GRID: Grid = {
     "correlation": (*_FOUR, 1.0, 2.0, 5.0),
 }
 """The same, upwards: long codes of few text dimensions need η and λ of 1 and more. ρ stays below 1."""
-
 PAIR_GRID: Grid = {"correlation": (0.0, 0.3, 1.0, 3.0, 10.0), "cross_penalty": (0.1, 1.0)}
 """What :func:`select_by_pairs` tries by default."""
-
-HELD_OUT = 0.1
-MAX_PAIRS = 20_000
 MAX_FITS = 8
-MIN_GROUPS = 20
+
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
+_N_SPACES = 3
+_N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
 
 
-class Trial(NamedTuple):
-    """One setting that was tried, and what it scored on the held-out pairs."""
-
-    params: dict[str, Any]
-    score: float
-    standard_error: float
-
-
-class Selection(NamedTuple):
-    """What was chosen, and everything that was tried."""
-
-    params: dict[str, Any]
-    trials: list[Trial]
+# Splits
 
 
 class Split(NamedTuple):
@@ -152,10 +68,8 @@ class Split(NamedTuple):
     held_out: NDArray[np.intp]
 
 
-def split_groups(
-    groups: NDArray[np.intp], rng: np.random.Generator, max_pairs: int | None = MAX_PAIRS
-) -> Split:
-    """Hold out a tenth of the groups; beyond ``max_pairs`` rows, use a sample of the groups."""
+def split_groups(groups: Groups, rng: np.random.Generator, max_pairs: int | None = MAX_PAIRS) -> Split:
+    """Hold out a tenth of the groups; beyond ``max_pairs`` rows, of a sample of the groups."""
     n_groups = int(groups.max()) + 1
     check_enough_groups(
         n_groups,
@@ -178,13 +92,119 @@ def check_enough_groups(n_groups: int, purpose: str, advice: str) -> None:
 
 
 def sample_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: int) -> NDArray[np.intp]:
-    """Groups from the front of the order with at most ``max_pairs`` rows together, or the smallest few."""
+    """Take groups from the front of the order, ``max_pairs`` rows at most, or the few smallest groups."""
     small = order[sizes[order] <= max_pairs // MIN_GROUPS]  # one huge group would leave room for no other
     if len(small) < MIN_GROUPS:
         return order[np.argsort(sizes[order], kind="stable")[:MIN_GROUPS]]
     order = small
     fitting = int(np.searchsorted(np.cumsum(sizes[order]), max_pairs, side="right"))
     return order[: max(MIN_GROUPS, fitting)]
+
+
+# Scores of held-out pairs
+
+
+class PartnerRanks(NamedTuple):
+    """0-based rank of each query's best-placed partner, in both directions."""
+
+    image_to_text: Any
+    text_to_image: Any
+
+    def recall(self, k: int = 10) -> float:
+        """Mean of the two directions' recall@k."""
+        return float(np.mean([(ranks < k).mean() for ranks in self]))
+
+    def mean_log_rank(self) -> float:
+        """Mean of log(1 + rank) over all queries: less noisy than recall where recall is low."""
+        return float(np.mean([np.log1p(ranks).mean() for ranks in self]))
+
+    def hits(self, k: int = 10) -> NDArray[np.float64]:
+        """Per pair the share of its two queries that found their partner: (n,)."""
+        return np.mean([ranks < k for ranks in self], axis=0)
+
+
+def held_out_ranks(
+    learned: FittedModel, images: Any, texts: Any, groups: Groups, workers: Executor
+) -> PartnerRanks:
+    """Rank the partners among unseen pairs, as an index of one-sided items would."""
+    points = learned.transform_images(images, workers), learned.transform_texts(texts, workers)
+    quantizers = learned.image_quantizer, learned.text_quantizer
+    return PartnerRanks(
+        code_ranks(points[0], quantizers[1], points[1], groups, workers),
+        code_ranks(points[1], quantizers[0], points[0], groups, workers),
+    )
+
+
+def code_ranks(
+    queries: Float32, quantizer: Quantizer, items: Float32, groups: Groups, workers: Executor
+) -> Ranks:
+    """Rank each query's partner by table distance to the codes of the items."""
+    codes = quantizer.scan_codes(quantizer.encode(items, workers), workers)
+
+    def ranks(rows: slice) -> Ranks:
+        distances = quantizer.table(queries[rows]).distances(codes)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
+
+    return _rank_in_parts(ranks, len(queries), workers)
+
+
+def point_ranks(queries: Float32, items: Float32, groups: Groups, workers: Executor) -> Ranks:
+    """Rank each query's partner by distance to the items themselves, uncompressed."""
+    squares = np.einsum("nd,nd->n", items, items)
+
+    def ranks(rows: slice) -> Ranks:
+        distances = squares - 2 * (queries[rows] @ items.T)
+        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
+
+    return _rank_in_parts(ranks, len(queries), workers)
+
+
+def _rank_in_parts(ranks: Callable[[slice], Ranks], n_queries: int, workers: Executor) -> Ranks:
+    return np.concatenate(list(workers.map(ranks, row_blocks(n_queries, _QUERIES_AT_ONCE))))
+
+
+def uncompressed_ranks(images: Float32, texts: Float32, groups: Groups, workers: Executor) -> PartnerRanks:
+    """Rank the partners among uncompressed points (n, D) of both sides, in both directions."""
+    return PartnerRanks(
+        point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
+    )
+
+
+class Trial(NamedTuple):
+    """One setting that was tried, and what it scored on the held-out pairs."""
+
+    params: dict[str, Any]
+    score: float
+    standard_error: float
+
+
+def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
+    """Pick the best trial; for γ, if ``prefer_large``, the largest value within one standard error of it."""
+    if name != "correlation" or not prefer_large:
+        return max(trials, key=lambda trial: trial.score)
+    least = _score_within_error(trials)
+    return max((trial for trial in trials if trial.score >= least), key=lambda trial: trial.params[name])
+
+
+def _score_within_error(trials: Iterable[Trial]) -> float:
+    """Return the score that is one standard error below the best."""
+    best = max(trials, key=lambda trial: trial.score)
+    return best.score - best.standard_error
+
+
+def _mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of one value per pair, and its standard error."""
+    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+
+
+# Choosing from a grid, one parameter after the other
+
+
+class Selection(NamedTuple):
+    """What was chosen, and everything that was tried."""
+
+    params: dict[str, Any]
+    trials: list[Trial]
 
 
 def select_by_labels(
@@ -212,14 +232,33 @@ def select_by_labels(
     return _coordinate_search(model, score, grid, None, prefer_large=False)
 
 
+def _check_labels(labels: Any, n_rows: int) -> NDArray[np.float32]:
+    array = np.asarray(labels)
+    if array.ndim == 1:
+        array = array[:, None] == np.unique(array)
+    if array.ndim != 2 or len(array) != n_rows:
+        raise InvalidInput(f"labels: expected one row per pair ({n_rows}), got shape {array.shape}")
+    return (array != 0).astype(np.float32)
+
+
 def _validation_map(
     model: CMCQ, images: Any, texts: Any, relevance: NDArray[np.float32], split: Split
 ) -> float:
-    """Mean MAP@50 of both tasks: the held-out rows ask, the rest with its learned codes answers."""
+    """Measure the mean MAP@50 of both tasks: held-out queries, and the learned codes of the other rows."""
     model.fit(images[split.train], texts[split.train])
     shared = (relevance[split.held_out] @ relevance[split.train].T) > 0
     held = images[split.held_out], texts[split.held_out]
     return float(np.mean([_map_at_50(model, *held, shared, target) for target in ("text", "image")]))
+
+
+def _map_at_50(model: CMCQ, images: Any, texts: Any, relevant: NDArray[np.bool_], target: str) -> float:
+    distances = (
+        model.training_distances(images=images) if target == "text" else model.training_distances(texts=texts)
+    )
+    depth = min(50, distances.shape[1])
+    return mean_average_precision(
+        np.take_along_axis(relevant, nearest_ties_by_column(distances, depth), axis=1), depth
+    )
 
 
 def select_by_pairs(
@@ -237,8 +276,7 @@ def select_by_pairs(
     def score(candidate: CMCQ) -> tuple[float, float]:
         candidate.fit(images[split.train], texts[split.train], groups[split.train])
         ranks = candidate.partner_ranks(images[split.held_out], texts[split.held_out], groups[split.held_out])
-        hits = ranks.hits(10)
-        return float(hits.mean()), float(hits.std() / np.sqrt(len(hits)))
+        return _mean_and_error(ranks.hits(10))
 
     return _coordinate_search(model, score, grid, max_fits, prefer_large=True)
 
@@ -250,6 +288,7 @@ def _coordinate_search(
     max_fits: int | None,
     prefer_large: bool,
 ) -> Selection:
+    """Vary one parameter after the other over its values, the others as chosen so far."""
     chosen = {name: model.get_params()[name] for name in grid}
     tried: dict[tuple[Any, ...], Trial] = {}
     for name, values in grid.items():
@@ -267,40 +306,7 @@ def _coordinate_search(
     return Selection(chosen, list(tried.values()))
 
 
-def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
-    """The best trial; for γ, if ``prefer_large``, the largest value within one standard error of it."""
-    best = max(trials, key=lambda trial: trial.score)
-    if name != "correlation" or not prefer_large:
-        return best
-    close = [trial for trial in trials if trial.score >= best.score - best.standard_error]
-    return max(close, key=lambda trial: trial.params[name])
-
-
-def _check_labels(labels: Any, n_rows: int) -> NDArray[np.float32]:
-    array = np.asarray(labels)
-    if array.ndim == 1:
-        array = array[:, None] == np.unique(array)
-    if array.ndim != 2 or len(array) != n_rows:
-        raise InvalidInput(f"labels: expected one row per pair ({n_rows}), got shape {array.shape}")
-    return (array != 0).astype(np.float32)
-
-
-def _map_at_50(model: CMCQ, images: Any, texts: Any, relevant: NDArray[np.bool_], target: str) -> float:
-    distances = (
-        model.training_distances(images=images) if target == "text" else model.training_distances(texts=texts)
-    )
-    depth = min(50, distances.shape[1])
-    return mean_average_precision(
-        np.take_along_axis(relevant, nearest_ties_by_column(distances, depth), axis=1), depth
-    )
-
-
-Groups = NDArray[np.intp]
-
-_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
-_CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
-_N_SPACES = 3
-_N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
+# Choosing what ``mapping="auto"`` leaves open
 
 
 class OpenParameters(NamedTuple):
@@ -310,8 +316,8 @@ class OpenParameters(NamedTuple):
     ridge: bool
 
 
-class _Data(NamedTuple):
-    """Everything the candidates are tried on."""
+class _SelectionData(NamedTuple):
+    """The pairs that candidates are fitted and measured on."""
 
     images: Any
     texts: Any
@@ -325,12 +331,16 @@ class _Data(NamedTuple):
 
 
 class _Candidate(NamedTuple):
+    """Settings to try."""
+
     settings: Settings
     space: LinearSpace | None
-    """made before; None where the mapping is learned with the codes"""
+    """learned already; None where the mapping is learned with the codes"""
 
 
 class _ScoredCandidate(NamedTuple):
+    """A candidate with its score, and the hits (n,) of every pair."""
+
     candidate: _Candidate
     trial: Trial
     hits: NDArray[np.float64]
@@ -346,22 +356,23 @@ def choose_parameters(
     workers: Executor,
     free: OpenParameters,
 ) -> tuple[Settings, list[Trial]]:
-    """Choose on held-out pairs, dimension and ridge only where they are free.
+    """Choose mapping, γ, μ and cross term on held-out pairs, dimension and ridge only where they are free.
+
+    First the spaces are compared uncompressed, which is cheap; then at most eight whole fits decide the
+    rest. No more than 20,000 pairs, of whole groups, are looked at: only these are read of pairs on disk.
 
     Returns the settings to fit all rows with, and every trial made.
     """
     split = split_groups(groups, rng)
-    base = settings._replace(
-        mapping="cca",
-        quantization_weights=settings.quantization_weights._replace(correlation=1.0, cross_penalty=0.1),
-        cross_term="stored",
+    base = _with_weights(
+        settings._replace(mapping="cca", cross_term="stored"), correlation=1.0, cross_penalty=0.1
     )
     data = _split_data(base, images, texts, groups, split, workers)
     seed = int(rng.integers(2**32))
     trials: list[Trial] = []
-    spaces = _better_spaces(_compare_spaces(base, data, free, seed, trials, workers))
+    scored = _compare_spaces(base, data, free, seed, trials, workers)
     report(Progress("select", "spaces", 1, _N_STEPS + 1))
-    candidates = [*spaces, _paper_candidate(base)]
+    candidates = [*_keep_better_spaces(scored), _paper_candidate(base)]
     return _compare_codes(candidates, data, seed, trials, report, workers), trials
 
 
@@ -377,106 +388,113 @@ def choose_space(
 ) -> tuple[Settings, list[Trial]]:
     """Choose the space alone: the simplest that is within one standard error of the best.
 
-    A few dozen held-out pairs can tell spaces apart, but not codes. Returns as :func:`choose`.
+    A few dozen held-out pairs can tell spaces apart, but not codes. Returns as :func:`choose_parameters`.
     """
     base = settings._replace(mapping="cca")
     data = _split_data(base, images, texts, groups, split_groups(groups, rng), workers)
     trials: list[Trial] = []
     scored = _compare_spaces(base, data, free, int(rng.integers(2**32)), trials, workers)
     report(Progress("select", "spaces", 1, 1))
-    best = max((trial for trial, _ in scored), key=lambda trial: trial.score)
-    least = best.score - best.standard_error
+    least = _score_within_error(trial for trial, _ in scored)
     return next(candidate.settings for trial, candidate in scored if trial.score >= least), trials
-
-
-def _paper_candidate(base: Settings) -> _Candidate:
-    """The paper's mapping, with its preparation and without shrinkage."""
-    components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
-    weights = base.quantization_weights._replace(shrinkage=0.0)
-    return _Candidate(
-        base._replace(mapping="sparse", image_components=components, quantization_weights=weights), None
-    )
 
 
 def _split_data(
     base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Executor
-) -> _Data:
+) -> _SelectionData:
     preparations, (X, Y) = prepare_pairs(base, images[split.train], texts[split.train], workers)
     held = images[split.held_out], texts[split.held_out]
     held_rows = (
         preparation.apply(side, workers) for preparation, side in zip(preparations, held, strict=True)
     )
-    return _Data(images, texts, groups, split, preparations, X, Y, *held_rows)
+    return _SelectionData(images, texts, groups, split, preparations, X, Y, *held_rows)
 
 
 def _compare_spaces(
-    base: Settings, data: _Data, free: OpenParameters, seed: int, trials: list[Trial], workers: Executor
+    base: Settings,
+    data: _SelectionData,
+    free: OpenParameters,
+    seed: int,
+    trials: list[Trial],
+    workers: Executor,
 ) -> list[tuple[Trial, _Candidate]]:
-    """Best ridge by uncompressed recall, then canonical and contrastive spaces of each dimension."""
+    """Choose the ridge by uncompressed recall, then score canonical and contrastive spaces by dimension."""
     dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
     ridges = _RIDGES if free.ridge else (base.ridge,)
     ridge, best = _choose_ridge(base, data, dims[-1], ridges, trials, workers)
     scored = []
     for n_dims in sorted({min(d, best.n_dims) for d in dims}):
         settings = base._replace(ridge=ridge, n_components=n_dims)
-        for mapping, space in _spaces_of(best.truncate(n_dims), data, seed):
+        for mapping, space in _make_spaces(best.truncate(n_dims), data, seed):
             candidate = _Candidate(settings._replace(mapping=mapping), space)
             trials.append(_space_trial(candidate.settings, _space_ranks(space, data, workers)))
             scored.append((trials[-1], candidate))
     return scored
 
 
-def _better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
-    """Only the better ones are worth whole fits; they stay in their order, simplest first."""
-    least = sorted((trial.score for trial, _ in scored), reverse=True)[:_N_SPACES][-1]
-    return [candidate for trial, candidate in scored if trial.score >= least][:_N_SPACES]
-
-
 def _choose_ridge(
-    base: Settings, data: _Data, n_dims: int, ridges: Sequence[float], trials: list[Trial], workers: Executor
+    base: Settings,
+    data: _SelectionData,
+    n_dims: int,
+    ridges: Sequence[float],
+    trials: list[Trial],
+    workers: Executor,
 ) -> tuple[float, LinearSpace]:
-    """The ridge with the lowest mean log rank among those whose recall is within one error of the best."""
+    """Choose the lowest mean log rank among ridges whose recall is within one error of the best."""
     tried = []
     for ridge in ridges:
         space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers, base.text_ridge)
         ranks = _space_ranks(space, data, workers)
         trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))
         tried.append((ranks.mean_log_rank(), trials[-1], ridge, space))
-    best = max((trial for _, trial, _, _ in tried), key=lambda trial: trial.score)
-    close = [entry for entry in tried if entry[1].score >= best.score - best.standard_error]
+    least = _score_within_error(trial for _, trial, _, _ in tried)
+    close = [entry for entry in tried if entry[1].score >= least]
     _, _, ridge, space = min(close, key=lambda entry: entry[0])
     return ridge, space
 
 
-def _spaces_of(canonical: LinearSpace, data: _Data, seed: int) -> list[tuple[str, LinearSpace]]:
+def _make_spaces(canonical: LinearSpace, data: _SelectionData, seed: int) -> list[tuple[str, LinearSpace]]:
     rng, groups = np.random.default_rng(seed), data.groups[data.split.train]
     return [("cca", canonical), ("contrastive", refine_contrastively(canonical, data.X, data.Y, rng, groups))]
 
 
-def _space_ranks(space: LinearSpace, data: _Data, workers: Executor) -> PartnerRanks:
+def _space_ranks(space: LinearSpace, data: _SelectionData, workers: Executor) -> PartnerRanks:
     x = space.transform_images(data.held_X, workers)
     y = space.transform_texts(data.held_Y, workers)
-    groups = data.groups[data.split.held_out]
-    return PartnerRanks(point_ranks(x, y, groups, workers), point_ranks(y, x, groups, workers))
+    return uncompressed_ranks(x, y, data.groups[data.split.held_out], workers)
 
 
 def _space_trial(settings: Settings, ranks: PartnerRanks) -> Trial:
     described = _describe(settings)
     params = {name: described[name] for name in ("mapping", "n_components", "ridge")}
-    return _make_trial(params | {"compressed": False}, ranks.hits())
+    return Trial(params | {"compressed": False}, *_mean_and_error(ranks.hits()))
+
+
+def _keep_better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
+    """Keep the spaces that are worth whole fits, in their order, simplest first."""
+    least = sorted((trial.score for trial, _ in scored), reverse=True)[:_N_SPACES][-1]
+    return [candidate for trial, candidate in scored if trial.score >= least][:_N_SPACES]
+
+
+def _paper_candidate(base: Settings) -> _Candidate:
+    """Make the candidate with the paper's mapping, its preparation, and no shrinkage."""
+    components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
+    settings = base._replace(mapping="sparse", image_components=components)
+    return _Candidate(_with_weights(settings, shrinkage=0.0), None)
 
 
 def _compare_codes(
     candidates: list[_Candidate],
-    data: _Data,
+    data: _SelectionData,
     seed: int,
     trials: list[Trial],
     report: ProgressCallback,
     workers: Executor,
 ) -> Settings:
+    """Choose among the candidates by whole fits, then μ and γ of the best one."""
     measured: list[_ScoredCandidate] = []
 
-    def try_out(candidate: _Candidate) -> None:
+    def measure(candidate: _Candidate) -> None:
         learned = _fit_candidate(candidate, data, seed, workers)
         for cross_term in ("constant", "stored"):
             measured.append(_score_candidate(candidate, learned, cross_term, data, workers))
@@ -484,23 +502,17 @@ def _compare_codes(
         report(Progress("select", str(_describe(candidate.settings)), 1 + len(measured) // 2, _N_STEPS + 1))
 
     for candidate in candidates:
-        try_out(candidate)
+        measure(candidate)
     chosen = _choose_simplest(measured).candidate
-    weights = chosen.settings.quantization_weights
-    try_out(
-        chosen._replace(
-            settings=chosen.settings._replace(quantization_weights=weights._replace(cross_penalty=1.0))
-        )
-    )
+    measure(chosen._replace(settings=_with_weights(chosen.settings, cross_penalty=1.0)))
     same_space = [m for m in measured if m.candidate.space is chosen.space]
     best = max(same_space, key=lambda m: m.trial.score).candidate
     for correlation in _CORRELATIONS[1:]:
-        weights = best.settings.quantization_weights._replace(correlation=correlation)
-        try_out(best._replace(settings=best.settings._replace(quantization_weights=weights)))
+        measure(best._replace(settings=_with_weights(best.settings, correlation=correlation)))
     return _choose_correlation(measured, best)
 
 
-def _fit_candidate(candidate: _Candidate, data: _Data, seed: int, workers: Executor) -> FittedModel:
+def _fit_candidate(candidate: _Candidate, data: _SelectionData, seed: int, workers: Executor) -> FittedModel:
     rows, rng = data.split.train, np.random.default_rng(seed)
     settings, groups = candidate.settings, data.groups[rows]
     if candidate.space is None:
@@ -512,7 +524,7 @@ def _fit_candidate(candidate: _Candidate, data: _Data, seed: int, workers: Execu
 
 
 def _score_candidate(
-    candidate: _Candidate, learned: FittedModel, cross_term: str, data: _Data, workers: Executor
+    candidate: _Candidate, learned: FittedModel, cross_term: str, data: _SelectionData, workers: Executor
 ) -> _ScoredCandidate:
     """Score one fit under one treatment of the cross term; both cost one fit together."""
     settings = candidate.settings._replace(cross_term=cross_term)
@@ -525,12 +537,8 @@ def _score_candidate(
         workers,
     )
     hits = ranks.hits()
-    params = _describe(settings) | {"compressed": True}
-    return _ScoredCandidate(candidate._replace(settings=settings), _make_trial(params, hits), hits)
-
-
-def _make_trial(params: dict[str, Any], hits: NDArray[np.float64]) -> Trial:
-    return Trial(params, float(hits.mean()), float(hits.std() / np.sqrt(len(hits))))
+    trial = Trial(_describe(settings) | {"compressed": True}, *_mean_and_error(hits))
+    return _ScoredCandidate(candidate._replace(settings=settings), trial, hits)
 
 
 def _describe(settings: Settings) -> dict[str, Any]:
@@ -545,34 +553,28 @@ def _describe(settings: Settings) -> dict[str, Any]:
 
 
 def _choose_simplest(measured: list[_ScoredCandidate]) -> _ScoredCandidate:
-    """The simplest space that is not worse than the best by one standard error of their difference.
+    """Choose the simplest space that is not worse than the best by one standard error of their difference.
 
     Candidates come simplest first: fewer dimensions, canonical before contrastive, the paper's last.
     """
     best = max(measured, key=lambda m: m.trial.score)
     for one in measured:
-        gap = best.hits - one.hits
-        if (
-            one.candidate.settings.cross_term == best.candidate.settings.cross_term
-            and gap.mean() <= gap.std() / np.sqrt(len(gap))
-        ):
-            return one
+        if one.candidate.settings.cross_term == best.candidate.settings.cross_term:
+            gap, error = _mean_and_error(best.hits - one.hits)
+            if gap <= error:
+                return one
     return best
 
 
 def _choose_correlation(measured: list[_ScoredCandidate], like: _Candidate) -> Settings:
-    """γ: the largest value within one standard error of the best, all else equal."""
-    wanted = like.settings._replace(
-        quantization_weights=like.settings.quantization_weights._replace(correlation=0.0)
-    )
-    rivals = [
-        m
-        for m in measured
-        if m.candidate.settings._replace(
-            quantization_weights=m.candidate.settings.quantization_weights._replace(correlation=0.0)
-        )
-        == wanted
-    ]
-    best = max(rivals, key=lambda m: m.trial.score).trial
-    close = [m for m in rivals if m.trial.score >= best.score - best.standard_error]
-    return max(close, key=lambda m: m.candidate.settings.quantization_weights.correlation).candidate.settings
+    """Choose γ: the largest value within one standard error of the best, all else equal."""
+    wanted = _with_weights(like.settings, correlation=0.0)
+    rivals = [m for m in measured if _with_weights(m.candidate.settings, correlation=0.0) == wanted]
+    least = _score_within_error(m.trial for m in rivals)
+    close = [m.candidate.settings for m in rivals if m.trial.score >= least]
+    return max(close, key=lambda settings: settings.quantization_weights.correlation)
+
+
+def _with_weights(settings: Settings, **weights: float) -> Settings:
+    """Return the settings with some quantization weights replaced."""
+    return settings._replace(quantization_weights=settings.quantization_weights._replace(**weights))

@@ -1,4 +1,4 @@
-"""The alternation (Sec. 4): block after block, each kept only if the objective does not rise."""
+"""Alternate over the blocks of variables (Sec. 4); an update is kept only if the objective does not rise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alternate(
     for number in range(1, max_iter + 1):
         before = terms.total
         for block in blocks:
-            state, terms = _step(problem, state, terms, block)
+            state, terms = _update_block(problem, state, terms, block)
             history.append(ObjectiveRecord(number, block.letter, terms))
             report(history[-1])
         if before - terms.total <= tol * before:
@@ -46,7 +46,7 @@ def alternate(
     return state, history
 
 
-def _step(problem: Problem, state: State, terms: Objective, block: Block) -> tuple[State, Objective]:
+def _update_block(problem: Problem, state: State, terms: Objective, block: Block) -> tuple[State, Objective]:
     candidate = block.update(problem, state)
     new = measure_terms(problem, candidate, block.changes, terms)
     # Rounding can undo what a converged block gains; then the old value stays.
@@ -55,7 +55,7 @@ def _step(problem: Problem, state: State, terms: Objective, block: Block) -> tup
 
 
 def mapping_blocks(ratio: bool) -> list[Block]:
-    """Y', S, U, B, R of the sparse mapping (Sec. 4.1)."""
+    """List the blocks of the sparse mapping (Sec. 4.1): Y', S, U, B, R."""
     return [
         Block("Y'", _update_text_points, ("text_fit", "alignment", "text_quantization")),
         # In ratio mode the penalty moves with the data, and S is the only block that may raise Ψ + M.
@@ -67,7 +67,7 @@ def mapping_blocks(ratio: bool) -> list[Block]:
 
 
 def quantization_blocks(shared: bool) -> list[Block]:
-    """C, ε₁, P, D, ε₂, Q (Sec. 4.2); with one dictionary for both, C is updated once for both sides."""
+    """List the blocks of the quantizers (Sec. 4.2): C, ε₁, P, D, ε₂, Q; shared codebooks are updated once."""
     blocks = [*_side_blocks(0, "image", ("C", "ε₁", "P")), *_side_blocks(1, "text", ("D", "ε₂", "Q"))]
     if not shared:
         return blocks
@@ -76,7 +76,7 @@ def quantization_blocks(shared: bool) -> list[Block]:
 
 
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
-    """Codebooks, ε and codes of one side; the same functions for both."""
+    """List codebooks, ε and codes of one side; the same functions serve both."""
     codes_change = (f"{name}_quantization", "correlation", f"{name}_penalty")
     return [
         Block(letters[0], partial(_update_codewords, side=side), (*codes_change, "shrinkage")),
@@ -88,7 +88,7 @@ def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Bl
 def initial_sides(
     problem: Problem, state: State, n_codebooks: int, shared: bool, rng: np.random.Generator
 ) -> State:
-    """Composite quantization of each side alone, or of both together with one dictionary."""
+    """Initialise the quantizers by composite quantization: each side alone, or both with one dictionary."""
     points, workers = state.mapping.points, problem.workers
     if not shared:
         images, texts = (
@@ -113,7 +113,7 @@ def initial_sides(
 
 
 def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
-    """Points of both sides together, or some of them."""
+    """Stack the points of both sides, or those chosen."""
     if chosen is None:
         return np.vstack([np.asarray(side) for side in points])
     n = len(points[0])
@@ -121,8 +121,8 @@ def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | No
 
 
 def _take_side(joint: Side, at: slice, workers: Executor) -> Side:
-    held = joint._replace(codes=workers.hold(joint.codes[at]), decoded=workers.hold(joint.decoded[at]))
-    return collaborative.update_epsilon(held, workers)
+    side = joint._replace(codes=workers.hold(joint.codes[at]), decoded=workers.hold(joint.decoded[at]))
+    return collaborative.update_epsilon(side, workers)
 
 
 def _sparse_state(state: State) -> SparseState:
@@ -131,7 +131,7 @@ def _sparse_state(state: State) -> SparseState:
 
 
 def _targets(state: State) -> Targets | None:
-    """Decoded codes to pull the points to; none before the quantizers exist."""
+    """Return the decoded codes that the points are pulled to; None before the quantizers exist."""
     return None if state.sides is None else Targets(*(side.decoded for side in state.sides))
 
 

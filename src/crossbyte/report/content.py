@@ -31,7 +31,7 @@ class Axis(NamedTuple):
     scale: str = "linear"
 
     def at(self, value: float) -> float:
-        """Where a value is between both ends, from 0 to 1; beyond them, at the end."""
+        """Place a value between both ends, from 0 to 1; beyond them, at the end."""
         bend = _SCALES[self.scale]
         inside = min(max(value, self.low), self.high)
         return (bend(inside) - bend(self.low)) / (bend(self.high) - bend(self.low))
@@ -132,7 +132,7 @@ def share_axis(highest: float, title: str) -> Axis:
 
 
 def root_axis(highest: float, title: str) -> Axis:
-    """Give an axis on which small probabilities, which are most of them, have room."""
+    """Give an axis with a square-root scale: small probabilities, which are most of them, have room."""
     rounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
     top = next((each for each in rounds if highest <= each), 1.0)
     ticks = [0.0]
@@ -250,22 +250,22 @@ class LineChart(NamedTuple):
     ----------
     key : str
         Unique in the report; made of letters, digits and hyphens.
-    title, said : str
-        Heading, and what a reader that cannot see the picture should know.
+    title, description : str
+        Heading, and the chart in words for readers who cannot see it.
     x, y : Axis
     lines : list of Line
     """
 
     key: str
     title: str
-    said: str
+    description: str
     x: Axis
     y: Axis
     lines: list[Line]
 
 
 class Dot(NamedTuple):
-    """A value with its interval, in a row of its own; `shown` is the value as text."""
+    """A value with its interval, in a row of its own; ``shown`` is the value as text."""
 
     name: str
     style: Style
@@ -280,7 +280,7 @@ class DotChart(NamedTuple):
 
     Attributes
     ----------
-    key, title, said : str
+    key, title, description : str
         As of :class:`LineChart`.
     x : Axis
     groups : list of (heading, dots)
@@ -288,7 +288,7 @@ class DotChart(NamedTuple):
 
     key: str
     title: str
-    said: str
+    description: str
     x: Axis
     groups: list[tuple[str, list[Dot]]]
 
@@ -303,11 +303,11 @@ class Bars(NamedTuple):
 
 
 class BarChart(NamedTuple):
-    """Bars in groups, upright over a linear axis from 0, or level over a logarithmic one.
+    """Bars in groups, upright over a linear axis from 0, or horizontal over a logarithmic one.
 
     Attributes
     ----------
-    key, title, said : str
+    key, title, description : str
         As of :class:`LineChart`.
     groups : list of str
     value_title, group_title : str
@@ -315,12 +315,12 @@ class BarChart(NamedTuple):
     chance : float or None
         Drawn as a line.
     level : bool
-        Level bars, for many groups with long names.
+        Horizontal bars, for many groups with long names.
     """
 
     key: str
     title: str
-    said: str
+    description: str
     groups: list[str]
     value_title: str
     group_title: str
@@ -353,7 +353,7 @@ class Section(NamedTuple):
     figures : sequence of Figure
         Shown before the tables.
     details : sequence of Table
-        For who wants to know it all: folded away at first, and not in the plain text.
+        Tables that are folded away at first, and not in the plain text.
     details_title : str
     """
 

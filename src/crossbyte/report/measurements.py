@@ -1,4 +1,4 @@
-"""What was measured of a model on held-out pairs, as one value that knows its JSON form."""
+"""Hold what was measured of a model on held-out pairs, and turn it into JSON and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ NAMES = {
     "chance": "chance",
 }
 HINT, CLEAR = 0.6, 0.8
-"""AUROC from which on it can be told roughly, and surely, that nothing matches."""
+"""AUROC from which on queries without a match are recognised roughly, and surely."""
+
+_COUNTS = ("n_pairs", "n_held_out", "n_bytes", "n_components", "n_curve_pairs")
 
 
 class Estimate(NamedTuple):
@@ -63,7 +65,7 @@ class System(NamedTuple):
     directions: dict[str, Scores]
 
     def recall(self, depth: int = 10) -> float:
-        """Mean of both directions."""
+        """Return the mean recall of both directions."""
         return sum(self.directions[each].recall[depth].value for each in DIRECTIONS) / len(DIRECTIONS)
 
 
@@ -85,7 +87,7 @@ class CurvePoint(NamedTuple):
     by_size: list[tuple[int, float]]
 
     def recall_at(self, n_items: int) -> float | None:
-        """Expected recall@10 of crossbyte in an index of that many items, mean of both directions.
+        """Expect the recall@10 of crossbyte in an index of ``n_items`` items, mean of both directions.
 
         Between the sizes it is taken from the straight line over the logarithm of the size; below them it is
         that of the smallest, and beyond them None: nothing that was seen says anything of such an index.
@@ -125,7 +127,7 @@ class Reliability(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """How well a model finds true partners among pairs it has not seen, and beside what.
+    """How well a model finds true partners among pairs it has not seen, beside other systems.
 
     Attributes
     ----------
@@ -159,17 +161,17 @@ class Measurements:
     reliability: tuple[Reliability, ...]
 
     def system(self, name: str) -> System:
-        """One of the systems by its name."""
+        """Find one of the systems by its name."""
         return next(each for each in self.systems if each.name == name)
 
     def recall(self, depth: int = 10) -> float:
-        """Recall of crossbyte, mean of both directions."""
+        """Return the recall of crossbyte, mean of both directions."""
         return self.system("crossbyte").recall(depth)
 
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values; :meth:`from_dict` is the way back."""
+        """Return everything as plain JSON values; :meth:`from_dict` is the way back."""
         return {
             "n_pairs": self.n_pairs,
             "n_held_out": self.n_held_out,
@@ -187,31 +189,32 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Rebuild it.
+        """Rebuild the measurements from what :meth:`to_dict` returned.
 
         Raises
         ------
         KeyError, TypeError, ValueError
             If the document is not one of :meth:`to_dict`.
         """
-        systems = tuple(map(_system, document["systems"]))
+        systems = tuple(map(_parse_system, document["systems"]))
         if not systems or systems[0].name != "crossbyte":
             raise ValueError("systems that do not begin with crossbyte")
         parts: dict[str, Any] = {
             "systems": systems,
             "gains": {
-                _one_of(name, NAMES): _estimate(gain) for name, gain in dict(document["gains"]).items()
+                _check_one_of(name, NAMES): _parse_estimate(gain)
+                for name, gain in dict(document["gains"]).items()
             },
-            "curve": tuple(map(_point, document["curve"])),
-            "reliability": tuple(map(_reliability, document["reliability"])),
-            "mapping": _one_of(document["mapping"], MAPPINGS),
+            "curve": tuple(map(_parse_point, document["curve"])),
+            "reliability": tuple(map(_parse_reliability, document["reliability"])),
+            "mapping": _check_one_of(document["mapping"], MAPPINGS),
         }
-        parts |= {name: _count(document[name]) for name in _COUNTS}
+        parts |= {name: _check_count(document[name]) for name in _COUNTS}
         return cls(**{**document, **parts})
 
 
 def recalls(report: Measurements) -> dict[str, dict[str, Estimate]]:
-    """Recall@10 of every system in the report, by system and direction."""
+    """List the recall@10 of every system in the report, by system and direction."""
     return {
         system.name: {each: system.directions[each].recall[10] for each in DIRECTIONS}
         for system in report.systems
@@ -219,11 +222,11 @@ def recalls(report: Measurements) -> dict[str, dict[str, Estimate]]:
 
 
 def mean_of_directions(by: Mapping[str, Estimate]) -> float:
-    """Mean of both directions."""
+    """Return the mean of both directions."""
     return sum(by[each].value for each in DIRECTIONS) / len(DIRECTIONS)
 
 
-_COUNTS = ("n_pairs", "n_held_out", "n_bytes", "n_components", "n_curve_pairs")
+# JSON
 
 
 def _system_document(system: System) -> dict[str, Any]:
@@ -245,58 +248,60 @@ def _point_document(point: CurvePoint) -> dict[str, Any]:
     return {"n_bytes": point.n_bytes, "recall": recall, "by_size": [list(pair) for pair in point.by_size]}
 
 
-def _system(document: Mapping[str, Any]) -> System:
+def _parse_system(document: Mapping[str, Any]) -> System:
     size = document["n_bytes"]
     return System(
-        _one_of(document["name"], NAMES),
-        None if size is None else _count(size, 1),
-        {name: _scores(document["directions"][name]) for name in DIRECTIONS},
+        _check_one_of(document["name"], NAMES),
+        None if size is None else _check_count(size, 1),
+        {name: _parse_scores(document["directions"][name]) for name in DIRECTIONS},
     )
 
 
-def _scores(document: Mapping[str, Any]) -> Scores:
-    recall = {depth: _estimate(document["recall"][str(depth)]) for depth in DEPTHS}
-    return Scores(recall, _estimate(document["median_rank"]))
+def _parse_scores(document: Mapping[str, Any]) -> Scores:
+    recall = {depth: _parse_estimate(document["recall"][str(depth)]) for depth in DEPTHS}
+    return Scores(recall, _parse_estimate(document["median_rank"]))
 
 
-def _estimate(values: Sequence[float]) -> Estimate:
-    value, low, high = map(_number, values)
+def _parse_estimate(values: Sequence[float]) -> Estimate:
+    value, low, high = map(_check_number, values)
     return Estimate(value, low, high)
 
 
-def _point(document: Mapping[str, Any]) -> CurvePoint:
+def _parse_point(document: Mapping[str, Any]) -> CurvePoint:
     recall = {
-        _one_of(system, NAMES): {direction: _estimate(by[direction]) for direction in DIRECTIONS}
+        _check_one_of(system, NAMES): {direction: _parse_estimate(by[direction]) for direction in DIRECTIONS}
         for system, by in dict(document["recall"]).items()
     }
     if "crossbyte" not in recall:
         raise ValueError("a point of the curve without crossbyte")
-    sizes = [(_count(size, 1), _number(recall)) for size, recall in document["by_size"]]
+    sizes = [(_check_count(size, 1), _check_number(recall)) for size, recall in document["by_size"]]
     if not sizes or any(low[0] >= high[0] for low, high in pairwise(sizes)):
         raise ValueError("sizes of the curve that do not grow")
-    return CurvePoint(_count(document["n_bytes"], 1), recall, sizes)
+    return CurvePoint(_check_count(document["n_bytes"], 1), recall, sizes)
 
 
-def _reliability(document: Mapping[str, Any]) -> Reliability:
-    bins = [(_number(p), _number(share), _count(count)) for p, share, count in document["bins"]]
-    sides = {name: _one_of(document[name], ("image", "text")) for name in ("query", "target")}
-    numbers = {name: _number(document[name]) for name in ("error", "match_auroc", "distance_auroc")}
+def _parse_reliability(document: Mapping[str, Any]) -> Reliability:
+    bins = [
+        (_check_number(p), _check_number(share), _check_count(count)) for p, share, count in document["bins"]
+    ]
+    sides = {name: _check_one_of(document[name], ("image", "text")) for name in ("query", "target")}
+    numbers = {name: _check_number(document[name]) for name in ("error", "match_auroc", "distance_auroc")}
     return Reliability(**{**document, **sides, **numbers, "bins": bins})
 
 
-def _number(value: Any) -> float:
+def _check_number(value: Any) -> float:
     if type(value) not in (int, float) or not -1e300 < value < 1e300:
         raise ValueError(f"{value!r} where a number was expected")
     return float(value)
 
 
-def _count(value: Any, least: int = 0) -> int:
+def _check_count(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < 2**63:
         raise ValueError(f"{value!r} where a whole number was expected")
     return value
 
 
-def _one_of(value: Any, known: Collection[str]) -> str:
+def _check_one_of(value: Any, known: Collection[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{value!r} where one of {', '.join(known)} was expected")
     return value

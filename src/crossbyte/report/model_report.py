@@ -1,4 +1,4 @@
-"""Make the tables of a model's report: every number as text, once, for the plain report and for the page."""
+"""Write the quality report of a model: sections of sentences, tables and charts, as text and as a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossbyte.report.html import render_page
 from crossbyte.report.text import render_text
 from crossbyte.report.verdict import verdict
 
-SHORT = {
+SHORT_NAMES = {
     "crossbyte": "crossbyte",
     "uncompressed": "uncompressed",
     "cca_pq": "CCA + PQ",
@@ -19,113 +19,22 @@ SHORT = {
     "chance": "chance",
 }
 """Names of the systems that fit into a table or a plot."""
-
-LOOKING = {
+DIRECTION_TITLES = {
     "image_to_text": "Pictures looking for their texts",
     "text_to_image": "Texts looking for their pictures",
 }
-"""What happens in each direction."""
+"""Titles of what is measured in each direction."""
 
+_HOW_TO_READ = (
+    "Recall@10 is how many of 100 queries have their partner among the first 10 hits; the median rank is the "
+    "place at which half of the queries have found it. In brackets: the 95\u00a0% interval."
+)
+_NO_DIFFERENCE = 0.01  # one of 100: nobody would notice
+_WORTH_MORE_BYTES = 0.03  # three of 100
+_TRUE, _ROUGH = 0.05, 0.1  # calibration error
+_LIKELY = 0.5  # below, a hit is more likely a stranger than the partner
+_TOO_SMALL = 0.1  # below this even for the surest hits, any small constant would be as true
 _MAX_SIZES = 8  # rows; more say nothing new
-
-
-def curve_systems(report: measurements.Measurements) -> list[str]:
-    """Names of the systems that every point of the curve has."""
-    return [name for name in SHORT if report.curve and all(name in point.recall for point in report.curve)]
-
-
-def system_tables(report: measurements.Measurements) -> list[content.Table]:
-    """All systems, one table per direction."""
-    header = ("system", "bytes", *(f"recall@{depth}" for depth in measurements.DEPTHS), "median rank")
-    return [
-        content.Table(LOOKING[direction], header, _system_rows(report, direction))
-        for direction in reversed(measurements.DIRECTIONS)
-    ]
-
-
-def _system_rows(report: measurements.Measurements, direction: str) -> list[content.Row]:
-    rows = []
-    for system in report.systems:
-        scores = system.directions[direction]
-        shares = (_share(scores.recall[depth]) for depth in measurements.DEPTHS)
-        size = "–" if system.n_bytes is None else count(system.n_bytes)
-        rows.append(content.plain_row((SHORT[system.name], size, *shares, _rank(scores.median_rank))))
-    return rows
-
-
-def _share(found: measurements.Estimate) -> str:
-    return _with_interval(percent(found.value), percent(found.low), percent(found.high))
-
-
-def _rank(found: measurements.Estimate) -> str:
-    return _with_interval(count(found.value), count(round(found.low)), count(round(found.high)))
-
-
-def _with_interval(value: str, low: str, high: str) -> str:
-    return value if low == high else f"{value} ({low}–{high})"
-
-
-def curve_tables(report: measurements.Measurements) -> list[content.Table]:
-    """Recall@10 over bytes, one table per direction."""
-    names = curve_systems(report)
-    header = ("bytes", *(SHORT[name] for name in names))
-    return [
-        content.Table(
-            f"{LOOKING[direction]}, recall@10",
-            header,
-            [
-                content.plain_row(
-                    (count(point.n_bytes), *(_share(point.recall[name][direction]) for name in names))
-                )
-                for point in report.curve
-            ],
-        )
-        for direction in reversed(measurements.DIRECTIONS)
-        if report.curve
-    ]
-
-
-def size_table(report: measurements.Measurements) -> content.Table:
-    """Recall@10 of crossbyte expected among other numbers of items, a column for each number of bytes."""
-    sizes = _thinned(sorted({size for point in report.curve for size, _ in point.by_size}))
-    header = ("items", *(plural(point.n_bytes, "byte") for point in report.curve))
-    rows = [content.plain_row((count(size), *(_at(point, size) for point in report.curve))) for size in sizes]
-    return content.Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
-
-
-def _thinned(sizes: list[int]) -> list[int]:
-    last = len(sizes) - 1
-    if last < _MAX_SIZES:
-        return sizes
-    return [sizes[round(place * last / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)]
-
-
-def _at(point: measurements.CurvePoint, size: int) -> str:
-    found = dict(point.by_size).get(size)
-    return "–" if found is None else percent(found)
-
-
-def reliability_tables(report: measurements.Measurements) -> list[content.Table]:
-    """Stated probabilities beside what came true, one table per direction."""
-    header = ("hits", "stated, mean %", "true, %")
-    return [
-        content.Table(describe_direction(each), header, _bin_rows(each))
-        for each in report.reliability
-        if each.bins
-    ]
-
-
-def describe_direction(each: measurements.Reliability) -> str:
-    """Name the direction of a reliability."""
-    return LOOKING.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
-
-
-def _bin_rows(each: measurements.Reliability) -> list[content.Row]:
-    return [
-        content.plain_row((count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}"))
-        for stated, share, number in each.bins
-    ]
-
 
 _STYLES = {
     "crossbyte": content.Style("s0", "disc"),
@@ -143,36 +52,314 @@ _OTHER_STYLES = (  # of other numbers of bytes
 )
 
 
-# Recall by system
+@dataclass(frozen=True)
+class Report(measurements.Measurements):
+    """How well a model finds true partners among unseen pairs, beside other systems, to be read.
+
+    Its attributes are those of :class:`~crossbyte.report.measurements.Measurements`.
+    """
+
+    def to_text(self) -> str:
+        """Render the report as plain text with tables; also ``str(report)``."""
+        return render_text(report_sections(self))
+
+    __str__ = to_text
+
+    def to_html(self, title: str = "Quality report") -> str:
+        """Render the report as one self-contained page with charts."""
+        return render_page(title, report_sections(self))
+
+
+def report_sections(report: measurements.Measurements) -> list[content.Section]:
+    """Make the sections of the report in their order; what was not measured is left out."""
+    sections = [
+        content.Section("verdict", "", verdict(report)),
+        content.Section(
+            "systems",
+            "Beside other systems",
+            [_HOW_TO_READ],
+            system_tables(report),
+            [content.Figure("", [system_chart(report)])],
+        ),
+    ]
+    if report.curve:
+        curves = content.Figure("", [*bytes_charts(report)])
+        sizes = content.Figure("", [size_chart(report)])
+        sections += [
+            content.Section(
+                "bytes", "Quality against bytes", [_advise_on_bytes(report)], curve_tables(report), [curves]
+            ),
+            content.Section(
+                "sizes",
+                "In smaller and larger indexes",
+                [_expect_in_larger_indexes(report)],
+                [size_table(report)],
+                [sizes],
+            ),
+        ]
+    words = [_describe_probabilities(each) for each in report.reliability if each.bins]
+    if words:
+        sections.append(
+            content.Section(
+                "probabilities",
+                "Probabilities, and 'nothing matches'",
+                words,
+                figures=[content.Figure("", [*reliability_charts(report)])],
+                details=reliability_tables(report),
+                details_title="The same in numbers",
+            )
+        )
+    return [*sections, content.Section("method", "How it was measured", [_describe_method(report)])]
+
+
+# Sentences on the curve
+
+
+def _advise_on_bytes(report: measurements.Measurements) -> str:
+    here = _own_point(report)
+    if here is None:
+        recalls = ", ".join(
+            f"{of_100(_own_recall(point))} with {plural(point.n_bytes, 'byte')}" for point in report.curve
+        )
+        return f"Of 100 queries, mean of both directions, so many find their partner: {recalls}."
+    others = [point for point in report.curve if point is not here]
+    changes = [
+        f"{plural(point.n_bytes, 'byte')} would {_describe_change(_own_recall(point) - _own_recall(here))}"
+        for point in sorted(others, key=lambda point: (point.n_bytes < here.n_bytes, point.n_bytes))
+    ]
+    compared = (
+        f"Beside {plural(here.n_bytes, 'byte')}, of 100 queries: {'; '.join(changes)}. " if changes else ""
+    )
+    return compared + _recommend_bytes(report, here)
+
+
+def _describe_change(difference: float) -> str:
+    whole = round(100 * difference)
+    if whole == 0:
+        return "find as many"
+    return f"find {whole} more" if whole > 0 else f"lose {-whole}"
+
+
+def _recommend_bytes(report: measurements.Measurements, here: measurements.CurvePoint) -> str:
+    enough = [point for point in report.curve if _own_recall(point) >= _own_recall(here) - _NO_DIFFERENCE]
+    if enough[0].n_bytes < here.n_bytes:
+        return f"{plural(enough[0].n_bytes, 'byte')} would do."
+    larger = [point for point in report.curve if point.n_bytes > here.n_bytes]
+    better = next(
+        (point for point in larger if _own_recall(point) >= _own_recall(here) + _WORTH_MORE_BYTES), None
+    )
+    if better is not None:
+        return f"Where memory allows, {plural(better.n_bytes, 'byte')} are worth it."
+    if larger:
+        return f"{plural(here.n_bytes, 'byte')} are a good choice: more would hardly help."
+    return "Whether more bytes would help was not measured."
+
+
+def _expect_in_larger_indexes(report: measurements.Measurements) -> str:
+    point = _own_point(report) or report.curve[-1]
+    size, recall = point.by_size[-1]
+    return (
+        "The more items, the more strangers come before the partner. "
+        f"With {plural(point.n_bytes, 'byte')} and {count(size)} items, "
+        f"expect {of_100(recall)} of 100 queries to find theirs among the first 10."
+    )
+
+
+def _own_point(report: measurements.Measurements) -> measurements.CurvePoint | None:
+    return next((point for point in report.curve if point.n_bytes == report.n_bytes), None)
+
+
+def _own_recall(point: measurements.CurvePoint) -> float:
+    return measurements.mean_of_directions(point.recall["crossbyte"])
+
+
+# Sentences on probabilities and the method
+
+
+def _describe_probabilities(each: measurements.Reliability) -> str:
+    queries = {"image": "Pictures as queries", "text": "Texts as queries"}.get(each.query, each.query)
+    return f"{queries}: {_judge_probabilities(each)} {_judge_no_match(each)}"
+
+
+def _judge_probabilities(each: measurements.Reliability) -> str:
+    highest = max(stated for stated, _, _ in each.bins)
+    surest = f"the surest hits are given {'only ' if highest < _LIKELY else ''}{of_100(highest)}\u00a0%"
+    gap = percent(each.error)
+    if highest < _TOO_SMALL:
+        return (
+            f"probabilities are small throughout and tell little; {surest}, {gap} points from what came true."
+        )
+    if each.error < _TRUE:
+        judged = "can be taken at their word"
+    else:
+        judged = "are roughly right" if each.error < _ROUGH else "are not to be trusted"
+    return f"probabilities {judged}, on average {gap} points from what came true; {surest}."
+
+
+def _judge_no_match(each: measurements.Reliability) -> str:
+    own, raw = each.match_auroc, each.distance_auroc
+    if own < measurements.HINT:
+        judged = "is hardly recognised: these data do not allow it"
+    else:
+        judged = "is only hinted at" if own < measurements.CLEAR else "is well recognised"
+    threshold = "a raw distance threshold" + (" would do better," if raw > own + _NO_DIFFERENCE else "")
+    return (
+        f"That nothing matches {judged} (AUROC {own:.2f}; {threshold} {raw:.2f}; 0.5 is chance, 1 perfect)."
+    )
+
+
+def _describe_method(report: measurements.Measurements) -> str:
+    settings = f"{plural(report.n_components, 'dimension')}, {plural(report.n_bytes, 'byte')}"
+    curve = (
+        f" The curve over bytes comes from {plural(report.n_curve_pairs, 'pair')}." if report.curve else ""
+    )
+    return (
+        f"A sibling of the model (mapping {report.mapping}, {settings}) was fitted on 90\u00a0% of the "
+        f"groups of {plural(report.n_pairs, 'pair')}, and so were the other systems. "
+        f"{plural(report.n_held_out, 'pair')} of the rest, one of each group, were held out: each item was "
+        "coded from its own side alone, and "
+        "each query looked for its one partner among all of them. Intervals are 95\u00a0% bootstrap "
+        "intervals over the held-out pairs; differences between systems are taken pair by pair. The model "
+        f"itself was fitted on all pairs.{curve}"
+    )
+
+
+# Tables
+
+
+def system_tables(report: measurements.Measurements) -> list[content.Table]:
+    """Make the tables of all systems, one per direction."""
+    header = ("system", "bytes", *(f"recall@{depth}" for depth in measurements.DEPTHS), "median rank")
+    return [
+        content.Table(DIRECTION_TITLES[direction], header, _system_rows(report, direction))
+        for direction in reversed(measurements.DIRECTIONS)
+    ]
+
+
+def _system_rows(report: measurements.Measurements, direction: str) -> list[content.Row]:
+    rows = []
+    for system in report.systems:
+        scores = system.directions[direction]
+        shares = (_format_share(scores.recall[depth]) for depth in measurements.DEPTHS)
+        size = "–" if system.n_bytes is None else count(system.n_bytes)
+        rows.append(
+            content.plain_row((SHORT_NAMES[system.name], size, *shares, _format_rank(scores.median_rank)))
+        )
+    return rows
+
+
+def _format_share(found: measurements.Estimate) -> str:
+    return _with_interval(percent(found.value), percent(found.low), percent(found.high))
+
+
+def _format_rank(found: measurements.Estimate) -> str:
+    return _with_interval(count(found.value), count(round(found.low)), count(round(found.high)))
+
+
+def _with_interval(value: str, low: str, high: str) -> str:
+    return value if low == high else f"{value} ({low}–{high})"
+
+
+def curve_systems(report: measurements.Measurements) -> list[str]:
+    """List the systems that every point of the curve has."""
+    return [
+        name for name in SHORT_NAMES if report.curve and all(name in point.recall for point in report.curve)
+    ]
+
+
+def curve_tables(report: measurements.Measurements) -> list[content.Table]:
+    """Make the tables of recall@10 over bytes, one per direction; none without a curve."""
+    names = curve_systems(report)
+    header = ("bytes", *(SHORT_NAMES[name] for name in names))
+    return [
+        content.Table(
+            f"{DIRECTION_TITLES[direction]}, recall@10",
+            header,
+            [
+                content.plain_row(
+                    (count(point.n_bytes), *(_format_share(point.recall[name][direction]) for name in names))
+                )
+                for point in report.curve
+            ],
+        )
+        for direction in reversed(measurements.DIRECTIONS)
+        if report.curve
+    ]
+
+
+def size_table(report: measurements.Measurements) -> content.Table:
+    """Make the table of expected recall@10 by number of items, a column for each number of bytes."""
+    sizes = _thin_sizes(sorted({size for point in report.curve for size, _ in point.by_size}))
+    header = ("items", *(plural(point.n_bytes, "byte") for point in report.curve))
+    rows = [
+        content.plain_row((count(size), *(_format_recall_at(point, size) for point in report.curve)))
+        for size in sizes
+    ]
+    return content.Table("Recall@10 of crossbyte in larger indexes, mean of both directions", header, rows)
+
+
+def _thin_sizes(sizes: list[int]) -> list[int]:
+    """Keep at most eight sizes, evenly, the first and the last among them."""
+    last = len(sizes) - 1
+    if last < _MAX_SIZES:
+        return sizes
+    return [sizes[round(place * last / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)]
+
+
+def _format_recall_at(point: measurements.CurvePoint, size: int) -> str:
+    found = dict(point.by_size).get(size)
+    return "–" if found is None else percent(found)
+
+
+def reliability_tables(report: measurements.Measurements) -> list[content.Table]:
+    """Make the tables of stated probabilities beside what came true, one per direction."""
+    header = ("hits", "stated, mean %", "true, %")
+    return [
+        content.Table(describe_direction(each), header, _bin_rows(each))
+        for each in report.reliability
+        if each.bins
+    ]
+
+
+def describe_direction(each: measurements.Reliability) -> str:
+    """Name the direction of a reliability."""
+    return DIRECTION_TITLES.get(f"{each.query}_to_{each.target}", f"From {each.query} to {each.target}")
+
+
+def _bin_rows(each: measurements.Reliability) -> list[content.Row]:
+    return [
+        content.plain_row((count(number), f"{100 * stated:.2f}", f"{100 * share:.2f}"))
+        for stated, share, number in each.bins
+    ]
+
+
+# Charts
 
 
 def system_chart(report: measurements.Measurements) -> content.DotChart:
-    """Recall@10 of every system in both directions, with intervals, as rows of marks."""
+    """Chart the recall@10 of every system in both directions, with intervals, as rows of marks."""
     found = measurements.recalls(report)
     x = content.share_axis(
         max(by[each].high for by in found.values() for each in measurements.DIRECTIONS), "recall@10, of 100"
     )
     groups = [
-        (LOOKING[direction], [_dot(name, by[direction]) for name, by in found.items()])
+        (DIRECTION_TITLES[direction], [_dot(name, by[direction]) for name, by in found.items()])
         for direction in reversed(measurements.DIRECTIONS)
     ]
-    said = "; ".join(
-        f"{LOOKING[direction]}: "
-        + ", ".join(f"{SHORT[name]} {percent(by[direction].value)}" for name, by in found.items())
+    description = "; ".join(
+        f"{DIRECTION_TITLES[direction]}: "
+        + ", ".join(f"{SHORT_NAMES[name]} {percent(by[direction].value)}" for name, by in found.items())
         for direction in reversed(measurements.DIRECTIONS)
     )
-    return content.DotChart("systems", "Recall@10 of every system", said, x, groups)
+    return content.DotChart("systems", "Recall@10 of every system", description, x, groups)
 
 
 def _dot(name: str, found: measurements.Estimate) -> content.Dot:
-    return content.Dot(SHORT[name], _STYLES[name], *found, percent(found.value))
-
-
-# Recall over bytes
+    return content.Dot(SHORT_NAMES[name], _STYLES[name], *found, percent(found.value))
 
 
 def bytes_charts(report: measurements.Measurements) -> list[content.LineChart]:
-    """Recall@10 against bytes, one chart per direction; none without a curve."""
+    """Chart recall@10 against bytes, one chart per direction; none without a curve."""
     return [
         _bytes_chart(report, direction) for direction in reversed(measurements.DIRECTIONS) if report.curve
     ]
@@ -181,35 +368,37 @@ def bytes_charts(report: measurements.Measurements) -> list[content.LineChart]:
 def _bytes_chart(report: measurements.Measurements, direction: str) -> content.LineChart:
     names = curve_systems(report)
     x = _bytes_axis([point.n_bytes for point in report.curve])
-    lines = [_curve(report, name, direction) for name in names]
-    lines += _levels(report, direction, x, [name for name in ("uncompressed", "chance") if name not in names])
+    lines = [_curve_line(report, name, direction) for name in names]
+    lines += _level_lines(
+        report, direction, x, [name for name in ("uncompressed", "chance") if name not in names]
+    )
     highest = max(high for line in lines for _, high in line.intervals)
     points = zip(lines[0].across, lines[0].up, strict=True)
-    own = ", ".join(f"{of_100(y)} of 100 with {plural(int(size), 'byte')}" for size, y in points)
+    own_recalls = ", ".join(f"{of_100(y)} of 100 with {plural(int(size), 'byte')}" for size, y in points)
     return content.LineChart(
         f"bytes-{direction.replace('_', '-')}",
-        LOOKING[direction],
-        f"Recall@10 against bytes per item; {lines[0].name}: {own}",
+        DIRECTION_TITLES[direction],
+        f"Recall@10 against bytes per item; {lines[0].name}: {own_recalls}",
         x,
         content.share_axis(highest, "recall@10, of 100"),
         lines,
     )
 
 
-def _curve(report: measurements.Measurements, name: str, direction: str) -> content.Line:
+def _curve_line(report: measurements.Measurements, name: str, direction: str) -> content.Line:
     found = [point.recall[name][direction] for point in report.curve]
     sizes = [float(point.n_bytes) for point in report.curve]
     intervals = [(each.low, each.high) for each in found]
-    return content.Line(SHORT[name], _STYLES[name], sizes, [each.value for each in found], intervals)
+    return content.Line(SHORT_NAMES[name], _STYLES[name], sizes, [each.value for each in found], intervals)
 
 
-def _levels(
+def _level_lines(
     report: measurements.Measurements, direction: str, x: content.Axis, names: list[str]
 ) -> list[content.Line]:
     found = measurements.recalls(report)
     levels = [(name, found[name][direction].value) for name in names if name in found]
     return [
-        content.Line(SHORT[name], _STYLES[name], [x.low, x.high], [y, y], [(y, y)] * 2, marked=False)
+        content.Line(SHORT_NAMES[name], _STYLES[name], [x.low, x.high], [y, y], [(y, y)] * 2, marked=False)
         for name, y in levels
     ]
 
@@ -219,11 +408,8 @@ def _bytes_axis(sizes: list[int]) -> content.Axis:
     return content.Axis("bytes per item", sizes[0] / 1.3, sizes[-1] * 1.3, ticks, "log")
 
 
-# Recall over the size of the index
-
-
 def size_chart(report: measurements.Measurements) -> content.LineChart:
-    """Recall@10 of crossbyte against the number of items, a line for each number of bytes.
+    """Chart the recall@10 of crossbyte against the number of items, a line for each number of bytes.
 
     Needs a curve.
     """
@@ -236,21 +422,21 @@ def size_chart(report: measurements.Measurements) -> content.LineChart:
         lines.append(content.Line(plural(point.n_bytes, "byte"), style, across, up))
     own = next((line for line in lines if line.style == _STYLES["crossbyte"]), lines[0])
     x = content.size_axis("items in the index", sizes[0], sizes[-1])
-    lines.append(_chance(x.low, x.high))
+    lines.append(_chance_line(x.low, x.high))
     points = zip(own.across, own.up, strict=True)
-    said = ", ".join(f"{of_100(y)} of 100 among {count(size)}" for size, y in points)
+    own_recalls = ", ".join(f"{of_100(y)} of 100 among {count(size)}" for size, y in points)
     return content.LineChart(
         "sizes",
         "Recall@10 against the size of the index",
-        f"Recall@10 of crossbyte against the number of items; {own.name}: {said}",
+        f"Recall@10 of crossbyte against the number of items; {own.name}: {own_recalls}",
         x,
         content.share_axis(max(y for line in lines for y in line.up), "recall@10, of 100"),
         lines,
     )
 
 
-def _chance(low: float, high: float) -> content.Line:
-    """Chance along the whole axis: it is no straight line there."""
+def _chance_line(low: float, high: float) -> content.Line:
+    """Draw chance along the whole axis: it is no straight line there."""
     steps = 24
     sizes = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
     return content.Line(
@@ -258,16 +444,13 @@ def _chance(low: float, high: float) -> content.Line:
     )
 
 
-# Reliability
-
-
 def reliability_charts(report: measurements.Measurements) -> list[content.LineChart]:
-    """Stated probability against what came true, one chart per direction."""
+    """Chart the stated probability against what came true, one chart per direction."""
     return [_reliability_chart(each) for each in report.reliability if each.bins]
 
 
 def _reliability_chart(each: measurements.Reliability) -> content.LineChart:
-    intervals = [_wilson(share, number) for _, share, number in each.bins]
+    intervals = [_wilson_interval(share, number) for _, share, number in each.bins]
     stated, shares = [stated for stated, _, _ in each.bins], [share for _, share, _ in each.bins]
     highest = max(*stated, *(high for _, high in intervals))
     lines = [
@@ -284,188 +467,11 @@ def _reliability_chart(each: measurements.Reliability) -> content.LineChart:
     )
 
 
-def _wilson(share: float, number: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many."""
+def _wilson_interval(share: float, number: int) -> tuple[float, float]:
+    """Compute Wilson's 95 % interval of a share of ``number`` trials."""
     if number < 1:
         return share, share
     squared = 1.96**2 / number
     middle = (share + squared / 2) / (1 + squared)
     half = sqrt(max(0.0, share * (1 - share) * squared + squared**2 / 4)) / (1 + squared)
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-_SAME = 0.01  # one of 100: nobody would notice
-_WORTH = 0.03  # three of 100: worth more bytes
-_TRUE, _ROUGH = 0.05, 0.1  # calibration error
-_SURE = 0.5  # below, a hit is more likely a stranger than the partner
-_TELLING = 0.1  # below this even for the surest hits, any small constant would be as true
-
-
-@dataclass(frozen=True)
-class Report(measurements.Measurements):
-    """How well a model finds true partners among pairs it has not seen, and beside what, to be read.
-
-    Its attributes are those of :class:`~crossbyte.report.measurements.Measurements`.
-    """
-
-    def to_text(self) -> str:
-        """Say it in plain words, with tables; also ``str(report)``."""
-        return render_text(report_sections(self))
-
-    __str__ = to_text
-
-    def to_html(self, title: str = "Quality report") -> str:
-        """Give one self-contained page with plots."""
-        return render_page(title, report_sections(self))
-
-
-def report_sections(report: measurements.Measurements) -> list[content.Section]:
-    """All there is to say, in the order in which to say it; what was not measured is left out."""
-    parts = [
-        content.Section("verdict", "", verdict(report)),
-        content.Section(
-            "systems",
-            "Beside other systems",
-            [_HOW_TO_READ],
-            system_tables(report),
-            [content.Figure("", [system_chart(report)])],
-        ),
-    ]
-    if report.curve:
-        curves = content.Figure("", [*bytes_charts(report)])
-        sizes = content.Figure("", [size_chart(report)])
-        parts += [
-            content.Section(
-                "bytes", "Quality against bytes", [_advice(report)], curve_tables(report), [curves]
-            ),
-            content.Section(
-                "sizes", "In smaller and larger indexes", [_larger(report)], [size_table(report)], [sizes]
-            ),
-        ]
-    words = [_probability_words(each) for each in report.reliability if each.bins]
-    if words:
-        parts.append(
-            content.Section(
-                "probabilities",
-                "Probabilities, and 'nothing matches'",
-                words,
-                figures=[content.Figure("", [*reliability_charts(report)])],
-                details=reliability_tables(report),
-                details_title="The same in numbers",
-            )
-        )
-    return [*parts, content.Section("method", "How it was measured", [_method(report)])]
-
-
-_HOW_TO_READ = (
-    "Recall@10 is how many of 100 queries have their partner among the first 10 hits; the median rank is the "
-    "place at which half of the queries have found it. In brackets: the 95\u00a0% interval."
-)
-
-
-# The curve
-
-
-def _advice(report: measurements.Measurements) -> str:
-    here = _own_point(report)
-    if here is None:
-        found = ", ".join(
-            f"{of_100(_own(point))} with {plural(point.n_bytes, 'byte')}" for point in report.curve
-        )
-        return f"Of 100 queries, mean of both directions, so many find their partner: {found}."
-    others = [point for point in report.curve if point is not here]
-    changes = [
-        f"{plural(point.n_bytes, 'byte')} would {_change(_own(point) - _own(here))}"
-        for point in sorted(others, key=lambda point: (point.n_bytes < here.n_bytes, point.n_bytes))
-    ]
-    said = f"Beside {plural(here.n_bytes, 'byte')}, of 100 queries: {'; '.join(changes)}. " if changes else ""
-    return said + _choice(report, here)
-
-
-def _change(difference: float) -> str:
-    whole = round(100 * difference)
-    if whole == 0:
-        return "find as many"
-    return f"find {whole} more" if whole > 0 else f"lose {-whole}"
-
-
-def _choice(report: measurements.Measurements, here: measurements.CurvePoint) -> str:
-    enough = [point for point in report.curve if _own(point) >= _own(here) - _SAME]
-    if enough[0].n_bytes < here.n_bytes:
-        return f"{plural(enough[0].n_bytes, 'byte')} would do."
-    larger = [point for point in report.curve if point.n_bytes > here.n_bytes]
-    better = next((point for point in larger if _own(point) >= _own(here) + _WORTH), None)
-    if better is not None:
-        return f"Where memory allows, {plural(better.n_bytes, 'byte')} are worth it."
-    if larger:
-        return f"{plural(here.n_bytes, 'byte')} are a good choice: more would hardly help."
-    return "Whether more bytes would help was not measured."
-
-
-def _larger(report: measurements.Measurements) -> str:
-    point = _own_point(report) or report.curve[-1]
-    size, recall = point.by_size[-1]
-    return (
-        "The more items, the more strangers come before the partner. "
-        f"With {plural(point.n_bytes, 'byte')} and {count(size)} items, "
-        f"expect {of_100(recall)} of 100 queries to find theirs among the first 10."
-    )
-
-
-def _own_point(report: measurements.Measurements) -> measurements.CurvePoint | None:
-    return next((point for point in report.curve if point.n_bytes == report.n_bytes), None)
-
-
-def _own(point: measurements.CurvePoint) -> float:
-    return measurements.mean_of_directions(point.recall["crossbyte"])
-
-
-# Probabilities
-
-
-def _probability_words(each: measurements.Reliability) -> str:
-    asked = {"image": "Pictures as queries", "text": "Texts as queries"}.get(each.query, each.query)
-    return f"{asked}: {_truth(each)} {_recognition(each)}"
-
-
-def _truth(each: measurements.Reliability) -> str:
-    highest = max(stated for stated, _, _ in each.bins)
-    surest = f"the surest hits are given {'only ' if highest < _SURE else ''}{of_100(highest)}\u00a0%"
-    if highest < _TELLING:
-        far = percent(each.error)
-        return (
-            f"probabilities are small throughout and tell little; {surest}, {far} points from what came true."
-        )
-    if each.error < _TRUE:
-        judged = "can be taken at their word"
-    else:
-        judged = "are roughly right" if each.error < _ROUGH else "are not to be trusted"
-    return f"probabilities {judged}, on average {percent(each.error)} points from what came true; {surest}."
-
-
-def _recognition(each: measurements.Reliability) -> str:
-    own, raw = each.match_auroc, each.distance_auroc
-    if own < measurements.HINT:
-        judged = "is hardly recognised: these data do not allow it"
-    else:
-        judged = "is only hinted at" if own < measurements.CLEAR else "is well recognised"
-    threshold = "a raw distance threshold" + (" would do better," if raw > own + _SAME else "")
-    return (
-        f"That nothing matches {judged} (AUROC {own:.2f}; {threshold} {raw:.2f}; 0.5 is chance, 1 perfect)."
-    )
-
-
-def _method(report: measurements.Measurements) -> str:
-    settings = f"{plural(report.n_components, 'dimension')}, {plural(report.n_bytes, 'byte')}"
-    curve = (
-        f" The curve over bytes comes from {plural(report.n_curve_pairs, 'pair')}." if report.curve else ""
-    )
-    return (
-        f"A sibling of the model (mapping {report.mapping}, {settings}) was fitted on 90\u00a0% of the "
-        f"groups of {plural(report.n_pairs, 'pair')}, and so were the other systems. "
-        f"{plural(report.n_held_out, 'pair')} of the rest, one of each group, were held out: each item was "
-        "coded from its own side alone, and "
-        "each query looked for its one partner among all of them. Intervals are 95\u00a0% bootstrap "
-        "intervals over the held-out pairs; differences between systems are taken pair by pair. The model "
-        f"itself was fitted on all pairs.{curve}"
-    )

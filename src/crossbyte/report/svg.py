@@ -1,4 +1,4 @@
-"""Write charts as SVG, from strings alone: axes, lines with intervals, bars, a legend, words to read out.
+"""Write charts as SVG, from strings alone: axes, lines with intervals, bars, a legend, and a description.
 
 A chart is near the width of a phone, so that letters keep their size; pages lay charts side by side. Colours
 are classes: inside a page they are the page's, and a file of its own has them for light and dark with it.
@@ -30,7 +30,7 @@ INKS = {
     "s7": ("#5b4bb5", "#a99cf5"),
     "s8": ("#c1121f", "#ff7b72"),
 }
-"""Colours on white and on black, after Okabe and Ito; every line has a mark or dashes of its own beside."""
+"""Colours on white and on black, after Okabe and Ito; every line also has marks or dashes of its own."""
 
 WIDTH = 380.0  # of every chart
 _HEIGHT = 220.0  # of the panel of most
@@ -118,7 +118,14 @@ def chart_markup(chart: content.Chart) -> str:
     drawn = _draw(chart)
     size = f"0 0 {WIDTH:g} {drawn.height:g}"
     labelled = f"{chart.key}-title {chart.key}-desc"
-    return element("svg", *_words(chart), *drawn.shapes, role="img", viewBox=size, aria_labelledby=labelled)
+    return element(
+        "svg",
+        *_title_and_description(chart),
+        *drawn.shapes,
+        role="img",
+        viewBox=size,
+        aria_labelledby=labelled,
+    )
 
 
 def chart_file(chart: content.Chart) -> str:
@@ -130,7 +137,7 @@ def chart_file(chart: content.Chart) -> str:
     size = {"width": f"{WIDTH:g}", "height": f"{drawn.height:g}"}
     whole = element(
         "svg",
-        *_words(chart),
+        *_title_and_description(chart),
         element("style", rules),
         back,
         *drawn.shapes,
@@ -166,11 +173,11 @@ def _draw(chart: content.Chart) -> _Drawn:
     return _draw_dots(chart) if isinstance(chart, content.DotChart) else _draw_bars(chart)
 
 
-def _words(chart: content.Chart) -> list[str]:
-    """Give the title and the description, for readers that are read to."""
+def _title_and_description(chart: content.Chart) -> list[str]:
+    """Make the title and the description, which screen readers read out."""
     return [
         element("title", _text(chart.title), id=f"{chart.key}-title"),
-        element("desc", _text(chart.said), id=f"{chart.key}-desc"),
+        element("desc", _text(chart.description), id=f"{chart.key}-desc"),
     ]
 
 

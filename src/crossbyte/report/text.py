@@ -55,47 +55,54 @@ def render_markdown(title: str, sections: Sequence[Section], folder: str) -> str
     folder : str
         Where the charts lie, from the Markdown file; each is named by its key.
     """
-    parts = [f"# {_plain(title)}"]
+    parts = [f"# {_escape(title)}"]
     for section in sections:
-        parts += [f"## {_plain(section.heading)}", *(_plain(words) for words in section.paragraphs if words)]
+        parts += [
+            f"## {_escape(section.heading)}",
+            *(_escape(words) for words in section.paragraphs if words),
+        ]
         parts += [text for figure in section.figures for text in _figure_lines(figure, folder)]
         parts += [text for table in section.tables for text in _table_lines(table)]
         if section.details:
             inside = [text for table in section.details for text in _table_lines(table)]
-            parts += [f"<details><summary>{_plain(section.details_title)}</summary>", *inside, "</details>"]
+            parts += [f"<details><summary>{_escape(section.details_title)}</summary>", *inside, "</details>"]
     return "\n\n".join(parts) + "\n"
 
 
-def _plain(text: str) -> str:
-    """Plain text as Markdown: no markup of a name from a file comes to life, no line ends early."""
+def _escape(text: str) -> str:
+    """Escape plain text for Markdown: no markup in a name takes effect, and no line ends early."""
     quiet = escape(" ".join(text.split()), quote=False)
     quiet = re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", quiet)
     return quiet.replace("://", "&#58;//")  # else many readers make a link of it
 
 
 def _figure_lines(figure: Figure, folder: str) -> list[str]:
-    return [f"### {_plain(figure.caption)}", *(_picture(chart, folder) for chart in figure.charts)]
+    return [f"### {_escape(figure.caption)}", *(_chart_lines(chart, folder) for chart in figure.charts)]
 
 
-def _picture(chart: Chart, folder: str) -> str:
-    title = _plain(chart.title)
-    return f"**{title}**\n\n![{title}. {_plain(chart.said)}]({folder}/{chart.key}.svg)"
+def _chart_lines(chart: Chart, folder: str) -> str:
+    title = _escape(chart.title)
+    return f"**{title}**\n\n![{title}. {_escape(chart.description)}]({folder}/{chart.key}.svg)"
 
 
 def _table_lines(table: Table) -> list[str]:
     sides = [":--" if place < table.words else "--:" for place in range(len(table.header))]
-    lines = [_line([_plain(name) for name in table.header]), _line(sides), *map(_row, table.rows)]
-    return [f"**{_plain(table.caption)}**", "\n".join(lines)]
+    lines = [
+        _join_cells([_escape(name) for name in table.header]),
+        _join_cells(sides),
+        *map(_row_line, table.rows),
+    ]
+    return [f"**{_escape(table.caption)}**", "\n".join(lines)]
 
 
-def _row(row: Row) -> str:
-    return _line([_cell(cell) for cell in row.cells])
+def _row_line(row: Row) -> str:
+    return _join_cells([_cell_text(cell) for cell in row.cells])
 
 
-def _cell(cell: Cell) -> str:
-    text = f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
-    return f"{text}<br>{_plain(cell.below)}" if cell.below else text
+def _cell_text(cell: Cell) -> str:
+    text = f"**{_escape(cell.text)}**" if cell.best else _escape(cell.text)
+    return f"{text}<br>{_escape(cell.below)}" if cell.below else text
 
 
-def _line(cells: Sequence[str]) -> str:
+def _join_cells(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -205,7 +205,7 @@ class RayShardPool:
     ) -> dict[int, Any]:
         """Call a method of some shards, all at the same time; without those that are lost."""
         if not self._ray.is_initialized():  # Ray would quietly start another one
-            raise self._cluster.lost("this process is no longer connected to it")
+            raise self._cluster.lost_error("this process is no longer connected to it")
         with translate_ray_errors(self._cluster):
             away = self._hearing.away(calls, lambda shard: self._actors[shard].summary.remote())
             references = self._call(method, {each: calls[each] for each in sorted(calls.keys() - away)})

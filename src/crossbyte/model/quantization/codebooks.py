@@ -1,9 +1,4 @@
-"""Learn codebooks by k-means, improve them, sum and number their codewords.
-
-The number of a codeword means nothing to the method. The scan uses it: where a processor can hold only 64
-table entries in registers, it looks up the smallest entry of the four codewords that share their six high
-bits, and the closer these are, the more items that bound rules out.
-"""
+"""Learn codebooks by k-means, improve them, sum their codewords, and number these for the scan."""
 
 from __future__ import annotations
 
@@ -19,12 +14,17 @@ from crossbyte.compute.executor import Executor, row_blocks
 from crossbyte.compute.kernels import N_CODEWORDS, CrossPenalty
 
 _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core
+_TOGETHER = 4  # codewords that share their six high bits
 
 
 def kmeans(
     points: Float32, n_codewords: int, rng: np.random.Generator, workers: Executor, n_iter: int = 12
 ) -> Float64:
-    """Return (n_codewords, d) centres; with fewer points than codewords, points are repeated."""
+    """Find (n_codewords, d) centres by Lloyd's k-means; with fewer points than centres, points are repeated.
+
+    Written here because the result must not depend on the number of threads (scikit-learn's does) and the
+    assignment is one matrix product per block anyway.
+    """
     order = rng.permutation(len(points))
     centres = points[np.resize(order, n_codewords)].astype(np.float64)
     if len(points) <= n_codewords:
@@ -36,7 +36,7 @@ def kmeans(
 
 
 def nearest_centres(points: Float32, centres: Float64, workers: Executor) -> tuple[NDArray[np.intp], Float32]:
-    """Index of the nearest centre of each point, and the squared distance to it."""
+    """Find the index of the nearest centre of each point, and the squared distance to it."""
     table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
 
     def assign(block: slice) -> tuple[NDArray[np.intp], Float32]:
@@ -86,7 +86,7 @@ def _decode_block(codewords: NDArray[Any], codes: Codes) -> Float32:
 
 
 def cross_terms(codewords: NDArray[Any], codes: Codes, workers: Executor) -> Float64:
-    """Inner products of the chosen codewords, summed over ordered pairs of codebooks: (n,) float64."""
+    """Sum the inner products of the chosen codewords over ordered pairs of codebooks: (n,) float64."""
     own = codeword_squares(codewords)
     cross: Float64 = workers.rows(
         lambda rows: block_cross_terms(codewords, own, codes[rows]), len(codes), (), np.float64
@@ -95,12 +95,12 @@ def cross_terms(codewords: NDArray[Any], codes: Codes, workers: Executor) -> Flo
 
 
 def codeword_squares(codewords: NDArray[Any]) -> Float64:
-    """Squared lengths (M, K) of the codewords, for :func:`block_cross_terms`."""
+    """Compute the squared lengths (M, K) of the codewords, for :func:`block_cross_terms`."""
     return np.asarray((codewords.astype(np.float64) ** 2).sum(axis=2))
 
 
 def block_cross_terms(codewords: NDArray[Any], own: Float64, codes: Codes) -> Float64:
-    """Cross terms (n,) of one block of codes."""
+    """Compute the cross terms (n,) of one block of codes."""
     total = np.zeros((len(codes), codewords.shape[2]))
     squares = np.zeros(len(codes))
     for m, chosen in enumerate(codes.T):
@@ -110,14 +110,14 @@ def block_cross_terms(codewords: NDArray[Any], own: Float64, codes: Codes) -> Fl
 
 
 def mean_cross(codewords: NDArray[Any], codes: Codes, workers: Executor) -> float:
-    """Mean of the cross terms."""
+    """Compute the mean of the cross terms."""
     own = codeword_squares(codewords)
     total = workers.total(lambda rows: block_cross_terms(codewords, own, codes[rows]).sum(), len(codes))
     return float(total) / len(codes)
 
 
 def cross_spread(codewords: NDArray[Any], codes: Codes, around: float, workers: Executor) -> float:
-    """Sum of the squared differences of the cross terms from a number."""
+    """Sum the squared differences of the cross terms from a number."""
     own = codeword_squares(codewords)
 
     def one_block(rows: slice) -> float:
@@ -128,7 +128,7 @@ def cross_spread(codewords: NDArray[Any], codes: Codes, around: float, workers: 
 
 
 def deal_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
-    """Dimensions (M, width) of the parts of a product quantizer, dealt so that all parts vary alike.
+    """Deal dimensions (M, width) to the parts of a product quantizer so that all parts vary alike.
 
     The strongest first, there and back; -1 where a part has one less. There are at most as many parts as
     dimensions.
@@ -143,7 +143,7 @@ def deal_dimensions(variances: NDArray[Any], n_parts: int) -> NDArray[np.intp]:
 def residual_codebooks(
     points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
 ) -> Float64:
-    """K-means of what the codebooks before leave over."""
+    """Learn one codebook after another by k-means of what the ones before leave over."""
     codewords = np.empty((n_codebooks, N_CODEWORDS, points.shape[1]))
     rest = points.copy()
     for m in range(n_codebooks):
@@ -229,7 +229,7 @@ def _add_shrinkage(
 
 
 def codeword_counts(codes: Codes, workers: Executor) -> NDArray[np.intp]:
-    """How many rows use each codeword: (M, K)."""
+    """Count the rows that use each codeword: (M, K)."""
 
     def one_block(rows: slice) -> NDArray[np.intp]:
         return np.stack([np.bincount(column, minlength=N_CODEWORDS) for column in codes[rows].T])
@@ -239,7 +239,7 @@ def codeword_counts(codes: Codes, workers: Executor) -> NDArray[np.intp]:
 
 
 def minimise(objective: Any, codewords: Float64, counts: NDArray[Any], max_iter: int) -> Float64:
-    """L-BFGS over codewords scaled by the square root of their use.
+    """Minimise by L-BFGS over codewords scaled by the square root of their use.
 
     The scaling makes the diagonal of the Hessian constant: a codeword of 500 items and a codeword of one then
     need the same step, and a dozen iterations do the work of hundreds.
@@ -259,11 +259,13 @@ def minimise(objective: Any, codewords: Float64, counts: NDArray[Any], max_iter:
     return found.x.reshape(codewords.shape) / scale if better else codewords
 
 
-_TOGETHER = 4  # codewords that share their six high bits
-
-
 def renumber_codewords(codewords: Float32, codes: Codes) -> tuple[Float32, Codes]:
-    """Give codebooks (M, K, d) and codes (n, M) of the same points with codewords numbered by place."""
+    """Renumber codebooks (M, K, d) and codes (n, M) so that codewords with equal high bits are close.
+
+    The number of a codeword means nothing to the method. The scan uses it: where a processor can hold only 64
+    table entries in registers, it looks up the smallest entry of the four codewords that share their six high
+    bits, and the closer these are, the more items that bound rules out.
+    """
     orders = np.stack([_order_codewords(book.astype(np.float64), np.arange(len(book))) for book in codewords])
     numbers = np.argsort(orders, axis=1)  # from old to new
     new_codes = np.stack([numbers[m, column] for m, column in enumerate(codes.T)], axis=1)

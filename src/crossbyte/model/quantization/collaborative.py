@@ -1,4 +1,4 @@
-"""Collaborative quantization: two additive quantizers whose codes agree on pairs (Sec. 3 and 4.2).
+"""Quantize collaboratively: learn two additive quantizers whose codes agree on pairs (Sec. 3 and 4.2).
 
 With everything of the other side fixed, one side is plain composite quantization of a blended target:
 
@@ -49,12 +49,12 @@ class QuantizationWeights(NamedTuple):
     shrinkage: float = 0.0
 
     def penalty(self, epsilon: float) -> CrossPenalty:
-        """The penalty beside a blended target, whose error counts 1 + γ times."""
+        """Make the penalty beside a blended target, whose error counts 1 + γ times."""
         return CrossPenalty(self.cross_penalty / (1.0 + self.correlation), epsilon)
 
 
 def blend_targets(points: Float32, other: Float32, correlation: float) -> Float32:
-    """The target (x + γ Dq) / (1 + γ) of one side, given the decoded other half of each pair."""
+    """Compute the target (x + γ Dq) / (1 + γ) of one side, given the decoded other half of each pair."""
     if correlation == 0.0:
         return points
     mixed = (points + np.float32(correlation) * other) / np.float32(1.0 + correlation)
@@ -62,7 +62,7 @@ def blend_targets(points: Float32, other: Float32, correlation: float) -> Float3
 
 
 def encode(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, workers: Executor) -> Codes:
-    """Codes of new items: a beam search, then the code update from there."""
+    """Code new items: a beam search, then the code update from there."""
 
     def code(rows: slice) -> Codes:
         some = targets[rows]
@@ -76,7 +76,7 @@ def encode(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, work
 def improve_codes(
     tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, workers: Executor
 ) -> Codes:
-    """Codes improved from where they are; no row gets worse."""
+    """Improve codes from where they are; no row gets worse."""
 
     def update(rows: slice) -> Codes:
         return kernels.icm(tables, targets[rows], penalty, codes[rows], MAX_SWEEPS)
@@ -92,7 +92,7 @@ def initial_side(
     rng: np.random.Generator,
     workers: Executor,
 ) -> Side:
-    """Composite quantization of one side on its own, from residual k-means; of many points, of a sample."""
+    """Initialise one side on its own by composite quantization; of many points, of a sample."""
     chosen = sample_rows(len(points), rng)
     some = np.asarray(points) if chosen is None else points[chosen]
     side = composite_quantization(some, n_codebooks, weights, rng, workers.local)
@@ -108,7 +108,7 @@ def composite_quantization(
     rng: np.random.Generator,
     workers: Executor,
 ) -> Side:
-    """Composite quantization of points in memory, from residual k-means."""
+    """Quantize points in memory by composite quantization, from residual k-means."""
     codewords = codebooks.residual_codebooks(points, n_codebooks, rng, workers)
     return refine(code_points(codewords, points, CrossPenalty(0.0, 0.0), workers), points, weights, workers)
 
@@ -132,8 +132,8 @@ def refine(
     return update_epsilon(side, workers)
 
 
-def _targets(points: Float32, other: Float32, correlation: float, workers: Executor) -> Float32:
-    """Blend all rows."""
+def _blend_all_targets(points: Float32, other: Float32, correlation: float, workers: Executor) -> Float32:
+    """Blend the targets of all rows."""
     if correlation == 0.0:
         return points
     targets: Float32 = workers.rows(
@@ -149,7 +149,7 @@ def update_codewords(
     side: Side, points: Float32, other: Float32, weights: QuantizationWeights, workers: Executor
 ) -> Side:
     """C: L-BFGS on the blended target."""
-    targets = _targets(points, other, weights.correlation, workers)
+    targets = _blend_all_targets(points, other, weights.correlation, workers)
     codewords = codebooks.update_codebooks(
         side.codewords,
         side.codes,
@@ -170,7 +170,7 @@ def update_codes(
     side: Side, points: Float32, other: Float32, weights: QuantizationWeights, workers: Executor
 ) -> Side:
     """P: iterated conditional modes on the blended target."""
-    targets = _targets(points, other, weights.correlation, workers)
+    targets = _blend_all_targets(points, other, weights.correlation, workers)
     codes = improve_codes(
         CodewordTables.of(side.codewords), targets, weights.penalty(side.epsilon), side.codes, workers
     )
@@ -208,7 +208,7 @@ def encode_pairs(
     workers: Executor,
     max_rounds: int = 10,
 ) -> tuple[Codes, Codes]:
-    """Codes of new pairs, both halves known: P and Q alternately on their blended targets.
+    """Code new pairs, both halves known: P and Q alternately on their blended targets.
 
     Starts from the codes that each half would get if the other could follow it freely: min over the other's
     point of |x' - a|² + |y' - b|² + γ|a - b|² is |x' - a|² + w|y' - a|² with w = γ / (1 + γ). From the codes

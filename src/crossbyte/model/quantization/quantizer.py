@@ -1,4 +1,4 @@
-"""The fitted quantizer of one modality: encode, decode, and the table that a search adds up."""
+"""Encode, decode and compute distances with the fitted quantizer of one modality."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DistanceTable:
     offsets: Float32
 
     def distances(self, scan_codes: Codes) -> Float32:
-        """Distances (n, N) float32 to items given by their scan codes (N, M').
+        """Compute distances (n, N) float32 to items given by their scan codes (N, M').
 
         The canonical sum: float32, table after table, the offset last.
         """
@@ -87,7 +87,7 @@ class Quantizer:
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
 
     def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
-        """The same codewords with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
+        """Return it with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
         if cross_term == "constant":
             return replace(self, cross_levels=None)
         return replace(
@@ -95,15 +95,15 @@ class Quantizer:
         )
 
     def encode(self, points: Float32, workers: Executor) -> Codes:
-        """Codes (n, M) uint8 of points (n, d) of the common space."""
+        """Code points (n, d) of the common space: (n, M) uint8."""
         return collaborative.encode(self.tables, points, self.penalty, workers)
 
     def decode(self, codes: Codes, workers: Executor) -> Float32:
-        """The points (n, d) that codes (n, M) stand for."""
+        """Decode codes (n, M) into the points (n, d) that they stand for."""
         return codebooks.decode(self.codewords, codes, workers)
 
     def scan_codes(self, codes: Codes, workers: Executor) -> Codes:
-        """What a search reads: the codes, and one more byte where the cross term is stored."""
+        """Make the codes that a search reads, with one more byte where the cross term is stored."""
         if self.cross_levels is None:
             return codes
         cross = codebooks.cross_terms(self.codewords, codes, workers)
@@ -113,7 +113,7 @@ class Quantizer:
         return np.column_stack([codes, byte])
 
     def table(self, points: Float32) -> DistanceTable:
-        """Distance table of query points (n, d); a query's does not depend on the others."""
+        """Make the distance table of query points (n, d); a query's does not depend on the others."""
         tables = kernels.distance_tables(points, self._codewords_by_dim)
         # In order, so that it does not depend on the batch either.
         squares = np.add.accumulate(points * points, axis=1)[:, -1]
@@ -125,7 +125,7 @@ class Quantizer:
 
 
 def _cross_levels(cross: NDArray[np.float64]) -> Float32:
-    """256 even levels over the range of the training items' cross terms, with a margin."""
+    """Space 256 even levels over the range of the training items' cross terms, with a margin."""
     low, high = float(cross.min()), float(cross.max())
     margin = 0.1 * (high - low)
     return np.linspace(low - margin, high + margin, _LEVELS).astype(np.float32)

@@ -49,12 +49,12 @@ class LinearSpace:
         return self.transform_images(images, workers), self.transform_texts(texts, workers)
 
     def truncate(self, n_dims: int) -> LinearSpace:
-        """The first ``n_dims`` dimensions."""
+        """Return the space of the first ``n_dims`` dimensions."""
         return LinearSpace(self.image_matrix[:, :n_dims].copy(), self.text_matrix[:, :n_dims].copy())
 
 
 def project_rows(rows: PreparedRows, matrix: Float64, workers: Executor, unit: bool = False) -> Float32:
-    """Rows (n, d) times a (d, D) matrix, block by block, to unit length if asked."""
+    """Multiply rows (n, d) by a (d, D) matrix, block by block; with ``unit``, bring them to unit length."""
 
     def one_block(block: slice) -> Any:
         placed = rows[block].times(matrix)
@@ -65,7 +65,7 @@ def project_rows(rows: PreparedRows, matrix: Float64, workers: Executor, unit: b
 
 
 def unit_rows(rows: Any) -> Any:
-    """Rows over their length; zero rows stay zero."""
+    """Bring rows to unit length; zero rows stay zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
     lengths[lengths <= 1e-12] = np.inf
     return rows / lengths
@@ -79,7 +79,7 @@ def canonical_correlation(
     workers: Executor,
     text_ridge: float | None = None,
 ) -> LinearSpace:
-    """Regularised CCA, each direction weighted by its correlation.
+    """Learn a space by regularised CCA, each direction weighted by its correlation.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def canonical_correlation(
 
 
 def second_moments(X: PreparedRows, Y: PreparedRows, workers: Executor) -> tuple[Float64, Float64, Float64]:
-    """X'X, Y'Y and X'Y, (d_I, d_I), (d_T, d_T) and (d_I, d_T), summed over centred rows."""
+    """Sum X'X, Y'Y and X'Y over centred rows: (d_I, d_I), (d_T, d_T) and (d_I, d_T)."""
     for rows, name in ((X, "images"), (Y, "texts")):
         _check_width(rows, name)
 
@@ -110,7 +110,7 @@ def second_moments(X: PreparedRows, Y: PreparedRows, workers: Executor) -> tuple
 
 
 def leading_singular_pairs(whitened: Float64, n_dims: int) -> tuple[Float64, Float64, Float64]:
-    """Leading singular vectors (d_I, k) and (d_T, k), and weights (k,): singular values, of fixed sign.
+    """Find leading singular vectors (d_I, k) and (d_T, k), and weights (k,): singular values, of fixed sign.
 
     k is ``n_dims``, or the rank where that is lower.
     """
@@ -120,7 +120,7 @@ def leading_singular_pairs(whitened: Float64, n_dims: int) -> tuple[Float64, Flo
 
 
 def add_ridge(C: Float64, ridge: float) -> Float64:
-    """C + r I with r in units of the mean variance; of 1 where there is none."""
+    """Return C + r I with r in units of the mean variance, or of 1 where there is none."""
     return np.asarray(C + ridge * (np.trace(C) or len(C)) / len(C) * np.eye(len(C)))
 
 
@@ -133,7 +133,7 @@ def _check_width(rows: PreparedRows, name: str) -> None:
 
 
 def _whitener(covariance: Float64, ridge: float) -> Float64:
-    """W with W' (C + r I) W = I; directions without variance are left out."""
+    """Find W with W' (C + r I) W = I; directions without variance are left out."""
     mean_variance = np.trace(covariance) / len(covariance)
     variances, directions = linalg.eigh(covariance)
     variances = np.maximum(variances, 0.0)

@@ -1,4 +1,4 @@
-"""A linear common space refined on what it is for: telling the true partner from the others.
+"""Refine a linear common space on what it is for: telling the true partner from the others.
 
 Two matrices, started from canonical correlation, are moved by Adam down the symmetric softmax loss
 over batches of pairs (every other pair of the batch is a wrong answer). Written in NumPy: a few hundred
@@ -40,7 +40,7 @@ class _Loss(NamedTuple):
 def contrastive_loss(
     images: Float32, texts: Float32, temperature: float, groups: NDArray[np.intp] | None = None
 ) -> _Loss:
-    """Symmetric softmax loss of (b, D) points before normalisation, and its gradients.
+    """Compute the symmetric softmax loss of (b, D) points before normalisation, and its gradients.
 
     Pairs of one group are not wrong answers for each other.
     """
@@ -68,7 +68,7 @@ def _softmax(logits: Float32) -> Float32:
 
 
 def _gradient_before_norm(gradient: Float32, unit: Float32, raw: Float32) -> Float32:
-    """Gradient by the points before they were brought to unit length."""
+    """Return the gradient by the points before they were brought to unit length."""
     lengths = np.sqrt(np.einsum("nd,nd->n", raw, raw))[:, None]
     tangent = gradient - unit * np.einsum("nd,nd->n", gradient, unit)[:, None]
     return np.divide(tangent, lengths, out=np.zeros_like(tangent), where=lengths > 1e-12)
