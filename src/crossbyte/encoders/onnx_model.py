@@ -73,7 +73,7 @@ class Description:
     batch: int
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON, complete; `describe` reads it."""
+        """The same as plain JSON, complete; `check_description` reads it."""
         fields = {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
         }
@@ -268,7 +268,7 @@ def find_model(spec: str) -> tuple[Path, dict[str, Any]]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read a description's fields; what they mean is checked by `describe`."""
+    """Read a description's fields; `check_description` checks what they mean."""
     if _check_exists(path).stat().st_size > _LARGEST_JSON:
         raise DataFileError(f"{path}: expected a small JSON file (at most {_LARGEST_JSON} bytes)")
     try:
