@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether this is a two-dimensional array of real numbers."""
+        """Tell whether this is a two-dimensional array of real numbers."""
         numeric = self.dtype.startswith(("float", "int", "uint", "bool"))
         return not self.problem and numeric and self.shape is not None and len(self.shape) == 2
 
@@ -81,7 +81,7 @@ class Contents:
         return values if isinstance(values, list) else plain_values(values)
 
     def has_sparse(self, name: str) -> bool:
-        """Whether the four arrays of a sparse matrix of this name are there."""
+        """Tell whether the four arrays of a sparse matrix of this name are there."""
         return all(f"{name}_{part}" in self.entries for part in CSR_PARTS)
 
     def sparse_names(self) -> list[str]:
@@ -199,7 +199,7 @@ def read_sparse(contents: Contents, name: str) -> sparse.csr_matrix:
 
 
 def is_scipy_archive(contents: Contents) -> bool:
-    """Whether the file was written by ``scipy.sparse.save_npz``."""
+    """Tell whether the file was written by ``scipy.sparse.save_npz``."""
     return "format" in contents.entries and "shape" in contents.entries
 
 

@@ -48,7 +48,7 @@ class EmbeddingParts(NamedTuple):
 
 
 def is_embedding_folder(path: Path) -> bool:
-    """Whether a folder holds ``img_emb`` or ``text_emb`` with arrays in it."""
+    """Tell whether a folder holds ``img_emb`` or ``text_emb`` with arrays in it."""
     folders = (path / name for name in (*_IMAGES, *_TEXTS))
     return any(file_extension(file) in _ARRAYS for folder in folders for file in _list_files(folder))
 

@@ -180,7 +180,7 @@ def _name_blocks(blocks: Iterable[Any], name: str) -> Iterator[tuple[str, Any]]:
 
 
 def is_pair_folder(path: PathLike) -> bool:
-    """Whether a folder holds embeddings, or stored images and stored texts."""
+    """Tell whether a folder holds embeddings, or stored images and stored texts."""
     where = Path(path)
     if not where.is_dir():
         return False

@@ -1,1 +1,1 @@
-"""The demonstration: icons or scenes, from files to answers."""
+"""Demonstrate crossbyte on icons or scenes, from files to answers."""

@@ -122,17 +122,17 @@ class Settings:
 
     @property
     def writes(self) -> bool:
-        """Whether this server is the index's writer."""
+        """Tell whether this server is the index's writer."""
         return self.token is not None and not self.read_only
 
     @cached_property
     def guards_reading(self) -> bool:
-        """Whether reading needs the token; asked at every request, so the address is parsed once."""
+        """Tell whether reading needs the token; checked at every request, so the address is parsed once."""
         return self.token_for_reading or not is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; names other than ``localhost`` are not trusted."""
+    """Tell whether only this machine can reach an address; names other than ``localhost`` are not trusted."""
     if host.lower() == "localhost":
         return True
     try:

@@ -139,16 +139,16 @@ def evaluate(
 
     laboratory = Laboratory.open("evaluate", data, jobs, overwrite, quiet, cluster)
     has_labels = laboratory.collection.train.labels is not None
-    asked = _make_request(methods, bits, protocol, seeds, similarity, quick, has_labels)
-    asked = _add_extras(asked, ablations, sensitivity, full)
+    request = _make_request(methods, bits, protocol, seeds, similarity, quick, has_labels)
+    request = _add_extras(request, ablations, sensitivity, full)
     if methods is None and not has_labels and protocol is None:
-        _refuse_without_effect(asked, seeds, quick, parameters)
+        _refuse_without_effect(request, seeds, quick, parameters)
         lengths = parse_numbers(bits or "32", "--bits")
         return compare_own_pairs(laboratory, lengths, out, report=report, as_json=as_json)
     if out is None:
         raise InvalidInput("expected a folder for the results; give --out DIR")
     known = _read_recorded_parameters(parameters, laboratory.collection.name, laboratory.digest)
-    plan = plan_runs(asked, laboratory.collection, laboratory.digest, known)
+    plan = plan_runs(request, laboratory.collection, laboratory.digest, known)
     outcome = laboratory.run(plan.runs, out)
     pages, code = write_report(out, outcome, plan.notes) if report else ([], 0)
     _emit_outcome(out, plan, outcome, pages, as_json=as_json)
@@ -180,15 +180,15 @@ def _make_request(
 
 
 def _refuse_without_effect(
-    asked: RunRequest, seeds: int | None, quick: bool, parameters: Path | None
+    request: RunRequest, seeds: int | None, quick: bool, parameters: Path | None
 ) -> None:
     """Refuse what would have no effect on the table of a user's own pairs."""
     without_effect = {
-        "--similarity": asked.similarity is not None,
+        "--similarity": request.similarity is not None,
         "--parameters": parameters is not None,
-        "--ablations": asked.ablations,
-        "--sensitivity": asked.sensitivity,
-        "--full": asked.full,
+        "--ablations": request.ablations,
+        "--sensitivity": request.sensitivity,
+        "--full": request.full,
         "--quick": quick,
         "--seeds": seeds is not None,
     }
@@ -208,10 +208,10 @@ def _check_letters(letters: tuple[str, ...]) -> None:
         )
 
 
-def _add_extras(asked: RunRequest, ablations: bool, sensitivity: bool, full: bool) -> RunRequest:
+def _add_extras(request: RunRequest, ablations: bool, sensitivity: bool, full: bool) -> RunRequest:
     from dataclasses import replace
 
-    return replace(asked, ablations=ablations, sensitivity=sensitivity, full=full)
+    return replace(request, ablations=ablations, sensitivity=sensitivity, full=full)
 
 
 def _read_recorded_parameters(path: Path | None, name: str, digest: str) -> RecordedParameters:
@@ -409,14 +409,14 @@ def tune(
     check_free(out, overwrite=overwrite)
     laboratory = Laboratory.open("tune", data, jobs, overwrite=False, quiet=quiet)
     criterion = by.value if by else "pairs" if laboratory.collection.train.labels is None else "labels"
-    asked = RunRequest(
+    request = RunRequest(
         methods=parse_names(methods, "--methods"),
         bits=parse_numbers(bits, "--bits"),
         protocols=(CRITERIA[criterion][0],),
         similarity=None if similarity is None else similarity.value,
         full=full,
     )
-    plan = plan_runs(asked, laboratory.collection, laboratory.digest, RecordedParameters())
+    plan = plan_runs(request, laboratory.collection, laboratory.digest, RecordedParameters())
     bases = [run for run in plan.runs if run.method in GRIDS]
     fixed = sorted({run.method for run in plan.runs} - set(GRIDS))
     notes = [*plan.notes, *(f"{key} has nothing to choose" for key in fixed)]

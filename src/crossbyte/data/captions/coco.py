@@ -46,7 +46,7 @@ def read_captions_json(path: Path, limits: Limits) -> dict[str, Any]:
 
 
 def is_coco(content: dict[str, Any]) -> bool:
-    """Whether there is a list of images."""
+    """Tell whether there is a list of images."""
     return isinstance(content.get("images"), list)
 
 

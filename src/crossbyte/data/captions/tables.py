@@ -218,7 +218,7 @@ def find_image_column(table: Table) -> str | None:
 
 
 def names_pictures(table: Table) -> bool:
-    """Whether some column's values are names of picture files."""
+    """Tell whether some column's values are names of picture files."""
     return any(_holds_pictures(table, name) for name in table.names)
 
 
