@@ -34,9 +34,9 @@ def options_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text)) - {"--help"}
 
 
-def own_section(verb: str) -> str:
-    match = re.search(rf"^## {verb}\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
-    assert match, f"docs/cli.md has no section on {verb}"
+def own_section(command: str) -> str:
+    match = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
+    assert match, f"docs/cli.md has no section on {command}"
     return match[1]
 
 
@@ -57,7 +57,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_help_lists_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(arguments) == 0
     text = capsys.readouterr().out
-    assert all(re.search(rf"^  {verb} +[A-Z].*\.$", text, flags=re.MULTILINE) for verb in app.COMMANDS)
+    assert all(re.search(rf"^  {command} +[A-Z].*\.$", text, flags=re.MULTILINE) for command in app.COMMANDS)
 
 
 def test_every_verb_module_is_a_verb() -> None:
@@ -71,31 +71,31 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"crossbyte {crossbyte.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", app.COMMANDS)
-def test_help_of_a_verb_has_an_example_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run([verb, "--help"]) == 0
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_help_of_a_command_has_an_example_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([command, "--help"]) == 0
     text = capsys.readouterr().out
-    assert re.search(rf"Example:\n    crossbyte {verb}\b", text)
+    assert re.search(rf"Example:\n    crossbyte {command}\b", text)
     assert "--json" in text
 
 
-@pytest.mark.parametrize("verb", app.COMMANDS)
-def test_examples_use_options_that_exist(verb: str) -> None:
-    doc = inspect.getdoc(getattr(import_module(app.COMMANDS[verb]), verb)) or ""
-    examples = [line for line in doc.splitlines() if line.startswith(f"  crossbyte {verb}")]
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_examples_use_options_that_exist(command: str) -> None:
+    doc = inspect.getdoc(getattr(import_module(app.COMMANDS[command]), command)) or ""
+    examples = [line for line in doc.splitlines() if line.startswith(f"  crossbyte {command}")]
     assert examples
     for line in examples:
-        assert options_in(line) <= options_in(own_section(verb)), line
+        assert options_in(line) <= options_in(own_section(command)), line
 
 
-@pytest.mark.parametrize("verb", app.COMMANDS)
-def test_every_option_is_on_the_page_and_no_other(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    app.run([verb, "--help"])
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_every_option_is_on_the_page_and_no_other(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    app.run([command, "--help"])
     listed = capsys.readouterr().out.partition("\nOptions:\n")[2]
     declared = [line.split("  ")[1] for line in listed.splitlines() if re.match(r"  -", line)]
     known = set().union(*map(options_in, declared))
     assert "--json" in known
-    assert known == options_in(" ".join(re.findall(r"`(-[^`]*)`", own_section(verb))))
+    assert known == options_in(" ".join(re.findall(r"`(-[^`]*)`", own_section(command))))
 
 
 def test_the_page_has_a_section_and_a_row_for_every_verb_and_no_other() -> None:
@@ -349,7 +349,7 @@ def test_a_log_goes_on_while_a_stage_is_silent(
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     lines = progress._ProgressLines("fit")
     lines(Progress("prepare", "both sides", 1, 1))
-    lines._repeat(over)  # type: ignore[arg-type]
+    lines._repeat_until(over)  # type: ignore[arg-type]
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("crossbyte fit: prepare (both sides); ") and "1 of 1" not in first
     assert len(others) == 2 and all("prepare (both sides) done, at work on" in line for line in others)

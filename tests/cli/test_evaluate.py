@@ -1,4 +1,4 @@
-"""The verbs of the laboratory: evaluate and tune, on generated collections and on a user's own pairs."""
+"""The commands of the laboratory: evaluate and tune, on generated collections and on a user's own pairs."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_parameters_of_a_file_are_used(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_system(shell: Shell) -> None:
-    for verb in ("evaluate", "tune"):
-        told = re.sub(r"-\s+", "-", shell(verb, "--help").partition("--methods NAMES")[2])
+    for command in ("evaluate", "tune"):
+        told = re.sub(r"-\s+", "-", shell(command, "--help").partition("--methods NAMES")[2])
         named = set(re.findall(r"[a-z0-9-]+", told))
         assert {*registry.list_keys(), *registry.GROUPS} <= named
 

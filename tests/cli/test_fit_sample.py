@@ -260,9 +260,9 @@ def test_the_rest_is_coded_on_the_cluster(
 ) -> None:
     asked: list[tuple[str, Any]] = []
 
-    def here(verb: str, method: Any) -> Any:
+    def here(command: str, method: Any) -> Any:
         def call(*arguments: Any, cluster: str | None = None, **options: Any) -> Any:
-            asked.append((verb, cluster))
+            asked.append((command, cluster))
             return method(*arguments, **options)
 
         return call

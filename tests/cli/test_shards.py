@@ -55,8 +55,8 @@ def test_a_history_leaves_both_with_the_same_answers(home: Path, capsys: pytest.
         ("add", "{}", "new.npz", "--quiet", "--skip-existing", "--model", "model.cbm"),
         ("compact", "{}"),
     ]
-    for verb, _, *rest in steps:
-        said = [told(capsys, verb, path, *rest) for path in ("one.cb", "many.cbs")]
+    for command, _, *rest in steps:
+        said = [told(capsys, command, path, *rest) for path in ("one.cb", "many.cbs")]
         assert said[0].get("documents") == said[1].get("documents")
     with Index.open("one.cb") as one, ShardedIndex.open("many.cbs") as many:
         assert len(one) == len(many) == N_FIRST + N_MORE - 1

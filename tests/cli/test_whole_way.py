@@ -493,8 +493,8 @@ def test_wrong_files_have_their_codes(shell: Shell, tmp_path: Path) -> None:
     for place in range(len(contents) // 2, len(contents) // 2 + 4096):
         contents[place] ^= 0x55
     damaged.write_bytes(contents)
-    for verb in ("info", "verify", "report"):
-        shell.refused(verb, str(nonsense), code=5)
+    for command in ("info", "verify", "report"):
+        shell.refused(command, str(nonsense), code=5)
     shell.refused("search", str(nonsense), "--like", "a", code=5)
     shell.refused("verify", str(damaged), code=5)
     shell.refused("verify", "photos.npz", code=5)

@@ -38,7 +38,7 @@ def small() -> Iterator[None]:
 
 
 def demo(*arguments: str | Path) -> int:
-    """Run the verb as the program does; returns the exit code."""
+    """Run the command as the program does; returns the exit code."""
     try:
         return program.execute(
             {"demo": "crossbyte.cli.commands.demo"}, ["demo", "--quiet", *map(str, arguments)]
@@ -224,8 +224,8 @@ def test_the_page_shows_answers_quality_and_what_to_do_next(printed: tuple[str, 
     assert all(query in text for query in SUBJECTS["scenes"].texts)
     assert "opened as an earlier run left it" in text
     assert "the right picture is among the first 10 for" in text and "chance" in text
-    for verb in ("serve", "search", "fit"):
-        assert f"crossbyte {verb}" in text
+    for command in ("serve", "search", "fit"):
+        assert f"crossbyte {command}" in text
     assert str(scenes / "scenes.cb") in printed[0].replace("\n", "")
 
 

@@ -86,12 +86,14 @@ def test_the_tutorial_runs_from_its_first_block_to_its_last(
 
 
 def run_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    program, verb, *arguments = shlex.split(line)
+    program, command, *arguments = shlex.split(line)
     assert program == "crossbyte"
-    if verb == "fit" and len(arguments) > 1:  # the same once more, with options that have to exist
-        assert app.run([verb, "--help"]) == 0
+    if command == "fit" and len(arguments) > 1:  # the same once more, with options that have to exist
+        assert app.run([command, "--help"]) == 0
         known = capsys.readouterr().out
         assert all(option in known for option in arguments if option.startswith("-")), line
     else:
-        assert app.run([verb, *arguments, *(QUICK if verb == "fit" else [])]) == 0, capsys.readouterr().err
+        assert app.run([command, *arguments, *(QUICK if command == "fit" else [])]) == 0, (
+            capsys.readouterr().err
+        )
         assert capsys.readouterr().out, line

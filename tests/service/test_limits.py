@@ -205,15 +205,15 @@ def test_requests_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_lane_counts_work_whose_caller_has_gone() -> None:
-    lane, release = ThreadPool("test", 1, 1), threading.Event()
+    pool, release = ThreadPool("test", 1, 1), threading.Event()
 
     async def run() -> str:
-        jobs = [asyncio.create_task(lane.run(release.wait)) for _ in range(2)]
+        jobs = [asyncio.create_task(pool.run(release.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         for job in jobs[:1]:
             job.cancel()
         try:
-            await lane.run(int)
+            await pool.run(int)
         except RequestRefused as error:
             return error.problem.code
         finally:
@@ -222,8 +222,8 @@ def test_a_lane_counts_work_whose_caller_has_gone() -> None:
         return "fine"
 
     assert asyncio.run(run()) == "too_busy"
-    assert asyncio.run(lane.run(int)) == 0
-    lane.close()
+    assert asyncio.run(pool.run(int)) == 0
+    pool.close()
 
 
 def test_an_answer_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

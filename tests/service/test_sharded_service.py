@@ -357,8 +357,8 @@ def test_verbs_that_read_take_a_folder_of_shards(tmp_path: Path, capsys: pytest.
 def test_damage_in_a_shard_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = sharded(tmp_path)
     (many / "shard-0001.cb").unlink()
-    for verb in ("verify", "info", "serve"):
-        assert app.run([verb, str(many)]) == ExitCode.BAD_FILE
+    for command in ("verify", "info", "serve"):
+        assert app.run([command, str(many)]) == ExitCode.BAD_FILE
         said = capsys.readouterr().err
         assert "shard-0001.cb" in said and len(said.splitlines()) == 2
 

@@ -57,13 +57,13 @@ def _execute_commands(arguments: Sequence[str]) -> int:
 
 
 def _report_early_interrupt() -> int:
-    """What ``failures`` says of Ctrl-C, which came before that was there."""
+    """Report Ctrl-C as ``exit_codes`` does, before that module is imported."""
     print("crossbyte: interrupted\n  nothing was begun; run the command again when you like", file=sys.stderr)
     return 130
 
 
 def _escape_unprintable_output() -> None:
-    """Let a terminal that cannot show a letter show its number: an answer never ends in the middle."""
+    """Escape letters that a terminal cannot show, so that no answer ends in the middle."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a stream that somebody put there instead
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -89,7 +89,7 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (errors.FitInterrupted, "no file was written; run the command again when you like"),
     (KeyboardInterrupt, "nothing is half written; run the command again when you like"),
 )
-# What to do for single messages, which say it not at all, or for Python.
+# What to do for single messages that do not say so, or say it for Python.
 _SPECIAL_ADVICE = (
     (
         re.compile(r"token: expected one with"),
@@ -122,7 +122,7 @@ _SPECIAL_ADVICE = (
 )
 _BUG_ADVICE = f"this is a fault of crossbyte: please report it with what {DEBUG}=1 prints"
 
-# The last part of a message that says how things stand is no advice; what to call in Python is none here.
+# No advice for the command line: a last clause that says how things stand, or what to call in Python.
 _STATE = re.compile(r"nothing was|the model is as it was")
 _CALL = re.compile(r"\w\(")
 # Parameters, as messages name them, that the command line spells otherwise.
@@ -149,13 +149,13 @@ _SPELLINGS = (
 )
 
 
-def guard_command(verb: Command) -> Command:
+def guard_command(command: Command) -> Command:
     """Make a command end in two lines and an exit code whatever it raises, Ctrl-C included."""
 
-    @functools.wraps(verb)
+    @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> int:
         try:
-            code = verb(*arguments, **options)
+            code = command(*arguments, **options)
             sys.stdout.flush()
             return int(code or 0)
         except typer.Exit:
@@ -167,7 +167,7 @@ def guard_command(verb: Command) -> Command:
 
 
 def report_error(error: BaseException) -> int:
-    """Print two lines on stderr and give the exit code; a reader that went away is no error."""
+    """Print two lines on stderr and return the exit code; a closed pipe is no error."""
     if isinstance(error, BrokenPipeError):
         _close_output()
         return ExitCode.FINE
@@ -183,7 +183,7 @@ def print_error(what: str, what_to_do: str) -> None:
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Give the exit code of an error; everything that nobody expected is 1."""
+    """Return the exit code of an error; every unexpected one is 1."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ExitCode.STORAGE
     if _is_not_fitted(error):
@@ -200,7 +200,7 @@ def describe_error(error: BaseException) -> tuple[str, str]:
         return f"unexpected {what}", _BUG_ADVICE
     head, _, tail = what.rpartition("; ")
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
-    if special := next((advice for said, advice in _SPECIAL_ADVICE if said.search(what)), None):
+    if special := next((advice for pattern, advice in _SPECIAL_ADVICE if pattern.search(what)), None):
         return head if head and not _STATE.match(tail) else what, special
     if not head or not isinstance(error, errors.CrossbyteError | OSError) or _STATE.match(tail):
         return what, advice
@@ -212,7 +212,9 @@ def _format_message(error: BaseException) -> str:
         return str(error.format_message())
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip() != "^")
     if isinstance(error, errors.CrossbyteError):
-        return functools.reduce(lambda said, way: way[0].sub(way[1], said), _SPELLINGS, text)
+        return functools.reduce(
+            lambda message, spelling: spelling[0].sub(spelling[1], message), _SPELLINGS, text
+        )
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted"
     if isinstance(error, OSError) and error.strerror:
@@ -228,12 +230,12 @@ def _advise_on_usage(error: Any) -> str:
 
 
 def _is_not_fitted(error: BaseException) -> bool:
-    """Tell without importing scikit-learn, which brings the class, for an error that is not of it."""
+    """Recognise the class by its name: importing it would import scikit-learn."""
     return type(error).__name__ == "NotFitted"
 
 
 def _close_output() -> None:
-    """Send what is still to be written nowhere: the interpreter flushes once more when it leaves."""
+    """Send what is still to be written to nowhere: the interpreter flushes once more when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Read what commands are given: values, documents and queries from users' files, indexes and models."""
+"""Read the inputs of commands: values of options, documents, queries, indexes and models."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
 
 
+_SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
+_MODEL_MARK = b"{"  # a model's header, after the eight bytes of its length
+_MOST_SHOWN = 5
+
+
+# Values
+
+
 class KeyedFile(NamedTuple):
-    """A file, and the array in it that is meant; None for the only one."""
+    """A file, and the array to read from it; None for the only one."""
 
     path: str
     key: str | None
 
 
 def parse_file(text: str) -> KeyedFile:
-    """Take ``FILE:KEY`` apart; a file that is there under the whole name is that file."""
+    """Split ``FILE:KEY``; where a file of the whole name exists, it is that file."""
     path, colon, key = text.rpartition(":")
     if not colon or os.path.exists(text) or "/" in key or "\\" in key or len(path) < 2:  # C:\ is a drive
         return KeyedFile(text, None)
@@ -41,14 +49,14 @@ def parse_file(text: str) -> KeyedFile:
 
 
 def parse_size(text: str | None, option: str) -> int | None:
-    """Read a number of bytes such as ``200MB`` or ``1.5 GiB``, as the library does."""
+    """Parse a number of bytes such as ``200MB`` or ``1.5 GiB``, as the library does."""
     from crossbyte.compute.executor import parse_memory
 
     return None if text is None else parse_memory(text, option)
 
 
 def parse_rows(text: str) -> slice:
-    """Read a range of rows such as ``10:20``, ``:5`` or ``100:``."""
+    """Parse a range of rows such as ``10:20``, ``:5`` or ``100:``."""
     match = re.fullmatch(r"(\d*):(\d*)", text.strip())
     if match is None:
         raise InvalidInput(f"--rows: expected a range of rows, got {text!r}; give one such as 0:10")
@@ -57,14 +65,14 @@ def parse_rows(text: str) -> slice:
 
 
 def parse_bytes(text: str) -> list[int]:
-    """Read code lengths such as ``2,4,8``; an empty text is none."""
+    """Parse code lengths such as ``2,4,8``; an empty text gives none."""
     if not re.fullmatch(r"\s*(\d+\s*(,\s*\d+\s*)*)?", text):
         raise InvalidInput(f"--curve: expected numbers of bytes, got {text!r}; give some such as 2,4,8")
     return [int(part) for part in text.split(",") if part.strip()]
 
 
 def parse_parameters(texts: list[str]) -> dict[str, Any]:
-    """Read ``name=value`` pairs; a value is read as JSON where it is JSON, else it is text."""
+    """Parse ``name=value`` pairs; a value that is not JSON is text."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -83,8 +91,7 @@ def _parse_json_or_text(value: str) -> Any:
         return value
 
 
-_SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
-_MODEL_MARK = b"{"  # the header of a model, behind the eight bytes of its length
+# Documents as features
 
 
 class InputOptions(NamedTuple):
@@ -99,36 +106,10 @@ class InputOptions(NamedTuple):
     groups: str | None = None
 
 
-class QueryOptions(NamedTuple):
-    """What a search is asked with, as :func:`read_queries` reads it from the options of a command.
-
-    Attributes
-    ----------
-    keyword : {"texts", "images", "like"}
-        The argument of ``Index.search`` that takes it.
-    value : features, or ids
-    labels : list
-        A name per query.
-    notes : list of str
-        What is to be said of the query itself.
-    by_words : bool
-        Whether it was words or a picture, and no features.
-    """
-
-    keyword: str
-    value: Any
-    labels: list[Any]
-    notes: list[str]
-    by_words: bool = False
-
-
-# Documents
-
-
 def read_documents(given: InputOptions, *, stored: bool = False, payloads: bool = True) -> Dataset:
     """Read documents, of one side or both, with the ids, payloads and groups that the options name.
 
-    With ``stored``, features of a folder stay on disk; without ``payloads``, its payloads are passed over.
+    With ``stored``, features of a folder stay on disk; without ``payloads``, its payloads are not read.
     """
     found = _read_sides(given, stored, payloads or bool(given.ids or given.groups))
     if given.payloads is not None:
@@ -143,7 +124,7 @@ def read_documents(given: InputOptions, *, stored: bool = False, payloads: bool 
 
 
 def read_pairs(given: InputOptions, *, stored: bool = False, payloads: bool = True) -> Dataset:
-    """Read documents that all have both sides; parameters as of :func:`read_documents`."""
+    """Read documents that all have both sides; parameters as for :func:`read_documents`."""
     found = read_documents(given, stored=stored, payloads=payloads)
     if found.images is None or found.texts is None:
         side = "images" if found.images is None else "texts"
@@ -167,7 +148,7 @@ def _read_sides(given: InputOptions, stored: bool, payloads: bool) -> Dataset:
 
 
 def _open_or_read_dataset(given: InputOptions, payloads: bool) -> Dataset:
-    """Open a folder of features, or read what is none."""
+    """Open a folder of features, or read a file."""
     from crossbyte.data.ondisk import is_pair_folder, open_pair_folder
     from crossbyte.data.readers import read_dataset
 
@@ -224,7 +205,7 @@ def read_lines(path: Path) -> list[str]:
 
 @contextmanager
 def _open_file_or_stdin(path: Path, limits: Limits) -> Iterator[OpenFile]:
-    """Open a file, or what comes on stdin, of which no more is taken than is allowed, and one byte."""
+    """Open a file, or stdin, from which at most one byte more than the limit is read."""
     from crossbyte.data.safe_open import OpenFile, open_regular
 
     if str(path) != "-":
@@ -251,118 +232,7 @@ def read_vocabulary(path: Path | None) -> list[str] | None:
     return list(words)
 
 
-# Queries
-
-
-def read_queries(
-    gallery: Gallery,
-    *,
-    text: str | None = None,
-    image: Path | None = None,
-    texts: str | None = None,
-    images: str | None = None,
-    like: list[str] | None = None,
-    row: int | None = None,
-    rows: str | None = None,
-) -> QueryOptions:
-    """Read what to ask with: words, a picture, features of one side, or ids of documents."""
-    if sum(kind is not None for kind in (text, image, texts, images, like or None)) != 1:
-        raise InvalidInput(
-            "expected one of --text, --image, --texts, --images and --like; give exactly one of the five"
-        )
-    if texts is None and images is None:
-        if row is not None or rows is not None:
-            raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
-        return _read_single_query(gallery, text, image, like or [])
-    keyword = "texts" if images is None else "images"
-    features = _read_side(texts if images is None else images)
-    chosen = _choose_rows(features.shape[0], row, rows)
-    if not chosen:
-        raise InvalidInput(
-            f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
-        )
-    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
-
-
-def _read_single_query(
-    gallery: Gallery, text: str | None, image: Path | None, like: list[str]
-) -> QueryOptions:
-    if text is not None:
-        if not text.strip():
-            raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions(
-            "texts", gallery.encode_texts([text]), [text], _describe_unknown_words(gallery, text), True
-        )
-    if image is not None:
-        features = gallery.encode_pictures([gallery.read_picture(image)])
-        return QueryOptions("images", features, [str(image)], [], True)
-    names = resolve_ids(gallery.index, like)
-    return QueryOptions("like", names, list(names), [])
-
-
-def _describe_unknown_words(gallery: Gallery, text: str) -> list[str]:
-    """Say which words of a text were in no caption, where the encoder can tell."""
-    unknown = gallery.unknown_words(text)
-    if not unknown:
-        return []
-    return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
-
-
-def _choose_rows(n_rows: int, row: int | None, rows: str | None) -> range:
-    if row is not None and rows is not None:
-        raise InvalidInput("expected --row or --rows, got both; give one of them")
-    if row is not None and row >= n_rows:
-        raise InvalidInput(f"--row: expected a row below {n_rows}, got {row}; rows count from 0")
-    if row is not None:
-        return range(row, row + 1)
-    return range(n_rows)[parse_rows(rows)] if rows is not None else range(n_rows)
-
-
-def resolve_ids(index: Container[object], names: Iterable[str]) -> list[Id]:
-    """Find what each id on the command line means: the text itself, or else the number it spells."""
-    from crossbyte.index.docids import resolve_id
-
-    return [resolve_id(index, name) for name in names]
-
-
-# Indexes and models
-
-
-def is_index(path: Path) -> bool:
-    """Tell by its first bytes whether a file is an index; anything else may be a model."""
-    if not path.is_file():
-        if path.exists():
-            raise InvalidInput(f"{path}: expected an index or a model, got no ordinary file; check the path")
-        raise FileNotFoundError(2, "there is no such file", str(path))
-    with path.open("rb") as stream:
-        first = stream.read(len(_SQLITE_MAGIC))
-    if first != _SQLITE_MAGIC and first[8:9] != _MODEL_MARK:
-        message = f"{path}: expected a crossbyte index or model, but it begins like neither; check the path"
-        raise ForeignModelFile(message)
-    return first == _SQLITE_MAGIC
-
-
-def load_model(path: Path) -> CMCQ:
-    """Load the model of a model file, or the one inside an index."""
-    from crossbyte.index.index import Index
-    from crossbyte.model.estimator import CMCQ
-
-    if not is_index(path):
-        return CMCQ.load(path)
-    with Index.open(path) as index:
-        return index.model
-
-
-def check_free(*paths: Path | None, overwrite: bool = False) -> None:
-    """Refuse names that are taken, or in no folder, before any long work; None is no name."""
-    from crossbyte import _fs
-
-    for path in paths:
-        if path is not None:
-            _fs.check_free(path, overwrite=overwrite)
-
-
-_MOST_SHOWN = 5
+# Documents as pictures and captions
 
 
 class RawInputOptions(NamedTuple):
@@ -376,7 +246,7 @@ class RawInputOptions(NamedTuple):
 
 
 def is_raw_data(given: InputOptions, raw: RawInputOptions) -> bool:
-    """Whether DATA are pictures and captions themselves; options of the other kind are refused."""
+    """Tell whether DATA are pictures and captions, rather than features; refuse options of the other kind."""
     if given.data is None:
         found = False
     elif not given.data.exists():
@@ -414,14 +284,148 @@ def read_raw_documents(path: Path, raw: RawInputOptions) -> RawDocuments:
 
 
 def list_skipped(skipped: Sequence[Skipped]) -> list[dict[str, str]]:
-    """What was left out, for JSON."""
+    """List what was left out, for JSON."""
     return [each._asdict() for each in skipped]
 
 
 def describe_skipped(skipped: Sequence[Skipped]) -> Iterator[str]:
-    """Say what was left out, the first few by name."""
+    """Describe what was left out, the first few by name."""
     if not skipped:
         return
     more = " (--json lists all)" if len(skipped) > _MOST_SHOWN else ""
     yield f"{plural(len(skipped), 'thing')} left out{more}:"
     yield from (f"  {each.name}: {each.reason}" for each in skipped[:_MOST_SHOWN])
+
+
+# Queries
+
+
+class QueryOptions(NamedTuple):
+    """The queries of a command, as :func:`read_queries` reads them from its options.
+
+    Attributes
+    ----------
+    keyword : {"texts", "images", "like"}
+        The argument of ``Index.search`` that takes the value.
+    value : features, or ids
+    labels : list
+        A name per query.
+    notes : list of str
+        Remarks on the query itself, to be printed.
+    by_words : bool
+        Whether the query was words or a picture, rather than features.
+    """
+
+    keyword: str
+    value: Any
+    labels: list[Any]
+    notes: list[str]
+    by_words: bool = False
+
+
+def read_queries(
+    gallery: Gallery,
+    *,
+    text: str | None = None,
+    image: Path | None = None,
+    texts: str | None = None,
+    images: str | None = None,
+    like: list[str] | None = None,
+    row: int | None = None,
+    rows: str | None = None,
+) -> QueryOptions:
+    """Read the queries: words, a picture, features of one side, or ids of documents."""
+    if sum(kind is not None for kind in (text, image, texts, images, like or None)) != 1:
+        raise InvalidInput(
+            "expected one of --text, --image, --texts, --images and --like; give exactly one of the five"
+        )
+    if texts is None and images is None:
+        if row is not None or rows is not None:
+            raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
+        return _read_single_query(gallery, text, image, like or [])
+    keyword = "texts" if images is None else "images"
+    features = _read_side(texts if images is None else images)
+    chosen = _choose_rows(features.shape[0], row, rows)
+    if not chosen:
+        raise InvalidInput(
+            f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
+        )
+    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
+
+
+def _read_single_query(
+    gallery: Gallery, text: str | None, image: Path | None, like: list[str]
+) -> QueryOptions:
+    if text is not None:
+        if not text.strip():
+            raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
+        return QueryOptions(
+            "texts", gallery.encode_texts([text]), [text], _describe_unknown_words(gallery, text), True
+        )
+    if image is not None:
+        features = gallery.encode_pictures([gallery.read_picture(image)])
+        return QueryOptions("images", features, [str(image)], [], True)
+    names = resolve_ids(gallery.index, like)
+    return QueryOptions("like", names, list(names), [])
+
+
+def _describe_unknown_words(gallery: Gallery, text: str) -> list[str]:
+    """Name the words of a text that were in no caption, where the encoder can tell."""
+    unknown = gallery.unknown_words(text)
+    if not unknown:
+        return []
+    return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
+
+
+def _choose_rows(n_rows: int, row: int | None, rows: str | None) -> range:
+    if row is not None and rows is not None:
+        raise InvalidInput("expected --row or --rows, got both; give one of them")
+    if row is not None and row >= n_rows:
+        raise InvalidInput(f"--row: expected a row below {n_rows}, got {row}; rows count from 0")
+    if row is not None:
+        return range(row, row + 1)
+    return range(n_rows)[parse_rows(rows)] if rows is not None else range(n_rows)
+
+
+def resolve_ids(index: Container[object], names: Iterable[str]) -> list[Id]:
+    """Resolve each id on the command line: the text itself, or else the number it spells."""
+    from crossbyte.index.docids import resolve_id
+
+    return [resolve_id(index, name) for name in names]
+
+
+# Indexes and models
+
+
+def is_index(path: Path) -> bool:
+    """Tell by its first bytes whether a file is an index; anything else may be a model."""
+    if not path.is_file():
+        if path.exists():
+            raise InvalidInput(f"{path}: expected an index or a model, got no ordinary file; check the path")
+        raise FileNotFoundError(2, "there is no such file", str(path))
+    with path.open("rb") as stream:
+        first = stream.read(len(_SQLITE_MAGIC))
+    if first != _SQLITE_MAGIC and first[8:9] != _MODEL_MARK:
+        message = f"{path}: expected a crossbyte index or model, but it begins like neither; check the path"
+        raise ForeignModelFile(message)
+    return first == _SQLITE_MAGIC
+
+
+def load_model(path: Path) -> CMCQ:
+    """Load the model of a model file, or the one inside an index."""
+    from crossbyte.index.index import Index
+    from crossbyte.model.estimator import CMCQ
+
+    if not is_index(path):
+        return CMCQ.load(path)
+    with Index.open(path) as index:
+        return index.model
+
+
+def check_free(*paths: Path | None, overwrite: bool = False) -> None:
+    """Refuse paths that are taken, or in no folder, before any long work; None is skipped."""
+    from crossbyte import _fs
+
+    for path in paths:
+        if path is not None:
+            _fs.check_free(path, overwrite=overwrite)

@@ -15,9 +15,18 @@ from typing import Any, NamedTuple
 from crossbyte._format import readable_seconds
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 
+SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
+_LONGEST_DETAIL = 60
+# What is counted, where it is not steps.
+_UNITS = {"code": "rows", "runs": "runs", "sample": "pictures", "pictures": "pictures", "texts": "texts"}
+
+
+# Results
+
 
 class Table(NamedTuple):
-    """Rows of cells under headings; headings that end in ``>`` stand, with their cells, to the right."""
+    """Rows of cells under headings; a heading that ends in ``>`` aligns its column to the right."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,9 +38,9 @@ def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
     Parameters
     ----------
     document : JSON-safe object
-        NumPy numbers and arrays are taken, too; what is not finite becomes null.
+        NumPy numbers and arrays are accepted, too; what is not finite becomes null.
     parts : iterable of str or Table
-        Read only if text is wanted.
+        Iterated only if text is wanted.
     as_json : bool
     """
     if as_json:
@@ -42,7 +51,7 @@ def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
 
 
 def escape_control(value: object) -> str:
-    """Give text in which what a terminal would obey, and line ends, are visible and harmless."""
+    """Escape control characters and line ends, which a terminal would obey."""
     text = str(value)
     return text if text.isprintable() else "".join(map(_escape_letter, text))
 
@@ -54,7 +63,7 @@ def _escape_letter(letter: str) -> str:
 
 
 def _to_json_types(value: Any) -> Any:
-    """Make a value of JSON's own types."""
+    """Convert a value to JSON's own types."""
     if isinstance(value, dict):
         return {str(key): _to_json_types(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -73,56 +82,52 @@ def _print_text(text: str) -> None:
 
 def _print_table(table: Table) -> None:
     headings = [heading.removesuffix(">") for heading in table.headings]
-    to_the_right = [heading.endswith(">") for heading in table.headings]
+    align_right = [heading.endswith(">") for heading in table.headings]
     rows = [[escape_control(cell) for cell in row] for row in table.rows]
     show = _print_rich_table if sys.stdout.isatty() else _print_plain_table
-    show(headings, to_the_right, rows)
+    show(headings, align_right, rows)
 
 
-def _print_plain_table(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+def _print_plain_table(headings: list[str], align_right: list[bool], rows: list[list[str]]) -> None:
     lines = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = (
             cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, to_the_right, strict=True)
+            for cell, width, right in zip(line, widths, align_right, strict=True)
         )
         print("  ".join(cells).rstrip())
 
 
-def _print_rich_table(headings: list[str], to_the_right: list[bool], rows: list[list[str]]) -> None:
+def _print_rich_table(headings: list[str], align_right: list[bool], rows: list[list[str]]) -> None:
     from rich import box, console, table, text
 
     shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, right in zip(headings, to_the_right, strict=True):
+    for heading, right in zip(headings, align_right, strict=True):
         shown.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*map(text.Text, row))  # text: what stands in brackets is no markup
+        shown.add_row(*map(text.Text, row))  # text: brackets are no markup
     console.Console().print(shown)
 
 
-SECONDS_BETWEEN_LINES = 5.0
-_SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
-# What is counted, where it is not steps.
-_UNITS = {"code": "rows", "runs": "runs", "sample": "pictures", "pictures": "pictures", "texts": "texts"}
-_LONGEST_DETAIL = 60
+# Progress
 
 
 @contextmanager
-def show_progress(verb: str, *, quiet: bool) -> Iterator[ProgressCallback]:
-    """Give a callback whose steps are shown on stderr while the block runs."""
+def show_progress(command: str, *, quiet: bool) -> Iterator[ProgressCallback]:
+    """Provide a callback whose steps are shown on stderr while the block runs."""
     if quiet:
         yield ignore_progress
     elif sys.stderr.isatty():
-        with _show_bar(verb) as callback:
+        with _show_bar(command) as callback:
             yield callback
     else:
-        with _ProgressLines(verb).repeated() as callback:
+        with _ProgressLines(command).repeat() as callback:
             yield callback
 
 
 class Pace:
-    """Says of every step how far it is: how many of how many, how fast, and how long it will still take."""
+    """Describe how far every step is: n of how many, how fast, and how long it will still take."""
 
     def __init__(self) -> None:
         self._stage = ""
@@ -147,10 +152,10 @@ class Pace:
 
 
 class _ProgressLines:
-    """Prints a line every few seconds, for logs; also while no step ends."""
+    """Print a line every few seconds, for logs; also while no step ends."""
 
-    def __init__(self, verb: str) -> None:
-        self._verb, self._pace = verb, Pace()
+    def __init__(self, command: str) -> None:
+        self._command, self._pace = command, Pace()
         self._began = self._printed = time.monotonic()
         self._waiting = "at work"
 
@@ -163,10 +168,10 @@ class _ProgressLines:
         self._print_if_due(f"{step.stage}{detail}{': ' if said else ''}{said}")
 
     @contextmanager
-    def repeated(self) -> Iterator[ProgressCallback]:
-        """Give this callback, and say the last step again from time to time while the block runs."""
+    def repeat(self) -> Iterator[ProgressCallback]:
+        """Provide this callback, and repeat the last step from time to time while the block runs."""
         over = threading.Event()
-        thread = threading.Thread(target=self._repeat, args=(over,), daemon=True)
+        thread = threading.Thread(target=self._repeat_until, args=(over,), daemon=True)
         thread.start()
         try:
             yield self
@@ -174,7 +179,7 @@ class _ProgressLines:
             over.set()
             thread.join()
 
-    def _repeat(self, over: threading.Event) -> None:
+    def _repeat_until(self, over: threading.Event) -> None:
         while not over.wait(_SECONDS_BETWEEN_LOOKS):
             self._print_if_due(self._waiting)
 
@@ -183,18 +188,18 @@ class _ProgressLines:
         if now - self._printed >= SECONDS_BETWEEN_LINES:
             self._printed = now
             since = readable_seconds(now - self._began)
-            print(f"crossbyte {self._verb}: {said}; {since} so far", file=sys.stderr, flush=True)
+            print(f"crossbyte {self._command}: {said}; {since} so far", file=sys.stderr, flush=True)
 
 
 def _count_done(step: Progress) -> str:
-    """How many are done, where there are several: a stage in its middle is not done."""
+    """Say how many are done, where there are several; only a whole stage is called done."""
     if step.total <= 1:
         return " done"
     return f": {step.done:,} of {step.total:,}{' done' if step.done >= step.total else ''}"
 
 
 @contextmanager
-def _show_bar(verb: str) -> Iterator[ProgressCallback]:
+def _show_bar(command: str) -> Iterator[ProgressCallback]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -202,18 +207,21 @@ def _show_bar(verb: str) -> Iterator[ProgressCallback]:
     columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[pace]}", markup=False)
     pace = Pace()
     with Bars(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(verb, total=None, pace="")
+        task = bars.add_task(command, total=None, pace="")
 
         def show(step: Progress) -> None:
-            said = f"{verb}: {step.stage}"
+            said = f"{command}: {step.stage}"
             bars.update(task, description=said, completed=step.done, total=step.total, pace=pace(step))
 
         yield show
 
 
+# Work on a cluster
+
+
 @contextmanager
 def redirect_ray_output(cluster: str | None) -> Iterator[None]:
-    """Let Ray say on stderr what it says of lost workers: a command's stdout may be a JSON document."""
+    """Send what Ray prints about lost workers to stderr: a command's stdout may be a JSON document."""
     if cluster is None:
         yield
         return
@@ -223,7 +231,7 @@ def redirect_ray_output(cluster: str | None) -> Iterator[None]:
 
 @contextmanager
 def connect_cluster(cluster: str | None, jobs: int | None) -> Iterator[None]:
-    """Stay connected through all calls of a command, with Ray on stderr."""
+    """Keep one connection through all calls of a command, with Ray's output on stderr."""
     from crossbyte.compute.executor import keep_connected
 
     with redirect_ray_output(cluster), keep_connected(cluster, jobs):

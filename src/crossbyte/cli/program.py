@@ -14,12 +14,12 @@ import crossbyte
 from crossbyte.cli.exit_codes import guard_command
 
 
-def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Run one command line of the program with these commands, each with the module that has it.
+def execute(commands: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Run one command line of a program with these commands (name to module).
 
-    Not by typer's own ``main``, which makes an exit code of Ctrl-C without a word.
+    Typer's own ``main`` is not used: it turns Ctrl-C into an exit code without a word.
     """
-    command = typer.main.get_command(_make_program(verbs))
+    command = typer.main.get_command(_make_program(commands))
     try:
         with command.make_context("crossbyte", list(arguments)) as context:
             return int(command.invoke(context) or 0)
@@ -27,16 +27,16 @@ def execute(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
         return int(end.exit_code)
 
 
-def _make_program(verbs: Mapping[str, str]) -> typer.Typer:
-    # Without rich's markup typer needs no rich for its help, which takes half of the time with it.
-    made = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-    made.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(
+def _make_program(commands: Mapping[str, str]) -> typer.Typer:
+    # Without rich's markup typer does not import rich for its help, which would double the time.
+    program = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    program.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(
         _define_global_options
     )
-    for name, module in verbs.items():
-        verb = getattr(import_module(module), name)
-        made.command(name, help=_format_help(verb))(guard_command(verb))
-    return made
+    for name, module in commands.items():
+        command = getattr(import_module(module), name)
+        program.command(name, help=_format_help(command))(guard_command(command))
+    return program
 
 
 def _define_global_options(
@@ -46,19 +46,19 @@ def _define_global_options(
             "--version",
             help="Show the version and exit.",
             is_eager=True,
-            callback=lambda asked: _print_version(asked),
+            callback=lambda wanted: _print_version(wanted),
         ),
     ] = False,
 ) -> None:
     pass
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"crossbyte {crossbyte.__version__}")
         raise typer.Exit
 
 
-def _format_help(verb: object) -> str:
-    """Give a command's docstring, with the mark (a backspace) that keeps the lines of its examples apart."""
-    return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(verb) or "")
+def _format_help(command: object) -> str:
+    """Return the docstring of a command, with the mark (a backspace) that keeps its examples apart."""
+    return re.sub(r"\n\n(Example:)", "\n\n\b\n\\1", getdoc(command) or "")

@@ -1,4 +1,4 @@
-"""List the arrays of a file, choose the matrix that is meant, and check sparse matrices stored in parts."""
+"""List the arrays of a file, choose the matrix that the user means, and read sparse matrices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
     from crossbyte.arrays import Raw
 
+
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 """A sparse matrix KEY is stored as the arrays KEY_data, KEY_indices, KEY_indptr and KEY_shape."""
+
+
+_MAX_INT32 = 2**31 - 1  # SciPy's small index type
 
 
 class Entry(NamedTuple):
@@ -29,7 +33,7 @@ class Entry(NamedTuple):
     dtype : str
         NumPy's name of a type of numbers, ``text``, ``bytes``, or what the format calls it.
     shape : tuple of int, or None
-        None where it takes reading to know.
+        None where only reading would tell.
     problem : str
         Why the entry cannot be read; empty when it can.
     """
@@ -45,7 +49,7 @@ class Entry(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether this is a two-dimensional array of real numbers."""
+        """Tell whether this is a two-dimensional array of real numbers."""
         numeric = self.dtype.startswith(("float", "int", "uint", "bool"))
         return not self.problem and numeric and self.shape is not None and len(self.shape) == 2
 
@@ -77,7 +81,7 @@ class Contents:
         return values if isinstance(values, list) else plain_values(values)
 
     def has_sparse(self, name: str) -> bool:
-        """Whether the four arrays of a sparse matrix of this name are there."""
+        """Tell whether the four arrays of a sparse matrix of this name are there."""
         return all(f"{name}_{part}" in self.entries for part in CSR_PARTS)
 
     def sparse_names(self) -> list[str]:
@@ -86,7 +90,7 @@ class Contents:
         return [name for name in names if self.has_sparse(name)]
 
     def listing(self) -> str:
-        """Return what is there, for messages."""
+        """List the entries in words, for messages."""
         return ", ".join(str(entry)[:80] for entry in self.entries.values())[:1500] or "nothing"
 
     def _read(self, name: str) -> NDArray[Any] | list[Any]:
@@ -103,7 +107,7 @@ def type_name(dtype: np.dtype[Any]) -> str:
 
 
 def plain_values(array: NDArray[Any]) -> list[Any]:
-    """Turn an array into Python values; NaN, which JSON does not have, becomes None."""
+    """Convert an array to Python values; NaN, which JSON does not have, becomes None."""
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "strict")
     values: list[Any] = array.tolist()
@@ -119,7 +123,70 @@ def _replace_nan(values: list[Any]) -> list[Any]:
     ]
 
 
-_LARGEST = 2**31 - 1  # SciPy's small index type
+def columns_to_rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Turn columns of equal length into one dict per row."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+# The matrix that the user means
+
+
+def choose_matrix(contents: Contents, key: str | None, *, join: bool) -> Raw:
+    """Read the matrix of a key, or the only one.
+
+    Parameters
+    ----------
+    contents : Contents
+    key : str or None
+    join : bool
+        Without a key and without a matrix, put columns of numbers side by side.
+
+    Returns
+    -------
+    (n, d) ndarray or csr_matrix
+    """
+    if key is None and is_scipy_archive(contents):
+        return read_scipy_archive(contents)
+    key = _find_only_matrix(contents, join) if key is None else key
+    if key is None:
+        return _join_columns(contents)
+    return read_sparse(contents, key) if contents.has_sparse(key) else as_matrix(contents.array(key))
+
+
+def _find_only_matrix(contents: Contents, join: bool) -> str | None:
+    sparse_names = contents.sparse_names()
+    parts = {f"{name}_{part}" for name in sparse_names for part in CSR_PARTS}
+    dense = [name for name, entry in contents.entries.items() if entry.is_matrix and name not in parts]
+    found = sparse_names + dense
+    if join and not found:
+        return None
+    if len(found) != 1:
+        raise DataFileError(
+            f"expected one matrix of numbers, got {len(found)}; choose one with key=; "
+            f"there are: {contents.listing()}"
+        )
+    return found[0]
+
+
+def _join_columns(contents: Contents) -> NDArray[Any]:
+    columns = [contents.array(name) for name in contents.entries]
+    if not columns or any(column.ndim != 1 or column.dtype.kind not in "biuf" for column in columns):
+        raise DataFileError(
+            f"expected a column of lists, or nothing but columns of numbers; there are: {contents.listing()}"
+        )
+    return np.column_stack(columns)
+
+
+def as_matrix(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the array if it is a matrix of real numbers; refuse it otherwise."""
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise DataFileError(
+            f"expected a matrix of numbers (rows × features), got {values.dtype.name} of shape {values.shape}"
+        )
+    return values
+
+
+# Sparse matrices stored in parts
 
 
 def read_sparse(contents: Contents, name: str) -> sparse.csr_matrix:
@@ -132,7 +199,7 @@ def read_sparse(contents: Contents, name: str) -> sparse.csr_matrix:
 
 
 def is_scipy_archive(contents: Contents) -> bool:
-    """Whether the file was written by ``scipy.sparse.save_npz``."""
+    """Tell whether the file was written by ``scipy.sparse.save_npz``."""
     return "format" in contents.entries and "shape" in contents.entries
 
 
@@ -157,7 +224,7 @@ def _check_shape(shape: NDArray[Any]) -> tuple[int, int]:
     if shape.shape != (2,) and shape.shape not in ((1, 2), (2, 1)) or shape.dtype.kind not in "iu":
         raise DataFileError("expected the shape of a sparse matrix as two whole numbers; save it anew")
     n_rows, n_columns = (int(size) for size in shape.ravel())
-    if not (0 <= n_rows <= _LARGEST and 0 <= n_columns <= _LARGEST):
+    if not (0 <= n_rows <= _MAX_INT32 and 0 <= n_columns <= _MAX_INT32):
         raise DataFileError(
             f"expected a sparse matrix of at most 2^31 rows and columns, got {n_rows} × {n_columns}"
         )
@@ -167,7 +234,7 @@ def _check_shape(shape: NDArray[Any]) -> tuple[int, int]:
 def _check_csr(
     data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the parts of a matrix whose rows are compressed, or say which of them lies."""
+    """Check the parts of a CSR matrix, and return them with the smallest index type."""
     if data.ndim != 1 or indices.ndim != 1 or indptr.ndim != 1 or data.dtype.kind not in "biuf":
         raise DataFileError("expected the parts of a sparse matrix as one-dimensional numbers; save it anew")
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu" or len(data) != len(indices):
@@ -180,60 +247,5 @@ def _check_csr(
         raise DataFileError("expected row starts that rise from 0 to the number of values; save it anew")
     if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < shape[1]):
         raise DataFileError(f"expected columns from 0 to {shape[1] - 1} in a sparse matrix, got others")
-    small = np.int32 if len(data) <= _LARGEST else np.int64
+    small = np.int32 if len(data) <= _MAX_INT32 else np.int64
     return data, indices.astype(small, copy=False), indptr.astype(small, copy=False)
-
-
-def as_matrix(values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that is a matrix of real numbers, or say what it is."""
-    if values.ndim != 2 or values.dtype.kind not in "biuf":
-        raise DataFileError(
-            f"expected a matrix of numbers (rows × features), got {values.dtype.name} of shape {values.shape}"
-        )
-    return values
-
-
-def choose_matrix(contents: Contents, key: str | None, *, join: bool) -> Raw:
-    """Read the matrix of that key, or the only one.
-
-    Parameters
-    ----------
-    contents : Contents
-    key : str or None
-    join : bool
-        Without a key and without a matrix, put columns of numbers side by side.
-
-    Returns
-    -------
-    (n, d) ndarray or csr_matrix
-    """
-    if key is None and is_scipy_archive(contents):
-        return read_scipy_archive(contents)
-    key = _only_matrix(contents, join) if key is None else key
-    if key is None:
-        return _join_columns(contents)
-    return read_sparse(contents, key) if contents.has_sparse(key) else as_matrix(contents.array(key))
-
-
-def _only_matrix(contents: Contents, join: bool) -> str | None:
-    sparse_names = contents.sparse_names()
-    parts = {f"{name}_{part}" for name in sparse_names for part in CSR_PARTS}
-    dense = [name for name, entry in contents.entries.items() if entry.is_matrix and name not in parts]
-    found = sparse_names + dense
-    if join and not found:
-        return None
-    if len(found) != 1:
-        raise DataFileError(
-            f"expected one matrix of numbers, got {len(found)}; choose one with key=; "
-            f"there are: {contents.listing()}"
-        )
-    return found[0]
-
-
-def _join_columns(contents: Contents) -> NDArray[Any]:
-    columns = [contents.array(name) for name in contents.entries]
-    if not columns or any(column.ndim != 1 or column.dtype.kind not in "biuf" for column in columns):
-        raise DataFileError(
-            f"expected a column of lists, or nothing but columns of numbers; there are: {contents.listing()}"
-        )
-    return np.column_stack(columns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from crossbyte.data.contents import CSR_PARTS, Contents, plain_values, read_sparse
+from crossbyte.data.contents import CSR_PARTS, Contents, columns_to_rows, plain_values, read_sparse
 from crossbyte.errors import DataFileError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Dataset:
     def __post_init__(self) -> None:
         counts = self._counts()
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{count} {name}" for name, count in counts.items())
-            raise DataFileError(f"expected as many of everything, row by row, got {told}")
+            listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise DataFileError(f"expected as many of everything, row by row, got {listed}")
 
     def __len__(self) -> int:
         return next(iter(self._counts().values()), 0)
@@ -96,12 +96,12 @@ def find_dataset(contents: Contents, split: str | None) -> Dataset:
     Raises
     ------
     DataFileError
-        Neither side is there, rows do not agree, or ids or groups are there that cannot serve.
+        Neither side is there, rows do not agree, or ids or groups cannot be used.
     """
     layout = _find_layout(contents, split)
     image_name, text_name = _find_side(contents, layout.images), _find_side(contents, layout.texts)
     if image_name is None and text_name is None:
-        raise DataFileError(f"{_no_dataset(layout, split)}; there are: {contents.listing()}")
+        raise DataFileError(f"{_describe_missing(layout, split)}; there are: {contents.listing()}")
     images, texts = _read_side(contents, image_name), _read_side(contents, text_name)
     found = Dataset(images, texts)
     used = {"vocabulary"} | _side_names(image_name) | _side_names(text_name)
@@ -113,14 +113,14 @@ def find_dataset(contents: Contents, split: str | None) -> Dataset:
     return found
 
 
-def _no_dataset(layout: _Layout, split: str | None) -> str:
+def _describe_missing(layout: _Layout, split: str | None) -> str:
     looked = ", ".join((*layout.images, *layout.texts))
     return f"{_EXPECTED}; looked for {looked}" + ("" if split else " (give split= for another ending)")
 
 
 def _find_layout(contents: Contents, split: str | None) -> _Layout:
-    trained = [_find_side(contents, (f"{side}_train",)) for side in ("image", "text")]
-    if split is None and not any(trained):
+    train_sides = [_find_side(contents, (f"{side}_train",)) for side in ("image", "text")]
+    if split is None and not any(train_sides):
         return _PLAIN
     ending = f"_{'train' if split is None else split}"
     return _Layout(
@@ -157,7 +157,7 @@ def _read_groups(contents: Contents, layout: _Layout, n_rows: int) -> tuple[list
 
 
 def _read_ids(contents: Contents, layout: _Layout, n_rows: int) -> tuple[list[Any] | None, str | None]:
-    """Return ids and the name of their column; names serve where they can, and else are payloads."""
+    """Return ids and the name of their column; names are ids where they are all different, else payloads."""
     name = _first_present(contents, layout.ids)
     if name is not None:
         labels = _read_labels(contents, name, n_rows)
@@ -166,8 +166,8 @@ def _read_ids(contents: Contents, layout: _Layout, n_rows: int) -> tuple[list[An
     name = _first_present(contents, layout.names)
     values = None if name is None else _read_column(contents, name, n_rows)
     found = [_parse_label(value) for value in values or []]
-    serves = bool(found) and None not in found and len(set(found)) == n_rows
-    return (found, name) if serves else (None, None)
+    are_ids = bool(found) and None not in found and len(set(found)) == n_rows
+    return (found, name) if are_ids else (None, None)
 
 
 def _first_present(contents: Contents, names: tuple[str, ...]) -> str | None:
@@ -175,10 +175,10 @@ def _first_present(contents: Contents, names: tuple[str, ...]) -> str | None:
 
 
 def _read_labels(contents: Contents, name: str, n_rows: int) -> list[Any]:
-    """Return a column of strings or whole numbers; one that is left out would go unnoticed.
+    """Return a column of strings or whole numbers; refuse others, as leaving one out would go unnoticed.
 
-    Without its groups, a held-out half of the rows has repeats in the other; without its ids, documents are
-    called by their row numbers.
+    Without its groups, held-out rows have repeats among the others; without its ids, documents are named by
+    their row numbers.
     """
     values = _read_column(contents, name, n_rows)
     if values is None:
@@ -211,7 +211,7 @@ def _shorten(value: Any) -> str:
 
 
 def _parse_label(value: Any) -> str | int | None:
-    """Return what can name a document or a group; MATLAB's whole numbers are floats."""
+    """Return a value as the label of a document or a group, or None; MATLAB's whole numbers are floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if type(value) in (str, int) and value != "" else None
@@ -222,7 +222,7 @@ def _read_column(contents: Contents, name: str, n_rows: int) -> list[Any] | None
     entry = contents.entries.get(name)
     if entry is None or entry.problem or entry.shape is None or not entry.shape:
         return None
-    # MATLAB knows no one-dimensional arrays
+    # MATLAB has no one-dimensional arrays
     is_vector = len(entry.shape) == 1 or (len(entry.shape) == 2 and min(entry.shape) == 1)
     if is_vector and max(entry.shape) == n_rows:
         return _flatten(contents.load(name))
@@ -243,9 +243,7 @@ def _read_payloads(
         title = layout.payload_name(name)
         if title and name not in used and (values := _read_column(contents, name, n_rows)) is not None:
             columns[title] = values
-    if not columns:
-        return None
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return columns_to_rows(columns) if columns else None
 
 
 def _read_vocabulary(contents: Contents, texts: Raw | None) -> list[str] | None:

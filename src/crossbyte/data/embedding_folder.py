@@ -1,4 +1,4 @@
-"""A folder of embeddings, as clip-retrieval writes it: parts by number, for each side and for the payloads.
+"""Read a folder of embeddings as clip-retrieval writes it: numbered parts, for each side and for payloads.
 
 ::
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.data.contents import as_matrix
+from crossbyte.data.contents import as_matrix, columns_to_rows
 from crossbyte.data.dataset import Dataset
 from crossbyte.data.npz import read_array
 from crossbyte.data.parquet import read_parquet
@@ -48,15 +48,15 @@ class EmbeddingParts(NamedTuple):
 
 
 def is_embedding_folder(path: Path) -> bool:
-    """Whether a folder holds ``img_emb`` or ``text_emb`` with arrays in it."""
+    """Tell whether a folder holds ``img_emb`` or ``text_emb`` with arrays in it."""
     folders = (path / name for name in (*_IMAGES, *_TEXTS))
     return any(file_extension(file) in _ARRAYS for folder in folders for file in _list_files(folder))
 
 
 def read_embedding_folder(path: Path, limits: Limits) -> Dataset:
-    """Read all parts, one behind the other in the order of their numbers.
+    """Read all parts, one after another in the order of their numbers.
 
-    Rows are called by their ``id``, ``key`` or ``image_path`` where these differ; rows of the same
+    Rows are named by their ``id``, ``key`` or ``image_path`` where these differ; rows of the same
     ``image_path`` are a group.
 
     Raises
@@ -157,11 +157,11 @@ def read_part(file: Path, limits: Limits) -> list[dict[str, Any]]:
         else:
             contents = read_parquet(opened, limits)
             columns = {name: contents.values(name) for name in contents.entries}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return columns_to_rows(columns)
 
 
 def check_counts(kinds: Sequence[tuple[Parts, Sequence[Sized]]]) -> None:
-    """Compare part by part: a sum that agrees by chance would pair rows of different documents."""
+    """Check that every part has equally many rows of all kinds; equal sums could pair different documents."""
     for number in next(parts for parts, _ in kinds if parts):
         counts = {
             f"{parts[number].parent.name}/{parts[number].name}": len(blocks[list(parts).index(number)])
@@ -169,8 +169,8 @@ def check_counts(kinds: Sequence[tuple[Parts, Sequence[Sized]]]) -> None:
             if parts
         }
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{count} in {name}" for name, count in counts.items())
-            raise DataFileError(f"expected as many rows in all files of a part, got {told}; make them anew")
+            listed = ", ".join(f"{count} in {name}" for name, count in counts.items())
+            raise DataFileError(f"expected as many rows in all files of a part, got {listed}; make them anew")
 
 
 def _stack_blocks(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
@@ -178,7 +178,7 @@ def _stack_blocks(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
 
 
 def find_labels(payloads: list[dict[str, Any]]) -> tuple[list[Any] | None, list[Any] | None]:
-    """Ids and groups: columns of payloads, where they serve."""
+    """Find ids and groups among the columns of payloads."""
     return _find_ids(payloads), _find_groups(payloads)
 
 

@@ -1,4 +1,4 @@
-"""Read MATLAB files of version 5 and 7: judged by their first bytes, parsed by SciPy in the child."""
+"""Read MATLAB files of version 5 and 7: checked by their first bytes, parsed by SciPy in a child process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _check_version(opened: OpenFile) -> None:
 
 
 def parse_mat(file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> None:
-    """Parse in the child: send what is there, then the arrays."""
+    """Parse a file in the child process: send the list of variables, then the arrays."""
     import scipy.io
 
     source: Any = file  # SciPy's stubs know only paths

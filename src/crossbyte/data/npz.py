@@ -1,10 +1,10 @@
 """Read NumPy's ``.npy`` and ``.npz`` from untrusted files.
 
-The header of an array is judged before NumPy sees anything: three known keys, a type from a closed list, at
+The header of an array is checked before NumPy sees anything: three known keys, a type from a closed list, at
 most two dimensions, and exactly as many bytes as are there. Nothing of it is ever evaluated.
 
-The ZIP format is read as far as ``numpy.savez`` writes it, because ``zipfile`` believes the number of members
-before anybody can object, and not every version in use notices members that overlap.
+The ZIP format is read as far as ``numpy.savez`` writes it, because ``zipfile`` trusts the number of members
+before it can be checked, and not every version in use notices members that overlap.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read_array(stream: Stream, available: int, max_bytes: int) -> NDArray[Any]:
 
 
 def read_header(stream: Stream, available: int, max_bytes: int) -> Header:
-    """Read and judge the header alone; the stream then stands at the data."""
+    """Read and check the header alone; the stream then stands at the data."""
     preamble = _take_bytes(stream, 8)
     if preamble[:6] != _MAGIC:
         raise DataFileError(
@@ -213,7 +213,7 @@ class Member(NamedTuple):
 
 
 def list_members(opened: OpenFile, limits: Limits) -> list[Member]:
-    """Judge a whole archive without unpacking anything.
+    """Check a whole archive, and list its members, without unpacking anything.
 
     Raises
     ------
@@ -294,7 +294,7 @@ def _decode_name(raw: bytes) -> str:
 
 
 def _locate_data(file: BinaryIO, member: Member, local: int) -> Member:
-    """Find a member's packed bytes behind its local header, which must tell the same story."""
+    """Find a member's packed bytes behind its local header, which must agree with the directory."""
     file.seek(local)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size:
@@ -331,7 +331,7 @@ def _check_sizes(members: list[Member], file_size: int, limits: Limits) -> None:
 
 
 class MemberStream:
-    """The unpacked bytes of one member: never more than its declared size, the last only if all is well.
+    """The unpacked bytes of one member: never more than its declared size, and checked at their end.
 
     Parameters
     ----------
@@ -344,12 +344,13 @@ class MemberStream:
         self._left, self._packed_left, self._place = member.size, member.packed, member.start
         self._crc = 0
         self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        self._waiting = b""
+        self._unconsumed = b""
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Unpack into a part of the buffer; 0 at the end."""
         wanted = min(len(buffer), self._left)
-        piece = b"" if wanted == 0 else self._inflate(wanted) if self._member.deflated else self._next(wanted)
+        unpack = self._inflate if self._member.deflated else self._read_packed
+        piece = unpack(wanted) if wanted else b""
         buffer[: len(piece)] = piece
         self._left -= len(piece)
         self._crc = zlib.crc32(piece, self._crc)
@@ -357,8 +358,8 @@ class MemberStream:
             self._finish()
         return len(piece)
 
-    def _next(self, n_bytes: int) -> bytes:
-        """Packed bytes; other members may have been read meanwhile, so the place is ours to keep."""
+    def _read_packed(self, n_bytes: int) -> bytes:
+        """Read packed bytes, from our own position: other members may have been read meanwhile."""
         self._file.seek(self._place)
         raw = self._file.read(min(n_bytes, self._packed_left))
         self._place += len(raw)
@@ -367,12 +368,12 @@ class MemberStream:
 
     def _inflate(self, wanted: int) -> bytes:
         while True:
-            packed = self._waiting or self._next(_PACKED_BYTES)
+            packed = self._unconsumed or self._read_packed(_PACKED_BYTES)
             try:
                 piece = self._inflater.decompress(packed, wanted)
             except zlib.error as error:
                 raise DataFileError(f"member {self._member.name!r} is damaged ({error})") from error
-            self._waiting = self._inflater.unconsumed_tail
+            self._unconsumed = self._inflater.unconsumed_tail
             if piece or self._inflater.eof or not packed:
                 return piece
 
@@ -384,9 +385,9 @@ class MemberStream:
 
 
 def read_npz(opened: OpenFile, limits: Limits) -> Contents:
-    """Read the headers of all arrays; their data while the file is open.
+    """Read the headers of all arrays; data are read on demand, while the file is open.
 
-    An array that is refused (Python objects, say) is listed with its problem and does not spoil the others.
+    An array that is refused (Python objects, say) is listed with its problem; the others can be read.
     """
     members = {member.name: member for member in list_members(opened, limits)}
 

@@ -1,4 +1,4 @@
-"""Keep features on disk: rows of files, folders of pairs, and scratch copies, read block by block."""
+"""Read features from disk, some rows at a time: files, folders of shards, folders of pairs, scratch files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,25 @@ from crossbyte.data.safe_open import Limits, PathLike, file_errors, file_extensi
 from crossbyte.errors import DataFileError, InvalidInput
 from crossbyte.validation import check_features, is_stored
 
+_ENDINGS = (".npy", ".npz", ".parquet")
+_DEFAULT = Limits()
+_NUMBER = re.compile(r"([0-9]+)")
+_FAR = 8  # with fewer rows than this per wanted one, one long read is quicker than many short ones
+_LABELS = ("id", "key", "image_path", "group")  # the columns that ids and groups are made of
+
+
+# One side
+
 
 class Piece(NamedTuple):
-    """A file or a block that a side was put together from, and its number of rows."""
+    """A file or a block that a side consists of, and its number of rows."""
 
     name: str
     n_rows: int
 
 
 class StoredRows(Protocol):
-    """Features (n, d) of one side, wherever they are; some rows at a time come into memory."""
+    """Features (n, d) of one side on disk; some rows at a time are read into memory."""
 
     is_stored: bool
     """always True: tells these from arrays"""
@@ -56,358 +65,7 @@ class StoredRows(Protocol):
         """Rows."""
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
-        """Some rows, as a fresh array or CSR matrix."""
-
-
-class _ValueLayout(NamedTuple):
-    """Offset and layout of the values in a file."""
-
-    offset: int
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    fortran: bool
-
-
-class ArrayFile:
-    """Dense rows (n, d) in a file; it is opened anew for every read, and must not change meanwhile.
-
-    Kept open, the files of a folder with thousands of shards would be more than a system allows.
-    """
-
-    is_stored = True
-    is_sparse = False
-
-    def __init__(self, path: PathLike, place: _ValueLayout, identity: tuple[int, ...]) -> None:
-        self._path, self._place, self._identity = os.fspath(path), place, identity
-
-    @classmethod
-    def open(cls, path: PathLike) -> ArrayFile:
-        """Judge the header of a ``.npy`` file; no value is read.
-
-        Raises
-        ------
-        DataFileError, FileNotFoundError, PermissionError
-        """
-        with file_errors(path), open_regular(path) as opened:
-            header = read_header(opened.file, opened.size, opened.size)
-            place = _layout_from_header(header, opened.size - header.n_bytes)
-            return cls(path, place, _file_identity(opened.file.fileno()))
-
-    @classmethod
-    def under(cls, mapped: np.memmap[Any, Any]) -> ArrayFile | None:
-        """Give the rows of a file that a memory map shows; None where it shows something else.
-
-        Pages that are read through a map count as memory of the process, which this avoids.
-        """
-        place = _layout_under_map(mapped)
-        if place is None or mapped.filename is None:
-            return None
-        mapped.flush()
-        try:
-            with open_regular(mapped.filename) as opened:
-                found = cls(mapped.filename, place, _file_identity(opened.file.fileno()))
-            ends = [slice(0, 1), slice(max(len(mapped) - 1, 0), len(mapped))]
-            same = all(np.array_equal(found[rows], mapped[rows], equal_nan=True) for rows in ends)
-        except (DataFileError, OSError):  # the file is gone, or another one now; the map still holds the old
-            return None
-        return found if same else None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self._place.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values, in the machine's byte order."""
-        return self._place.dtype.newbyteorder("=")
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The file."""
-        return [Piece(os.path.basename(self._path), len(self))]
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        asked = resolve_rows(rows, len(self))
-        with self._opened() as descriptor:
-            if isinstance(asked, slice):
-                return self._native(self._read(descriptor, asked.start, asked.stop))
-            return self._native(self._chosen(descriptor, asked))
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        with file_errors(self._path), open_regular(self._path) as opened:
-            if _file_identity(opened.file.fileno()) != self._identity:
-                raise DataFileError("was changed while it was being read; start again when it is complete")
-            yield opened.file.fileno()
-
-    def _read(self, descriptor: int, start: int, stop: int) -> NDArray[Any]:
-        (n_rows, n_columns), dtype = self.shape, self._place.dtype
-        if not self._place.fortran:
-            values = np.empty((stop - start, n_columns), dtype)
-            self._fill(descriptor, values, start * n_columns)
-            return values
-        by_columns = np.empty((n_columns, stop - start), dtype)
-        for number, column in enumerate(by_columns):
-            self._fill(descriptor, column, number * n_rows + start)
-        return by_columns.T
-
-    def _chosen(self, descriptor: int, rows: NDArray[np.intp]) -> NDArray[Any]:
-        values = np.empty((len(rows), self.shape[1]), self._place.dtype)
-        if not self._place.fortran:
-            for place, row in enumerate(rows.tolist()):
-                self._fill(descriptor, values[place], row * self.shape[1])
-            return values
-        for block in row_blocks(len(self)):  # value by value would be a call for each
-            inside = (rows >= block.start) & (rows < block.stop)
-            if inside.any():
-                values[inside] = self._read(descriptor, block.start, block.stop)[rows[inside] - block.start]
-        return values
-
-    def _fill(self, descriptor: int, values: NDArray[Any], first: int) -> None:
-        """Read values that follow each other in the file, from the one with this number on."""
-        buffer = values.reshape(-1).view(np.uint8).data
-        if read_at(descriptor, buffer, self._place.offset + first * values.itemsize) < len(buffer):
-            raise DataFileError("ends too early, in the middle of an array; copy or save it again")
-
-    def _native(self, values: NDArray[Any]) -> NDArray[Any]:
-        if values.dtype.kind == "b":  # NumPy takes other bytes than 0 and 1 for whatever it likes
-            return values.view(np.uint8) != 0
-        return values.astype(self.dtype, copy=False)
-
-
-def _layout_from_header(header: Header, offset: int) -> _ValueLayout:
-    if len(header.shape) != 2 or header.dtype.kind not in "biuf":
-        raise DataFileError(
-            f"expected a matrix of numbers (rows × features), got {header.dtype.name} of shape {header.shape}"
-        )
-    return _ValueLayout(offset, (header.shape[0], header.shape[1]), header.dtype, header.fortran)
-
-
-def _layout_under_map(mapped: np.memmap[Any, Any]) -> _ValueLayout | None:
-    root: Any = mapped
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    flags = mapped.flags
-    whole = mapped.ndim == 2 and mapped.size > 0 and (flags.c_contiguous or flags.f_contiguous)
-    # What was written to a private copy ("c") is not in the file.
-    shared = isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap) and mapped.mode != "c"
-    if not (whole and shared) or mapped.dtype.kind not in "biuf":
-        return None
-    offset = root.offset + mapped.ctypes.data - root.ctypes.data
-    return _ValueLayout(offset, (mapped.shape[0], mapped.shape[1]), mapped.dtype, not flags.c_contiguous)
-
-
-def _file_identity(descriptor: int) -> tuple[int, ...]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-_FAR = 8  # rows for each that is wanted: up to there, one long read is quicker than many short ones
-
-
-class RowSubset:
-    """Rows (m, d) of another stored side, in its order; they are read when they are asked for.
-
-    Parameters
-    ----------
-    source : StoredRows
-        All rows (n, d).
-    numbers : (m,) intp, ascending
-        Which of them.
-    """
-
-    is_stored = True
-
-    def __init__(self, source: StoredRows, numbers: NDArray[np.intp]) -> None:
-        if len(numbers) and (numbers[0] < 0 or numbers[-1] >= len(source) or not _is_ascending(numbers)):
-            raise IndexError(f"expected ascending row numbers from 0 to {len(source) - 1}")
-        self._source, self._numbers = source, numbers
-        self.is_sparse, self.dtype = source.is_sparse, source.dtype
-        self.is_finite = getattr(source, "is_finite", False)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return len(self._numbers), self._source.shape[1]
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """Pieces of the source, with the number of rows chosen from each."""
-        ends = np.cumsum([0, *(piece.n_rows for piece in self._source.pieces)])
-        counts = np.diff(np.searchsorted(self._numbers, ends)).tolist()
-        return [Piece(piece.name, n) for piece, n in zip(self._source.pieces, counts, strict=True)]
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
-        asked = resolve_rows(rows, len(self))
-        numbers = self._numbers[asked]
-        near = isinstance(asked, slice) and len(numbers) > 1
-        if not near or numbers[-1] - numbers[0] >= _FAR * len(numbers):
-            return self._source[numbers]
-        parts = [self._source[part[0] : part[-1] + 1][part - part[0]] for part in _split_by_blocks(numbers)]
-        return sparse.vstack(parts, format="csr") if self.is_sparse else np.concatenate(parts)
-
-
-def _is_ascending(numbers: NDArray[np.intp]) -> bool:
-    return bool((np.diff(numbers) > 0).all())
-
-
-def _split_by_blocks(numbers: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Cut row numbers where blocks of the source end: no more than a block is read beside what is wanted."""
-    return np.split(numbers, np.flatnonzero(np.diff(numbers // BLOCK_ROWS)) + 1)
-
-
-class ConcatenatedRows:
-    """Dense rows (n, d) of several files of the same width; values have the widest type among them."""
-
-    is_stored = True
-    is_sparse = False
-
-    def __init__(self, files: Sequence[ArrayFile]) -> None:
-        self._files = list(files)
-        self._ends = np.cumsum([len(file) for file in files])
-        self.dtype: np.dtype[Any] = np.result_type(*(file.dtype for file in files))
-        for file in files:
-            _check_width(file, files[0])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return int(self._ends[-1]), self._files[0].shape[1]
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The files, in their order."""
-        return [piece for file in self._files for piece in file.pieces]
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        asked = resolve_rows(rows, len(self))
-        if not isinstance(asked, slice):
-            return self._chosen(asked)
-        parts = [
-            file[max(asked.start - begin, 0) : asked.stop - begin]
-            for file, begin in self._with_begins()
-            if begin < asked.stop and begin + len(file) > asked.start
-        ]
-        if len(parts) == 1:
-            return parts[0].astype(self.dtype, copy=False)
-        return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
-
-    def _chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        values = np.empty((len(rows), self.shape[1]), self.dtype)
-        for file, begin in self._with_begins():
-            inside = (rows >= begin) & (rows < begin + len(file))
-            if inside.any():
-                values[inside] = file[rows[inside] - begin]
-        return values
-
-    def _with_begins(self) -> list[tuple[ArrayFile, int]]:
-        begins = [0, *self._ends[:-1].tolist()]
-        return list(zip(self._files, begins, strict=True))
-
-
-def _check_width(file: ArrayFile, first: ArrayFile) -> None:
-    if file.shape[1] != first.shape[1]:
-        raise DataFileError(
-            f"{file.pieces[0].name}: expected {first.shape[1]} columns as in {first.pieces[0].name}, "
-            f"got {file.shape[1]}; make all files with one encoder"
-        )
-
-
-class SpooledRows:
-    """Rows (n, d) in scratch files that go when the object does; every value was checked on the way."""
-
-    is_stored = True
-    is_finite = True
-
-    def __init__(self, rows: DiskArray | DiskSparse, pieces: Sequence[Piece]) -> None:
-        self._rows, self.pieces = rows, pieces
-        self.is_sparse, self.dtype = rows.is_sparse, rows.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self._rows.shape[0], self._rows.shape[1]
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
-        return self._rows[rows]
-
-
-def spool_blocks(blocks: Iterable[tuple[str, Any]], side: str, folder: str | None = None) -> SpooledRows:
-    """Write named blocks, one behind the other, as they come.
-
-    Parameters
-    ----------
-    blocks : iterable of (name, block)
-        Blocks are arrays or sparse matrices (k, d), all of one kind, width and type.
-    side : str
-        What the side is called in errors.
-    folder : str or None
-        Where scratch files are; None for the system's folder for temporary files.
-
-    Raises
-    ------
-    InvalidInput
-        A block that is not like the first, or none at all; the message names it.
-    StorageFull
-        The scratch disk is full.
-    """
-    rows: DiskArray | DiskSparse | None = None
-    pieces: list[Piece] = []
-    for name, values in blocks:
-        block = check_features(values, name)
-        rows = _create_files(block, folder) if rows is None else rows
-        rows.append(_check_like_first(block, rows, name, pieces))
-        pieces.append(Piece(name, block.shape[0]))
-    if rows is None:
-        raise InvalidInput(
-            f"{side}: expected blocks of rows, got none; an iterator can be read only once: give something "
-            "that can be iterated again, e.g. a list"
-        )
-    return SpooledRows(rows, pieces)
-
-
-def _create_files(block: Any, folder: str | None) -> DiskArray | DiskSparse:
-    if bool(sparse.issparse(block)):  # a plain bool: the narrowed type knows too little
-        return DiskSparse(block.shape[1], block.dtype, folder)
-    return DiskArray(0, block.shape[1:], block.dtype.newbyteorder("="), folder)
-
-
-def _check_like_first(block: Any, rows: DiskArray | DiskSparse, name: str, pieces: Sequence[Piece]) -> Any:
-    if sparse.issparse(block) != rows.is_sparse:
-        kinds = ("sparse", "dense") if rows.is_sparse else ("dense", "sparse")
-        raise InvalidInput(
-            f"{name}: expected {kinds[0]} rows as in {pieces[0].name}, got {kinds[1]} ones; make all "
-            "blocks alike"
-        )
-    if block.shape[1] != rows.shape[1]:
-        raise InvalidInput(
-            f"{name}: expected {rows.shape[1]} columns as in {pieces[0].name}, got {block.shape[1]}; make "
-            "all blocks with one encoder"
-        )
-    if not np.can_cast(block.dtype, rows.dtype, "safe"):
-        raise InvalidInput(
-            f"{name}: expected values of {rows.dtype} as in {pieces[0].name}, got {block.dtype}; convert "
-            f"them, e.g. with .astype('{rows.dtype}')"
-        )
-    return block.astype(rows.dtype, copy=False)
-
-
-_ENDINGS = (".npy", ".npz", ".parquet")
-_DEFAULT = Limits()
-_NUMBER = re.compile(r"([0-9]+)")
+        """Read some rows, as a new array or CSR matrix."""
 
 
 def open_rows(
@@ -483,7 +141,7 @@ def _refuse_key(key: str | None) -> None:
 
 
 def coerce_rows(values: Any, name: str) -> Any:
-    """Give stored rows for what is or should stay on disk, and everything else as it is.
+    """Open what is or should stay on disk as stored rows, and return everything else as it is.
 
     Parameters
     ----------
@@ -496,14 +154,14 @@ def coerce_rows(values: Any, name: str) -> Any:
     if isinstance(values, str | os.PathLike):
         return open_rows(values)
     if isinstance(values, np.memmap):
-        return ArrayFile.under(values) or values
+        return ArrayFile.from_memmap(values) or values
     if _are_blocks(values):
         return spool_blocks(_name_blocks(values, name), name)
     return values
 
 
 def _are_blocks(values: Any) -> bool:
-    """Whether to iterate; sequences without a matrix in front are arrays that somebody wrote as lists."""
+    """Tell whether to iterate over blocks; a list that begins with no matrix is itself the array."""
     plain = isinstance(values, np.ndarray | bytes | bytearray | memoryview | Mapping | Set)
     known = plain or sparse.issparse(values) or hasattr(values, "__array__") or is_stored(values)
     if known or not isinstance(values, Iterable):
@@ -518,11 +176,11 @@ def _name_blocks(blocks: Iterable[Any], name: str) -> Iterator[tuple[str, Any]]:
     return ((f"{name}, block {number}", block) for number, block in enumerate(blocks))
 
 
-_LABELS = ("id", "key", "image_path", "group")  # all that ids and groups are made of
+# Folders of pairs
 
 
 def is_pair_folder(path: PathLike) -> bool:
-    """Whether a folder holds embeddings, or stored images and stored texts."""
+    """Tell whether a folder holds embeddings, or stored images and stored texts."""
     where = Path(path)
     if not where.is_dir():
         return False
@@ -567,7 +225,7 @@ def open_pair_folder(path: PathLike, *, payloads: bool = True, limits: Limits = 
 
 
 def _find_side(folder: Path, name: str) -> Path | None:
-    """The file, or the folder of shards, of one side."""
+    """Find the file, or the folder of shards, of one side."""
     for ending in _ENDINGS:
         if (file := folder / f"{name}{ending}").is_file():
             return file
@@ -580,7 +238,7 @@ def _find_side(folder: Path, name: str) -> Path | None:
 def _open_embeddings(folder: Path, payloads: bool, limits: Limits) -> Dataset:
     images, texts, tables = embedding_folder.find_parts(folder)
     image_files, text_files = _open_files(images), _open_files(texts)
-    blocks = [_open_part(file, payloads, limits) for file in tables.values()]
+    blocks = [_read_payloads(file, payloads, limits) for file in tables.values()]
     embedding_folder.check_counts([(images, image_files), (texts, text_files), (tables, blocks)])
     rows = [row for block in blocks for row in block]
     ids, groups = embedding_folder.find_labels(rows)
@@ -598,8 +256,358 @@ def _join_files(files: list[ArrayFile]) -> ArrayFile | ConcatenatedRows | None:
     return ConcatenatedRows(files)
 
 
-def _open_part(file: Path, payloads: bool, limits: Limits) -> list[dict[str, Any]]:
+def _read_payloads(file: Path, payloads: bool, limits: Limits) -> list[dict[str, Any]]:
     rows = embedding_folder.read_part(file, limits)
     if payloads:
         return rows
     return [{name: row[name] for name in _LABELS if name in row} for row in rows]
+
+
+# Rows in files
+
+
+class _ValueLayout(NamedTuple):
+    """Offset and layout of the values in a file."""
+
+    offset: int
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+
+class ArrayFile:
+    """Dense rows (n, d) in a file; it is opened anew for every read, and must not change meanwhile.
+
+    Kept open, the files of a folder with thousands of shards would be more than a system allows.
+    """
+
+    is_stored = True
+    is_sparse = False
+
+    def __init__(self, path: PathLike, layout: _ValueLayout, identity: tuple[int, ...]) -> None:
+        self._path, self._layout, self._identity = os.fspath(path), layout, identity
+
+    @classmethod
+    def open(cls, path: PathLike) -> ArrayFile:
+        """Open a ``.npy`` file and check its header; no value is read.
+
+        Raises
+        ------
+        DataFileError, FileNotFoundError, PermissionError
+        """
+        with file_errors(path), open_regular(path) as opened:
+            header = read_header(opened.file, opened.size, opened.size)
+            layout = _layout_from_header(header, opened.size - header.n_bytes)
+            return cls(path, layout, _file_identity(opened.file.fileno()))
+
+    @classmethod
+    def from_memmap(cls, mapped: np.memmap[Any, Any]) -> ArrayFile | None:
+        """Open the file under a memory map; None where the map shows anything else than rows of the file.
+
+        Pages that are read through a map count as memory of the process; reads of the file do not.
+        """
+        layout = _layout_from_map(mapped)
+        if layout is None or mapped.filename is None:
+            return None
+        mapped.flush()
+        try:
+            with open_regular(mapped.filename) as opened:
+                found = cls(mapped.filename, layout, _file_identity(opened.file.fileno()))
+            ends = [slice(0, 1), slice(max(len(mapped) - 1, 0), len(mapped))]
+            is_same = all(np.array_equal(found[rows], mapped[rows], equal_nan=True) for rows in ends)
+        except (DataFileError, OSError):  # the file is gone, or another one now; the map still holds the old
+            return None
+        return found if is_same else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values, in the machine's byte order."""
+        return self._layout.dtype.newbyteorder("=")
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The file."""
+        return [Piece(os.path.basename(self._path), len(self))]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        wanted = resolve_rows(rows, len(self))
+        with self._open_unchanged() as descriptor:
+            if isinstance(wanted, slice):
+                return self._to_native(self._read_range(descriptor, wanted.start, wanted.stop))
+            return self._to_native(self._read_chosen(descriptor, wanted))
+
+    @contextmanager
+    def _open_unchanged(self) -> Iterator[int]:
+        with file_errors(self._path), open_regular(self._path) as opened:
+            if _file_identity(opened.file.fileno()) != self._identity:
+                raise DataFileError("was changed while it was being read; start again when it is complete")
+            yield opened.file.fileno()
+
+    def _read_range(self, descriptor: int, start: int, stop: int) -> NDArray[Any]:
+        (n_rows, n_columns), dtype = self.shape, self._layout.dtype
+        if not self._layout.fortran:
+            values = np.empty((stop - start, n_columns), dtype)
+            self._fill(descriptor, values, start * n_columns)
+            return values
+        by_columns = np.empty((n_columns, stop - start), dtype)
+        for number, column in enumerate(by_columns):
+            self._fill(descriptor, column, number * n_rows + start)
+        return by_columns.T
+
+    def _read_chosen(self, descriptor: int, rows: NDArray[np.intp]) -> NDArray[Any]:
+        values = np.empty((len(rows), self.shape[1]), self._layout.dtype)
+        if not self._layout.fortran:
+            for target, row in zip(values, rows.tolist(), strict=True):
+                self._fill(descriptor, target, row * self.shape[1])
+            return values
+        for block in row_blocks(len(self)):  # value by value would be a call for each
+            inside = (rows >= block.start) & (rows < block.stop)
+            if inside.any():
+                found = self._read_range(descriptor, block.start, block.stop)
+                values[inside] = found[rows[inside] - block.start]
+        return values
+
+    def _fill(self, descriptor: int, values: NDArray[Any], first: int) -> None:
+        """Fill an array with consecutive values of the file, from the one with this number on."""
+        buffer = values.reshape(-1).view(np.uint8).data
+        if read_at(descriptor, buffer, self._layout.offset + first * values.itemsize) < len(buffer):
+            raise DataFileError("ends too early, in the middle of an array; copy or save it again")
+
+    def _to_native(self, values: NDArray[Any]) -> NDArray[Any]:
+        if values.dtype.kind == "b":  # NumPy's result is undefined for bytes other than 0 and 1
+            return values.view(np.uint8) != 0
+        return values.astype(self.dtype, copy=False)
+
+
+def _layout_from_header(header: Header, offset: int) -> _ValueLayout:
+    if len(header.shape) != 2 or header.dtype.kind not in "biuf":
+        raise DataFileError(
+            f"expected a matrix of numbers (rows × features), got {header.dtype.name} of shape {header.shape}"
+        )
+    return _ValueLayout(offset, (header.shape[0], header.shape[1]), header.dtype, header.fortran)
+
+
+def _layout_from_map(mapped: np.memmap[Any, Any]) -> _ValueLayout | None:
+    root: Any = mapped
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    flags = mapped.flags
+    whole = mapped.ndim == 2 and mapped.size > 0 and (flags.c_contiguous or flags.f_contiguous)
+    # What was written to a private copy ("c") is not in the file.
+    shared = isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap) and mapped.mode != "c"
+    if not (whole and shared) or mapped.dtype.kind not in "biuf":
+        return None
+    offset = root.offset + mapped.ctypes.data - root.ctypes.data
+    return _ValueLayout(offset, (mapped.shape[0], mapped.shape[1]), mapped.dtype, not flags.c_contiguous)
+
+
+def _file_identity(descriptor: int) -> tuple[int, ...]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class ConcatenatedRows:
+    """Dense rows (n, d) of several files of the same width; values have the widest type among them."""
+
+    is_stored = True
+    is_sparse = False
+
+    def __init__(self, files: Sequence[ArrayFile]) -> None:
+        self._files = list(files)
+        self._ends = np.cumsum([len(file) for file in files])
+        self.dtype: np.dtype[Any] = np.result_type(*(file.dtype for file in files))
+        for file in files:
+            _check_width(file, files[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return int(self._ends[-1]), self._files[0].shape[1]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The files, in their order."""
+        return [piece for file in self._files for piece in file.pieces]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        wanted = resolve_rows(rows, len(self))
+        if not isinstance(wanted, slice):
+            return self._read_chosen(wanted)
+        parts = [
+            file[max(wanted.start - begin, 0) : wanted.stop - begin]
+            for file, begin in self._list_files_with_starts()
+            if begin < wanted.stop and begin + len(file) > wanted.start
+        ]
+        if len(parts) == 1:
+            return parts[0].astype(self.dtype, copy=False)
+        return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts])
+
+    def _read_chosen(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+        values = np.empty((len(rows), self.shape[1]), self.dtype)
+        for file, begin in self._list_files_with_starts():
+            inside = (rows >= begin) & (rows < begin + len(file))
+            if inside.any():
+                values[inside] = file[rows[inside] - begin]
+        return values
+
+    def _list_files_with_starts(self) -> list[tuple[ArrayFile, int]]:
+        begins = [0, *self._ends[:-1].tolist()]
+        return list(zip(self._files, begins, strict=True))
+
+
+def _check_width(file: ArrayFile, first: ArrayFile) -> None:
+    if file.shape[1] != first.shape[1]:
+        raise DataFileError(
+            f"{file.pieces[0].name}: expected {first.shape[1]} columns as in {first.pieces[0].name}, "
+            f"got {file.shape[1]}; make all files with one encoder"
+        )
+
+
+class RowSubset:
+    """Rows (m, d) of another stored side, in its order; read when needed.
+
+    Parameters
+    ----------
+    source : StoredRows
+        All rows (n, d).
+    numbers : (m,) intp, ascending
+        The rows to take.
+    """
+
+    is_stored = True
+
+    def __init__(self, source: StoredRows, numbers: NDArray[np.intp]) -> None:
+        if len(numbers) and (numbers[0] < 0 or numbers[-1] >= len(source) or not _is_ascending(numbers)):
+            raise IndexError(f"expected ascending row numbers from 0 to {len(source) - 1}")
+        self._source, self._numbers = source, numbers
+        self.is_sparse, self.dtype = source.is_sparse, source.dtype
+        self.is_finite = getattr(source, "is_finite", False)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return len(self._numbers), self._source.shape[1]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Pieces of the source, with the number of rows chosen from each."""
+        ends = np.cumsum([0, *(piece.n_rows for piece in self._source.pieces)])
+        counts = np.diff(np.searchsorted(self._numbers, ends)).tolist()
+        return [Piece(piece.name, n) for piece, n in zip(self._source.pieces, counts, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
+        wanted = resolve_rows(rows, len(self))
+        numbers = self._numbers[wanted]
+        is_range = isinstance(wanted, slice) and len(numbers) > 1
+        if not is_range or numbers[-1] - numbers[0] >= _FAR * len(numbers):
+            return self._source[numbers]
+        parts = [self._source[part[0] : part[-1] + 1][part - part[0]] for part in _split_by_blocks(numbers)]
+        return sparse.vstack(parts, format="csr") if self.is_sparse else np.concatenate(parts)
+
+
+def _is_ascending(numbers: NDArray[np.intp]) -> bool:
+    return bool((np.diff(numbers) > 0).all())
+
+
+def _split_by_blocks(numbers: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Split row numbers where blocks of the source end, so that at most a block is read at a time."""
+    return np.split(numbers, np.flatnonzero(np.diff(numbers // BLOCK_ROWS)) + 1)
+
+
+# Rows in scratch files
+
+
+class SpooledRows:
+    """Rows (n, d) in scratch files, which are removed with the object; every value has been checked."""
+
+    is_stored = True
+    is_finite = True
+
+    def __init__(self, rows: DiskArray | DiskSparse, pieces: Sequence[Piece]) -> None:
+        self._rows, self.pieces = rows, pieces
+        self.is_sparse, self.dtype = rows.is_sparse, rows.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self._rows.shape[0], self._rows.shape[1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Any:
+        return self._rows[rows]
+
+
+def spool_blocks(blocks: Iterable[tuple[str, Any]], side: str, folder: str | None = None) -> SpooledRows:
+    """Write named blocks to scratch files, one after another.
+
+    Parameters
+    ----------
+    blocks : iterable of (name, block)
+        Blocks are arrays or sparse matrices (k, d), all of one kind, width and type.
+    side : str
+        What the side is called in errors.
+    folder : str or None
+        Where scratch files are; None for the system's folder for temporary files.
+
+    Raises
+    ------
+    InvalidInput
+        A block that is not like the first, or none at all; the message names it.
+    StorageFull
+        The scratch disk is full.
+    """
+    rows: DiskArray | DiskSparse | None = None
+    pieces: list[Piece] = []
+    for name, values in blocks:
+        block = check_features(values, name)
+        rows = _create_files(block, folder) if rows is None else rows
+        rows.append(_check_like_first(block, rows, name, pieces))
+        pieces.append(Piece(name, block.shape[0]))
+    if rows is None:
+        raise InvalidInput(
+            f"{side}: expected blocks of rows, got none; an iterator can be read only once: give something "
+            "that can be iterated again, e.g. a list"
+        )
+    return SpooledRows(rows, pieces)
+
+
+def _create_files(block: Any, folder: str | None) -> DiskArray | DiskSparse:
+    if bool(sparse.issparse(block)):  # a plain bool: issparse would narrow the type too far
+        return DiskSparse(block.shape[1], block.dtype, folder)
+    return DiskArray(0, block.shape[1:], block.dtype.newbyteorder("="), folder)
+
+
+def _check_like_first(block: Any, rows: DiskArray | DiskSparse, name: str, pieces: Sequence[Piece]) -> Any:
+    if sparse.issparse(block) != rows.is_sparse:
+        kinds = ("sparse", "dense") if rows.is_sparse else ("dense", "sparse")
+        raise InvalidInput(
+            f"{name}: expected {kinds[0]} rows as in {pieces[0].name}, got {kinds[1]} ones; make all "
+            "blocks alike"
+        )
+    if block.shape[1] != rows.shape[1]:
+        raise InvalidInput(
+            f"{name}: expected {rows.shape[1]} columns as in {pieces[0].name}, got {block.shape[1]}; make "
+            "all blocks with one encoder"
+        )
+    if not np.can_cast(block.dtype, rows.dtype, "safe"):
+        raise InvalidInput(
+            f"{name}: expected values of {rows.dtype} as in {pieces[0].name}, got {block.dtype}; convert "
+            f"them, e.g. with .astype('{rows.dtype}')"
+        )
+    return block.astype(rows.dtype, copy=False)

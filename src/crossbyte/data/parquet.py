@@ -14,7 +14,7 @@ from crossbyte.data.sandbox import parse_in_child, send_array, send_json
 from crossbyte.errors import DataFileError
 from crossbyte.extras import check_installed
 
-_ROWS_AT_ONCE = 100  # few, because one row may be large, and the parent stops us between two records
+_ROWS_AT_ONCE = 100  # few: one row may be large, and the parent can only stop the child between records
 
 
 def read_parquet(opened: OpenFile, limits: Limits, *, headers_only: bool = False) -> Contents:
@@ -26,7 +26,7 @@ def read_parquet(opened: OpenFile, limits: Limits, *, headers_only: bool = False
 
 
 def parse_parquet(file: BinaryIO, request: dict[str, Any], out: BinaryIO) -> None:
-    """Parse in the child: send what is there, then the columns."""
+    """Parse a file in the child process: send the list of columns, then their values."""
     source = _open_parquet(file)
     schema = source.schema_arrow
     if source.metadata.num_rows > request["rows"] or len(schema) > request["members"]:
@@ -53,7 +53,7 @@ def _open_parquet(file: BinaryIO) -> Any:
 
 def _read_column(source: Any, name: str) -> Any:
     table = source.read(columns=[name], use_threads=False)
-    table.validate(full=True)  # Arrow believes offsets and lengths otherwise
+    table.validate(full=True)  # otherwise Arrow trusts offsets and lengths
     if table.column_names != [name] or len(table) != source.metadata.num_rows:
         raise DataFileError(f"column {name}: expected {source.metadata.num_rows} rows, got {len(table)}")
     return table.column(0)

@@ -1,12 +1,14 @@
-"""Prepare features, learned on training data only: centre, reduce by PCA, bring to unit length.
+"""Prepare features by what was learned on training data only: centre, reduce by PCA, bring to unit length.
 
 The order is that of LSSH, whose common space the paper takes over. Before it, values may be taken to a power:
 roots of a histogram are compared as by Hellinger, and its large bins do not drown the small ones. Rows that
 are zero before centring (a text without a known word) stay zero.
 
 A prepared side is either dense (float32 in memory) or sparse and *implicitly* centred: row i stands for
-``factor[i] * (values[i] - mean)``, which is never written out as a whole. Both answer the same few questions,
-so no mapping has to know which one it has.
+``factor[i] * (values[i] - mean)``, which is never written out as a whole. Both have the same methods
+(`PreparedRows`), so no mapping has to know which one it has.
+
+First the two forms of prepared rows, then principal directions, then the preparation itself.
 """
 
 from __future__ import annotations
@@ -44,26 +46,26 @@ class PreparedRows(Protocol):
         """Rows and dimensions."""
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> PreparedRows:
-        """Some of the rows."""
+        """Take some of the rows."""
 
     def times(self, matrix: Real) -> Real:
-        """Rows times a (d, k) matrix, in the matrix's precision."""
+        """Multiply the rows by a (d, k) matrix, in the matrix's precision."""
 
     def gram(self) -> Float64:
-        """The (d, d) products of the dimensions, summed over the rows."""
+        """Compute the (d, d) products of the dimensions, summed over the rows."""
 
     def cross(self, left: Real) -> Float64:
-        """The (k, d) product of (n, k) values, transposed, with the rows."""
+        """Compute the (k, d) product of (n, k) values, transposed, with the rows."""
 
     def squares(self) -> Float64:
-        """Squared length of each row (n,)."""
+        """Compute the squared length of each row, (n,)."""
 
     def dense(self) -> Float32:
-        """The rows written out; for blocks, not for whole sides."""
+        """Write the rows out; for blocks, not for whole sides."""
 
 
 class DenseRows:
-    """Rows held as one float32 array, in memory or elsewhere; from there, only some rows are multiplied."""
+    """Rows held as one float32 array, in memory or on disk; those on disk are multiplied block by block."""
 
     def __init__(self, values: TallArray) -> None:
         self.values: Any = values
@@ -74,38 +76,38 @@ class DenseRows:
         return self.values.shape[0], self.values.shape[1]
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> DenseRows:
-        """Some of the rows."""
+        """Take some of the rows."""
         return DenseRows(self.values[rows])
 
     def times(self, matrix: Real) -> Real:
-        """Rows times a (d, k) matrix, in the matrix's precision."""
+        """Multiply the rows by a (d, k) matrix, in the matrix's precision."""
         return deterministic_product(self.values.astype(matrix.dtype, copy=False), matrix)
 
     def gram(self) -> Float64:
-        """The (d, d) products of the dimensions."""
+        """Compute the (d, d) products of the dimensions."""
         wide = self.values.astype(np.float64)
         return np.asarray(wide.T @ wide)
 
     def cross(self, left: Real) -> Float64:
-        """The (k, d) product of (n, k) values, transposed, with the rows."""
+        """Compute the (k, d) product of (n, k) values, transposed, with the rows."""
         return np.asarray(left.T.astype(np.float64) @ self.values.astype(np.float64))
 
     def squares(self) -> Float64:
-        """Squared length of each row."""
+        """Compute the squared length of each row."""
         return np.einsum("nd,nd->n", self.values, self.values, dtype=np.float64)
 
     def dense(self) -> Float32:
-        """The rows."""
+        """Return the rows."""
         return np.asarray(self.values)
 
 
 class CentredSparseRows:
-    """Sparse rows with a mean that is taken off on the fly.
+    """Sparse rows whose mean is subtracted on the fly.
 
     Parameters
     ----------
     values : (n, d) sparse float32
-        In memory or elsewhere, as those of :class:`DenseRows`.
+        In memory or on disk, like those of :class:`DenseRows`.
     mean : (d,) float64
     factors : (n,) float64
         One over the centred length; 0 for rows that stay zero.
@@ -122,7 +124,7 @@ class CentredSparseRows:
         return self.values.shape[0], self.values.shape[1]
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> CentredSparseRows:
-        """Some of the rows."""
+        """Take some of the rows."""
         if (
             isinstance(rows, slice)
             and covers_all_rows(rows, len(self.factors))
@@ -132,13 +134,13 @@ class CentredSparseRows:
         return CentredSparseRows(self.values[rows], self.mean, self.factors[rows])
 
     def times(self, matrix: Real) -> Real:
-        """Rows times a (d, k) matrix: f (v W - mean W)."""
+        """Multiply the rows by a (d, k) matrix: f (v W - mean W)."""
         product = self.values @ matrix - self.mean.astype(matrix.dtype) @ matrix
         result: Real = product * self.factors[:, None].astype(matrix.dtype)
         return result
 
     def gram(self) -> Float64:
-        """The (d, d) products: V'F²V - mean (F²V)' - (F²V) mean' + |f|² mean mean'."""
+        """Compute the (d, d) products: V'F²V - mean (F²V)' - (F²V) mean' + |f|² mean mean'."""
         scaled = sparse.diags(self.factors) @ self.values.astype(np.float64)
         shift = np.outer(scaled.T @ self.factors, self.mean)
         return (
@@ -149,22 +151,22 @@ class CentredSparseRows:
         )
 
     def cross(self, left: Real) -> Float64:
-        """The (k, d) product of (n, k) values, transposed, with the rows."""
+        """Compute the (k, d) product of (n, k) values, transposed, with the rows."""
         weighted = left.astype(np.float64) * self.factors[:, None]
         product = np.asarray(self.values.T.astype(np.float64) @ weighted).T
         return product - np.outer(weighted.sum(axis=0), self.mean)
 
     def squares(self) -> Float64:
-        """Squared length of each row: 1, or 0 for the rows that stay zero."""
+        """Compute the squared length of each row: 1, or 0 for the rows that stay zero."""
         return np.asarray((self.factors > 0).astype(np.float64))
 
     def dense(self) -> Float32:
-        """The rows written out."""
+        """Write the rows out."""
         rows = (self.values.toarray() - self.mean) * self.factors[:, None]
         return rows.astype(np.float32)
 
 
-_EXTRA = 16  # directions carried along beyond those wanted: the usual safety of subspace iteration
+_EXTRA = 16  # directions beyond those wanted, as is usual in subspace iteration
 _RANK_CUT = 1e-10  # of the largest eigenvalue or variance; below it a direction is rounding error
 
 
@@ -176,11 +178,11 @@ def principal_directions(
     Parameters
     ----------
     times_gram : function
-        Takes (d, k) to Gram matrix times it, which is a sum over blocks of rows.
+        Multiplies the Gram matrix, a sum over blocks of rows, by a (d, k) matrix.
     n_dims : int
         d.
     n_wanted : int
-        How many; fewer are returned where the rank is lower.
+        The number of directions; fewer are returned where the rank is lower.
 
     Returns
     -------
@@ -197,12 +199,12 @@ def principal_directions(
 
 
 def fix_signs(directions: Float64) -> Float64:
-    """Rows with their largest entry made positive: eigenvectors come with an arbitrary sign."""
+    """Make the largest entry of each row positive: eigenvectors come with an arbitrary sign."""
     return np.ascontiguousarray(directions * row_signs(directions)[:, None])
 
 
 def row_signs(directions: Float64) -> Float64:
-    """Sign of the largest entry of each row; 1 for a row of zeros."""
+    """Find the sign of the largest entry of each row; 1 for a row of zeros."""
     at = np.abs(directions).argmax(axis=1)
     signs = np.sign(directions[np.arange(len(directions)), at])
     return np.where(signs == 0, 1.0, signs)
@@ -219,7 +221,7 @@ class Units(NamedTuple):
     scale: float = 1.0
 
     def of(self, values: Any) -> Any:
-        """Take an array of float64 values."""
+        """Scale an array of float64 values."""
         if self.power != 1.0:
             values = np.sign(values) * np.abs(values) ** self.power
         return values * self.scale
@@ -238,7 +240,7 @@ class Preparation:
     components : (k, d) float64 or None
         Principal directions, strongest first; None where PCA is off.
     power : float
-        Of the values, signs apart, before everything else.
+        The power that values are taken to, signs apart, before everything else.
     """
 
     scale: float
@@ -251,19 +253,19 @@ class Preparation:
         cls, raw: Raw, n_components: int | None, name: str, workers: Executor, power: float = 1.0
     ) -> Preparation:
         """Learn scale, mean and directions from (n, d) training rows."""
-        units = Units(power, _power_of_two(_find_largest(raw, workers) ** power, name))
+        units = Units(power, _choose_scale(_find_largest(raw, workers) ** power, name))
         n, d = raw.shape
         if not _rows_differ(raw):
             raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
-        mean = workers.total(lambda rows: _column_sums(_block(raw, rows, units)), n) / n
+        mean = workers.total(lambda rows: _sum_columns(_read_block(raw, rows, units)), n) / n
         components = None
         if n_components is not None and n_components < d:
-            components = _principal_directions(raw, units, mean, n_components, workers)
+            components = _find_components(raw, units, mean, n_components, workers)
         return cls(units.scale, mean, components, power)
 
     @property
     def units(self) -> Units:
-        """Scaling of raw values, before the mean is taken off."""
+        """Scaling of raw values, before the mean is subtracted."""
         return Units(self.power, self.scale)
 
     @property
@@ -282,17 +284,17 @@ class Preparation:
             return self._apply_sparse(raw, workers)
 
         def prepare(rows: slice) -> Float32:
-            block = _block(raw, rows, self.units)
-            return _normalize_rows(self._centred(block), ~_zero_rows(block))
+            block = _read_block(raw, rows, self.units)
+            return _normalize_rows(self._centre_and_project(block), ~_find_zero_rows(block))
 
         return DenseRows(workers.rows(prepare, raw.shape[0], (self.n_dims,), np.float32))
 
-    def _centred(self, block: Any) -> Float64:
+    def _centre_and_project(self, block: Any) -> Float64:
         if self.components is None:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
-        turned = self.components.T
-        projected = block @ turned if is_sparse(block) else deterministic_product(block, turned)
+        directions = self.components.T
+        projected = block @ directions if is_sparse(block) else deterministic_product(block, directions)
         return np.asarray(projected - self._projected_mean)
 
     @cached_property
@@ -302,42 +304,41 @@ class Preparation:
     def _apply_sparse(self, raw: Raw, workers: Executor) -> CentredSparseRows:
         mean_square = self.mean @ self.mean
 
-        def measure(rows: slice) -> Float64:
-            block = _block(raw, rows, self.units)
-            squares = _squares(block)
+        def invert_lengths(rows: slice) -> Float64:
+            block = _read_block(raw, rows, self.units)
+            squares = _sparse_row_squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
-            keep = ~_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
+            keep = ~_find_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
             return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
 
-        def narrow(rows: slice) -> sparse.csr_matrix:
-            block = _block(raw, rows, self.units)
+        def scale_to_float32(rows: slice) -> sparse.csr_matrix:
+            block = _read_block(raw, rows, self.units)
             return sparse.csr_matrix(
                 (_to_float32(block.data), block.indices, block.indptr), shape=block.shape
             )
 
         n, d = raw.shape
-        factors = workers.rows(measure, n, (), np.float64)
-        return CentredSparseRows(workers.sparse_rows(narrow, n, d), self.mean, factors)
+        factors = workers.rows(invert_lengths, n, (), np.float64)
+        return CentredSparseRows(workers.sparse_rows(scale_to_float32, n, d), self.mean, factors)
 
 
-def _block(raw: Raw, rows: slice, units: Units) -> Any:
-    """Return a canonical block in float64 and C order, whatever the storage."""
-    whole = sparse.issparse(raw) and covers_all_rows(
-        rows, raw.shape[0]
-    )  # a slice of a sparse matrix is slow even then
+def _read_block(raw: Raw, rows: slice, units: Units) -> Any:
+    """Read rows as a canonical, scaled block in float64 and C order, whatever the storage."""
+    # A slice of a sparse matrix is slow even where it has all rows.
+    whole = sparse.issparse(raw) and covers_all_rows(rows, raw.shape[0])
     return apply_units(raw if whole else raw[rows], units)
 
 
 def apply_units(raw: Any, units: Units) -> Any:
-    """Give rows in float64, sparse ones of the same pattern."""
+    """Scale rows in float64; sparse ones keep their pattern."""
     if not is_sparse(raw):
         return units.of(np.ascontiguousarray(raw, dtype=np.float64))
     values = units.of(raw.data.astype(np.float64))
     return sparse.csr_matrix((values, raw.indices, raw.indptr), shape=raw.shape, copy=False)
 
 
-def _squares(block: sparse.csr_matrix) -> Float64:
-    """Squared length of each sparse row."""
+def _sparse_row_squares(block: sparse.csr_matrix) -> Float64:
+    """Compute the squared length of each sparse row."""
     squared = sparse.csr_matrix((block.data**2, block.indices, block.indptr), shape=block.shape, copy=False)
     return np.asarray(squared @ np.ones(block.shape[1]))
 
@@ -345,68 +346,67 @@ def _squares(block: sparse.csr_matrix) -> Float64:
 def _to_float32(values: Float64) -> NDArray[np.floating[Any]]:
     """Convert to float32, except queries so far above the training scale that it cannot hold them.
 
-    Beside such a query the others are rounded all the same: none may depend on its batch.
+    The others in its batch are rounded all the same: no query may depend on its batch.
     """
     fits = np.abs(values) < 1e37
     rounded = np.where(fits, values, 0.0).astype(np.float32)
     return rounded if fits.all() else np.where(fits, rounded, values)
 
 
-def _zero_rows(block: Any) -> NDArray[np.bool_]:
+def _find_zero_rows(block: Any) -> NDArray[np.bool_]:
     nonzero = np.diff(block.indptr) if is_sparse(block) else block.any(axis=1)
     return np.asarray(nonzero == 0)
 
 
 def _find_largest(raw: Raw, workers: Executor) -> float:
-    def of_share(rows: slice) -> float:
+    def find_in_share(rows: slice) -> float:
         return max(
-            _largest_in_block(raw[_within(block, rows)]) for block in row_blocks(rows.stop - rows.start)
+            _find_largest_in_block(raw[_shift_slice(block, rows.start)])
+            for block in row_blocks(rows.stop - rows.start)
         )
 
-    return max(workers.map(of_share, row_blocks(raw.shape[0], SHARE_ROWS)), default=0.0)
+    return max(workers.map(find_in_share, row_blocks(raw.shape[0], SHARE_ROWS)), default=0.0)
 
 
-def _within(block: slice, rows: slice) -> slice:
-    return slice(rows.start + block.start, rows.start + block.stop)
+def _shift_slice(block: slice, start: int) -> slice:
+    return slice(start + block.start, start + block.stop)
 
 
-def _largest_in_block(block: Any) -> float:
+def _find_largest_in_block(block: Any) -> float:
     values = block.data if is_sparse(block) else block
     return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0))
 
 
-def _power_of_two(largest: float, name: str) -> float:
+def _choose_scale(largest: float, name: str) -> float:
     if largest == 0.0:
         raise InvalidInput(
             f"{name}: expected rows that differ, but every value is zero; there is nothing to learn from"
         )
-    # Subnormal numbers would need a factor that does not exist; they stay small, and lose nothing by it.
+    # Subnormal numbers would need a factor beyond float64; they stay small, and lose nothing by it.
     return float(2.0 ** min(-int(np.frexp(largest)[1]), 1023))
 
 
 def _normalize_rows(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Rows over their length; rows not to keep, and rows that are the mean itself, become zero."""
+    """Divide rows by their length; rows not to keep, and rows equal to the mean, become zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     keep = keep & (lengths > 1e-12)
     factors = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
     return (rows * factors[:, None]).astype(np.float32)
 
 
-def _principal_directions(
-    raw: Raw, units: Units, mean: Float64, n_components: int, workers: Executor
-) -> Float64:
+def _find_components(raw: Raw, units: Units, mean: Float64, n_components: int, workers: Executor) -> Float64:
     n, d = raw.shape
     if 2 * n <= d <= MAX_GRAM_DIMS:
-        return _directions_from_rows(_block(raw, slice(0, n), units), mean, n_components)
+        return _directions_from_rows(_read_block(raw, slice(0, n), units), mean, n_components)
     if d > MAX_GRAM_DIMS:
         return principal_directions(
             lambda basis: workers.total(
-                lambda rows: _covariance_times(_block(raw, rows, units), mean, basis), n
+                lambda rows: _covariance_times(_read_block(raw, rows, units), mean, basis), n
             ),
             d,
             n_components,
         )
-    covariance = workers.total(lambda rows: _covariance(_block(raw, rows, units), mean), n)
+    covariance = workers.total(lambda rows: _covariance(_read_block(raw, rows, units), mean), n)
     first = max(0, d - n_components)
     variances, directions = linalg.eigh(covariance, subset_by_index=[first, d - 1])
     keep = variances > _RANK_CUT * max(variances[-1], np.finfo(float).tiny)
@@ -431,21 +431,21 @@ def _covariance_times(block: Any, mean: Float64, basis: Float64) -> Float64:
     return np.asarray(block.T @ projected) - np.outer(mean, projected.sum(axis=0))
 
 
-def _column_sums(block: Any) -> Float64:
+def _sum_columns(block: Any) -> Float64:
     return np.asarray(block.sum(axis=0), dtype=np.float64).ravel()
 
 
 def _covariance(block: Any, mean: Float64) -> Float64:
-    """The block's part of Σ (x - mean)'(x - mean); sparse rows are centred after the product."""
+    """Compute the block's part of Σ (x - mean)'(x - mean); sparse rows are centred after the product."""
     if is_sparse(block):
-        shift = np.outer(_column_sums(block), mean)
+        shift = np.outer(_sum_columns(block), mean)
         return (block.T @ block).toarray() - shift - shift.T + block.shape[0] * np.outer(mean, mean)
     centred = block - mean
     return np.asarray(centred.T @ centred)
 
 
 def _rows_differ(raw: Any) -> bool:
-    """Whether any row is not the first one again."""
+    """Tell whether any row differs from the first."""
     first = raw[0:1]
     differ = _sparse_differ if is_sparse(raw) else _dense_differ
     return any(differ(raw[rows], first) for rows in row_blocks(raw.shape[0]))

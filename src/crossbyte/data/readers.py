@@ -1,4 +1,4 @@
-"""Read what users bring: one side's features, payloads, or a whole dataset, by the ending of the file name.
+"""Read users' files by the ending of their names: one side's features, payloads, or a whole dataset.
 
 Every failure is a `crossbyte.errors.DataFileError` that begins with the file's name; a missing file stays
 ``FileNotFoundError`` and a forbidden one ``PermissionError``. Nothing in a file is executed or unpickled.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossbyte.data.contents import Contents, Entry, as_matrix, choose_matrix, type_name
+from crossbyte.data.contents import Contents, Entry, as_matrix, choose_matrix, columns_to_rows, type_name
 from crossbyte.data.dataset import Dataset, find_dataset
 from crossbyte.data.embedding_folder import read_embedding_folder
 from crossbyte.data.mat import read_mat
@@ -22,8 +22,8 @@ from crossbyte.errors import DataFileError
 if TYPE_CHECKING:
     from crossbyte.arrays import Raw
 
-_LINES = (".jsonl", ".ndjson")
-_SEVERAL = (".npz", ".mat", ".parquet")
+_JSON_LINES = (".jsonl", ".ndjson")
+_ARCHIVES = (".npz", ".mat", ".parquet")
 _DEFAULT = Limits()
 
 
@@ -48,9 +48,9 @@ def read_features(path: PathLike, *, key: str | None = None, limits: Limits = _D
     ------
     DataFileError, MissingExtra, FileNotFoundError, PermissionError
     """
-    form = _check_extension(path, (".npy", ".csv", *_SEVERAL))
+    form = _check_extension(path, (".npy", ".csv", *_ARCHIVES))
     with file_errors(path), open_regular(path) as opened:
-        if form in _SEVERAL:
+        if form in _ARCHIVES:
             return choose_matrix(_read_contents(opened, form, limits), key, join=form == ".parquet")
         _refuse_key(form, key)
         if form == ".csv":
@@ -76,14 +76,14 @@ def read_rows(path: PathLike, *, limits: Limits = _DEFAULT) -> list[dict[str, An
     ------
     DataFileError, MissingExtra, FileNotFoundError, PermissionError
     """
-    form = _check_extension(path, (".csv", *_LINES, ".parquet"))
+    form = _check_extension(path, (".csv", *_JSON_LINES, ".parquet"))
     with file_errors(path), open_regular(path) as opened:
-        if form in _LINES:
+        if form in _JSON_LINES:
             return jsonl_rows(opened, limits)
         if form == ".csv":
-            return _columns_to_rows(csv_columns(opened, limits))
+            return columns_to_rows(csv_columns(opened, limits))
         contents = _read_contents(opened, form, limits)
-        return _columns_to_rows({name: contents.values(name) for name in contents.entries})
+        return columns_to_rows({name: contents.values(name) for name in contents.entries})
 
 
 def read_dataset(path: PathLike, *, split: str | None = None, limits: Limits = _DEFAULT) -> Dataset:
@@ -113,13 +113,13 @@ def read_dataset(path: PathLike, *, split: str | None = None, limits: Limits = _
         with file_errors(path):
             _refuse_split(split)
             return read_embedding_folder(Path(path), limits)
-    form = _check_extension(path, _SEVERAL)
+    form = _check_extension(path, _ARCHIVES)
     with file_errors(path), open_regular(path) as opened:
         return find_dataset(_read_contents(opened, form, limits), split)
 
 
 def describe(path: PathLike, *, limits: Limits = _DEFAULT) -> list[Entry]:
-    """Say what is in a file without reading its data.
+    """Describe what is in a file without reading its data.
 
     Parameters
     ----------
@@ -129,16 +129,16 @@ def describe(path: PathLike, *, limits: Limits = _DEFAULT) -> list[Entry]:
     Returns
     -------
     list of Entry
-        Name, type and shape of each array, variable or column; ``str`` of an entry is fit for messages. Of
-        text files, only the first line is looked at.
+        Name, type and shape of each array, variable or column; ``str`` of an entry is fit for messages. Only
+        the first line of text files is read.
 
     Raises
     ------
     DataFileError, MissingExtra, FileNotFoundError, PermissionError
     """
-    form = _check_extension(path, (".npy", ".csv", *_LINES, *_SEVERAL))
+    form = _check_extension(path, (".npy", ".csv", *_JSON_LINES, *_ARCHIVES))
     with file_errors(path), open_regular(path) as opened:
-        if form in _SEVERAL:
+        if form in _ARCHIVES:
             return list(_read_contents(opened, form, limits, headers_only=True).entries.values())
         return _describe_one(opened, form, limits)
 
@@ -161,10 +161,6 @@ def _refuse_key(form: str, key: str | None) -> None:
 def _refuse_split(split: str | None) -> None:
     if split is not None:
         raise DataFileError(f"a folder of embeddings has no splits, got split {split!r}; leave it out")
-
-
-def _columns_to_rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _read_contents(opened: OpenFile, form: str, limits: Limits, *, headers_only: bool = False) -> Contents:

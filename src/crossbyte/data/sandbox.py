@@ -1,4 +1,4 @@
-"""Parse files in a child process, because readers of damaged files crash or swell.
+"""Parse files in a child process, because their readers may crash, or fill the memory, on damaged files.
 
 The child answers in records, each with a tag and its length:
 
@@ -9,7 +9,7 @@ D     JSON: the entries of the file, ``[[name, dtype, shape, problem], …]``; a
 A     2 bytes: length of the name; the name in UTF-8; the array in ``.npy`` form
 V     JSON: ``[name, [value, …]]``, some more rows of a column that is no array
 E     JSON: ``[kind, message]``: the file was refused (``refused``) or memory ran out (``memory``)
-Z     nothing: all was said
+Z     nothing: the end of the answer
 ====  ===========================================================================================
 """
 
@@ -42,11 +42,11 @@ _MAX_JSON = 2**28
 
 
 class ChildEnded(Exception):
-    """The child stopped talking before it had said everything."""
+    """The child ended before its answer was complete."""
 
 
 class ChildRefused(Exception):
-    """The child said why it does not read the file: a kind and a message."""
+    """The child refused the file, with a kind and a message."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -65,7 +65,7 @@ def send_json(out: BinaryIO, tag: bytes, value: Any) -> None:
 
 
 def send_array(out: BinaryIO, name: str, values: NDArray[Any]) -> None:
-    """Write one array, of at most two dimensions, without copying what is in order already."""
+    """Write one array, of at most two dimensions, without a copy where it is contiguous."""
     fortran = values.ndim == 2 and values.flags.f_contiguous and not values.flags.c_contiguous
     stored = np.ascontiguousarray(values.T if fortran else values).reshape(-1)
     head, title = io.BytesIO(), name.encode()
@@ -77,15 +77,15 @@ def send_array(out: BinaryIO, name: str, values: NDArray[Any]) -> None:
 
 
 def read_frames(pipe: Stream, max_bytes: int, max_text: int) -> Contents:
-    """Read all records, believing none of them.
+    """Read all records, trusting none of them.
 
     Parameters
     ----------
     pipe : Stream
     max_bytes : int
-        Of all records.
+        Limit of all records together.
     max_text : int
-        Of those in JSON, whose values take many times their bytes in memory.
+        Limit of those in JSON, whose values take many times their bytes in memory.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _receive_record(
     pipe: Stream, tag: bytes, length: int, entries: dict[str, Entry], loaded: dict[str, Any]
 ) -> None:
     if tag == b"A":
-        name, values = _read_named(pipe, length)
+        name, values = _read_named_array(pipe, length)
         loaded[name] = values
     elif tag == b"V":
         name, rows = _read_json(pipe, length)
@@ -129,7 +129,7 @@ def _parse_entry(name: Any, dtype: Any, shape: Any, problem: Any) -> Entry:
     return Entry(str(name), str(dtype), None if shape is None else tuple(map(int, shape)), str(problem))
 
 
-def _read_named(pipe: Stream, length: int) -> tuple[str, NDArray[Any]]:
+def _read_named_array(pipe: Stream, length: int) -> tuple[str, NDArray[Any]]:
     (n_name,) = _NAME.unpack(_read_exactly(pipe, _NAME.size))
     name = _read_exactly(pipe, n_name).decode()
     size = length - _NAME.size - n_name
@@ -156,11 +156,10 @@ _Parser = Callable[[BinaryIO, dict[str, Any], BinaryIO], None]
 
 def run_child(request_text: str) -> None:
     """Parse standard input as the request says, and answer on what was standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, who ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     request = json.loads(request_text)
-    parser = _import_parser(
-        request["form"]
-    )  # imports first: libraries are trusted, and take address space and time
+    # Imports first, before the limits: libraries are trusted, and take address space and time.
+    parser = _import_parser(request["form"])
     out = _reserve_stdout()
     limit_resources(int(request["memory"]), int(request["seconds"]))
     with os.fdopen(0, "rb", closefd=False) as file, out:
@@ -201,7 +200,7 @@ def _import_parser(form: str) -> _Parser:
 
 
 def _reserve_stdout() -> BinaryIO:
-    """Keep the pipe for answers; what libraries print goes nowhere."""
+    """Keep the pipe for answers, and discard what libraries print."""
     sys.stdout.flush()
     answers = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -221,7 +220,7 @@ def _send_answer(parser: _Parser, file: BinaryIO, request: dict[str, Any], out: 
         send_json(out, b"E", ["memory", ""])
     except DataFileError as error:
         send_json(out, b"E", ["refused", str(error)])
-    except Exception as error:  # whatever the reader raised, the parent shall know
+    except Exception as error:  # the parent is told whatever the reader raised
         send_json(out, b"E", ["refused", _describe_failure(error)])
 
 
@@ -252,7 +251,7 @@ def parse_in_child(opened: OpenFile, form: str, limits: Limits, *, headers_only:
     form : {"mat", "parquet"}
     limits : Limits
     headers_only : bool, default False
-        Only say what is there.
+        List the entries only.
 
     Returns
     -------
@@ -275,7 +274,7 @@ def _build_request(opened: OpenFile, form: str, limits: Limits, headers_only: bo
         "form": form,
         "headers_only": headers_only,
         "memory": limits.mat_memory if form == "mat" else limits.parquet_memory,
-        # small files have no business taking long
+        # Small files get less time.
         "seconds": min(limits.child_seconds, 3 + opened.size // 2**22),
         "unpacked": limits.unpacked(opened.size),
         "rows": limits.rows,
@@ -305,14 +304,14 @@ def _start_child(opened: OpenFile, request: dict[str, Any]) -> Iterator[subproce
 
 @contextmanager
 def _kill_after(process: subprocess.Popen[bytes], request: dict[str, Any]) -> Iterator[None]:
-    """End the child after a time, for systems without a limit of CPU time and for a child that only waits."""
-    clock = threading.Timer(_STARTING_SECONDS + request["seconds"], process.kill)
-    clock.daemon = True
-    clock.start()
+    """Kill the child after a time: for systems that cannot limit CPU time, and a child that only waits."""
+    timer = threading.Timer(_STARTING_SECONDS + request["seconds"], process.kill)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        clock.cancel()
+        timer.cancel()
 
 
 def _read_answer(process: subprocess.Popen[bytes], request: dict[str, Any], limits: Limits) -> Contents:
@@ -336,7 +335,7 @@ def _memory_message(request: dict[str, Any]) -> str:
 
 
 def _describe_exit(code: int, request: dict[str, Any]) -> str:
-    """Say how the child ended."""
+    """Describe how the child ended."""
     if _CPU_SIGNAL is not None and code == -_CPU_SIGNAL or code == -getattr(signal, "SIGKILL", 9):
         return (
             f"refused: the reader took longer than {request['seconds']} s; the file is damaged: write it anew"

@@ -107,8 +107,8 @@ def _pick_one(rng: np.random.Generator, choices: tuple[Any, ...]) -> Any:
 def _tidy_sentence(sentence: str) -> str:
     """Drop the commas and spaces of what was left out; begin with a capital letter."""
     parts = [" ".join(part.split()) for part in sentence.split(",")]
-    told = ", ".join(part for part in parts if part)
-    return told[0].upper() + told[1:]
+    text = ", ".join(part for part in parts if part)
+    return text[0].upper() + text[1:]
 
 
 SIDE = 128  # pixels of a picture
@@ -144,7 +144,7 @@ COUNTS = (1, 2, 3, 4)
 
 
 class Scene(NamedTuple):
-    """A picture, what is said about it, and what is in it.
+    """A picture, its captions, and what is in it.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def make_scenes(n: int, seed: int = 0) -> list[Scene]:
 
 
 def write_scenes(folder: str | os.PathLike[str], n: int, seed: int = 0) -> None:
-    """Write scenes as people keep pictures: PNG files, and ``captions.csv`` with a row for each caption.
+    """Write scenes as a folder of pictures: PNG files, and ``captions.csv`` with a row for each caption.
 
     Columns are ``image`` (name of the file), ``caption`` and the attributes of :class:`Scene`. The folder is
     made if need be; files of the same names are replaced.
@@ -213,7 +213,7 @@ def _draw_scene(rng: np.random.Generator) -> Scene:
 
 
 def _pick_forms(rng: np.random.Generator) -> list[int]:
-    """Two different forms of sentence, so that the two captions differ."""
+    """Pick two different forms of sentence, so that the two captions differ."""
     first, step = int(rng.integers(len(CAPTIONS))), int(rng.integers(1, len(CAPTIONS)))
     return [first, (first + step) % len(CAPTIONS)]
 
@@ -232,7 +232,7 @@ def _draw_picture(rng: np.random.Generator, attributes: dict[str, Any]) -> NDArr
 
 
 def _pick_shade(rng: np.random.Generator, colour: tuple[int, int, int]) -> tuple[int, ...]:
-    """A colour a little lighter or darker than its name."""
+    """Pick a colour a little lighter or darker than its name."""
     return tuple(np.clip(np.array(colour) + rng.integers(-12, 13, size=3), 0, 255).tolist())
 
 
@@ -251,7 +251,7 @@ def _place_centres(rng: np.random.Generator, place: str, count: int, radius: flo
 def _points_around(
     n_points: int, radii: tuple[float, ...] = (1.0,), turn: float = -0.25
 ) -> NDArray[np.float64]:
-    """Points around the centre, the radii taken in turn; the first one straight up."""
+    """Place points around the centre, the radii taken in turn; the first one straight up."""
     angles = 2 * np.pi * (np.arange(n_points) / n_points + turn)
     lengths = np.resize(radii, n_points)
     return np.stack([np.cos(angles) * lengths, np.sin(angles) * lengths], axis=1)
@@ -263,7 +263,7 @@ def _ring() -> NDArray[np.float64]:
 
 
 def _crescent() -> NDArray[np.float64]:
-    """A disc, and what another one to its right leaves of it."""
+    """Outline a disc without another one to its right."""
     turns = np.linspace(0.25 * np.pi, 1.75 * np.pi, 30)
     outer = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     bend = np.linspace(1, -1, 30) * np.sin(0.25 * np.pi)

@@ -1,4 +1,4 @@
-"""Generated pairs whose right answer is known.
+"""Generate pairs whose right answer is known.
 
 A pair is drawn as a photograph with its tags comes about: a class prefers some topics; the pair has its own
 mixture of topics (Dirichlet around the class's preference); the image and the text are both drawn from that
@@ -203,7 +203,7 @@ def _draw_two_texts(
 
 
 def _topic_shares(mixtures: Floats, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Shares (n, n_topics) that a topic model would find: the mixture, known from about 100 words."""
+    """Estimate shares (n, n_topics) as a topic model would: the mixture, seen through about 100 words."""
     found = rng.standard_gamma(100.0 * mixtures + 0.1)
     return (found / found.sum(axis=1, keepdims=True)).astype(np.float32)
 
@@ -211,7 +211,7 @@ def _topic_shares(mixtures: Floats, rng: np.random.Generator) -> NDArray[np.floa
 def _topic_labels(
     mixtures: Floats, n_labels: int, labels_per_pair: float, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Labels (n, n_labels) of mixtures; how, is said in `make_labelled_pairs`."""
+    """Assign labels (n, n_labels) to mixtures, as `make_labelled_pairs` says."""
     n_pairs, n_topics = mixtures.shape
     meaning = rng.dirichlet(np.full(n_topics, 0.1), size=n_labels)
     shares = mixtures @ meaning.T
@@ -229,7 +229,7 @@ def _topic_labels(
 def _draw_mixtures(
     n_pairs: int, n_classes: int, n_topics: int, rng: np.random.Generator
 ) -> tuple[Integers, Floats]:
-    """Classes (n,) and each pair's topic shares (n, n_topics), drawn around its class's preference."""
+    """Draw classes (n,), and each pair's topic shares (n, n_topics) around its class's preference."""
     preference = rng.dirichlet(np.full(n_topics, 0.3), size=n_classes)
     weights = MIXTURE_WEIGHT * (0.7 * preference + 0.3 / n_topics)
     labels = rng.integers(n_classes, size=n_pairs)
@@ -270,7 +270,7 @@ def _draw_histograms(
 
 
 def _draw_bags(mixtures: Floats, vocabulary: int, words_per_text: float, rng: np.random.Generator) -> Any:
-    """Binary bags of words, csr_array (n, vocabulary) float32; every text has at least one word."""
+    """Draw binary bags of words, csr_array (n, vocabulary) float32; every text has at least one word."""
     topics = _word_topics(mixtures.shape[1], vocabulary, rng)
     return _draw_words(mixtures, topics, words_per_text, rng)
 
@@ -293,7 +293,7 @@ def _draw_words(mixtures: Floats, topics: Floats, words_per_text: float, rng: np
 
 
 def _draw_columns(weights: Floats, rows: Integers, rng: np.random.Generator) -> Integers:
-    """For each entry of ``rows`` one column, with chances in proportion to that row of ``weights``."""
+    """Draw one column for each entry of ``rows``, with chances in proportion to that row of ``weights``."""
     n_rows, n_columns = weights.shape
     cumulative = np.cumsum(weights, axis=1)
     cumulative /= cumulative[:, -1:]
@@ -304,7 +304,7 @@ def _draw_columns(weights: Floats, rows: Integers, rng: np.random.Generator) -> 
 
 
 def _binary_csr(rows: Integers, columns: Integers, shape: tuple[int, int]) -> Any:
-    """Ones at the given cells, which come sorted and without repeats."""
+    """Make a matrix of ones at the given cells, which are sorted and without repeats."""
     indptr = np.zeros(shape[0] + 1, dtype=np.int32)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
     ones = np.ones(len(columns), dtype=np.float32)
@@ -312,7 +312,7 @@ def _binary_csr(rows: Integers, columns: Integers, shape: tuple[int, int]) -> An
 
 
 def _check_sizes(**sizes: int) -> None:
-    """Every named size must be at least 1."""
+    """Refuse sizes below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise InvalidInput(f"{name} must be at least 1; got {size}.")

@@ -105,7 +105,7 @@ def csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and fields of each row, all of one width; empty lines may stand at the end only.
 
-    With ``on_bad``, rows that are not understood are told to it, by line and reason, and left out, and empty
+    With ``on_bad``, rows that cannot be read are reported to it, by line and reason, and left out, and empty
     lines may stand anywhere.
     """
     reader = csv.reader(read_lines(opened, limits), strict=True, delimiter=delimiter)
@@ -198,7 +198,7 @@ def _parse_numbers(line: int, row: list[str]) -> Iterator[float]:
 
 
 def infer_column(column: list[str]) -> list[Any]:
-    """Turn texts into integers, floats or booleans where all of them are; see `csv_columns`."""
+    """Convert texts to integers, floats or booleans where all of them are; see `csv_columns`."""
     given = [field for field in column if field]
     if not given:
         return list(column)
@@ -212,7 +212,7 @@ def infer_column(column: list[str]) -> list[Any]:
 
 
 def _keep_text_if_large(column: list[str], values: Sequence[float | None], end: float) -> list[Any]:
-    """Return the values, or the text as it was if one of them is too large to be kept as a number."""
+    """Return the values, or the texts where a value is too large to be kept as a number."""
     return list(column) if any(value is not None and abs(value) >= end for value in values) else list(values)
 
 
@@ -259,7 +259,7 @@ def _check_depth(line: str, value: Any, number: int, depth: int) -> None:
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
-    """Whether there are more levels; goes down ``depth`` levels at most."""
+    """Tell whether a value has more than ``depth`` levels, without going deeper."""
     if not isinstance(value, dict | list):
         return False
     if depth == 0:

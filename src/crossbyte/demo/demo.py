@@ -1,4 +1,7 @@
-"""Run the demonstration: generate or read the subject, build a gallery, ask it, and show the answers."""
+"""Run the demonstration: write the pictures of a subject, build a gallery, search it, and show the answers.
+
+First the subjects, then the run, then the page that shows its results.
+"""
 
 from __future__ import annotations
 
@@ -41,54 +44,39 @@ from crossbyte.report.measurements import DIRECTIONS
 from crossbyte.report.model_report import Report
 from crossbyte.report.verdict import verdict
 
-# Bits of the dots of a character, row by row, two in each of four rows.
-_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-_FIRST = 0x2800
-
-
-def draw_braille(pixels: NDArray[np.uint8], rows: int = 6) -> list[str]:
-    """Draw what stands out from the ground of a picture.
-
-    Parameters
-    ----------
-    pixels : (height, width, 3) uint8
-        RGB. The ground is the colour of its upper left corner.
-    rows : int
-        Lines; a picture has twice as many characters in a line, and is stretched to a square.
-
-    Returns
-    -------
-    list of str
-        Strings of ``2 * rows`` Braille characters each.
-    """
-    dots = _find_foreground(pixels, 4 * rows)
-    blocks = dots.reshape(rows, 4, 2 * rows, 2).transpose(0, 2, 1, 3)
-    letters = _FIRST + (blocks * _BITS).sum(axis=(2, 3))
-    return ["".join(map(chr, line)) for line in letters.tolist()]
-
-
-def _find_foreground(pixels: NDArray[np.uint8], side: int) -> NDArray[np.bool_]:
-    """Where a picture of side x side differs from its ground, by half of the largest difference."""
-    height, width = pixels.shape[:2]
-    inner = (width // 20, height // 20, width - width // 20, height - height // 20)  # margins say nothing
-    small = Image.fromarray(pixels).resize((side, side), Image.Resampling.BOX, box=inner)
-    values = np.asarray(small, dtype=np.float64)
-    difference = np.abs(values - pixels[0, 0].astype(np.float64)).max(axis=2)
-    return difference > max(0.45 * difference.max(), 16.0)
-
-
 UNSEEN = 24  # pictures kept away from everything that is learned and indexed
+SCENES = 1000
+HITS = 5  # pictures per answer
+TEXTS = 3  # texts per answer
+PICTURES = 3  # pictures to ask with
+# Given, because `mapping="auto"` would try others for minutes. Chosen by hand among about ten, on these very
+# icons and with a look at the held-out pairs: many dimensions and a strong pull let the code of an indexed
+# picture know its words, so that a word or two find it.
+SETTINGS: dict[str, Any] = {
+    "n_bits": 64,
+    "mapping": "cca",
+    "parameters": {
+        "n_components": 128,
+        "correlation": 10.0,
+        "cross_term": "stored",
+        "max_iter": 2,
+    },
+    "curve": (4, 8),
+}
+
+
+# Subjects
 
 
 class FilteredQuery(NamedTuple):
-    """A text to ask with, and a filter."""
+    """A text query and a filter."""
 
     text: str
     where: str
 
 
 class Subject(NamedTuple):
-    """One thing to show.
+    """A collection of pictures to show.
 
     Attributes
     ----------
@@ -97,13 +85,13 @@ class Subject(NamedTuple):
     source : str
         Where they and their texts come from.
     texts : tuple of str
-        What is asked, in the words that people use.
+        Queries, in the words that people use.
     filtered : FilteredQuery
     write : callable
-        Of two folders, a number (None for all, or as many as usual) and a seed: writes the pictures to be
-        indexed to the first, and those kept away from it to the second, each with its ``captions.csv``.
+        Takes two folders, a number (None for all, or as many as usual) and a seed; writes the pictures to be
+        indexed to the first, and those kept out of the index to the second, each with its ``captions.csv``.
     title : callable
-        What to call a document, by its payload.
+        Names a document by its payload.
     least : int
         The fewest pictures that can be measured.
     """
@@ -118,16 +106,16 @@ class Subject(NamedTuple):
 
 
 def _write_icons(folder: Path, unseen: Path, number: int | None, seed: int) -> None:
-    """Keep some icons away, in all their styles: another drawing would give them away."""
+    """Write the icons; some are kept out of the index, in all their styles, which look alike."""
     icons = read_icons(number, seed)
-    away = _choose_unseen(icons, seed)
-    write_icons(folder, [icon for icon in icons if icon.name not in away])
-    kept = [icon for icon in icons if icon.name in away]
-    write_icons(unseen, sorted(kept, key=lambda icon: away.index(icon.name)))
+    unseen_names = _choose_unseen(icons, seed)
+    write_icons(folder, [icon for icon in icons if icon.name not in unseen_names])
+    unseen_icons = [icon for icon in icons if icon.name in unseen_names]
+    write_icons(unseen, sorted(unseen_icons, key=lambda icon: unseen_names.index(icon.name)))
 
 
 def _choose_unseen(icons: list[Icon], seed: int) -> list[str]:
-    """Choose among those that are told by more than a brand's name, which nobody could guess."""
+    """Choose among the icons with search terms: nobody could guess a brand by its name alone."""
     names = sorted({icon.name for icon in icons if icon.terms})
     rows = np.random.default_rng([seed, 1]).permutation(len(names))[:UNSEEN]
     return [names[row] for row in rows.tolist()]
@@ -135,9 +123,6 @@ def _choose_unseen(icons: list[Icon], seed: int) -> list[str]:
 
 def _name_icon(payload: Mapping[str, Any]) -> str:
     return str(payload["label"])
-
-
-SCENES = 1000
 
 
 def _write_scenes(folder: Path, unseen: Path, number: int | None, seed: int) -> None:
@@ -169,26 +154,10 @@ SUBJECTS = {
         least=100,
     ),
 }
-"""By the word that chooses them."""
+"""Subjects by the word that chooses them."""
 
 
-HITS = 5  # pictures per answer
-TEXTS = 3  # texts per answer
-PICTURES = 3  # pictures to ask with
-# Given, because `mapping="auto"` would try others for minutes. Chosen by hand among about ten, on these very
-# icons and with a look at the held-out pairs: many dimensions and a strong pull let the code of an indexed
-# picture know its words, so that a word or two find it.
-SETTINGS: dict[str, Any] = {
-    "n_bits": 64,
-    "mapping": "cca",
-    "parameters": {
-        "n_components": 128,
-        "correlation": 10.0,
-        "cross_term": "stored",
-        "max_iter": 2,
-    },
-    "curve": (4, 8),
-}
+# The run
 
 
 @dataclass(frozen=True)
@@ -238,7 +207,7 @@ class Choice:
         return self.out / f"{self.subject}.demo.json"
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides what the index contains."""
+        """Return everything that decides what the index contains."""
         chosen = {"subject": self.subject, "number": self.number, "seed": self.seed}
         return chosen | {"version": crossbyte.__version__}
 
@@ -250,13 +219,13 @@ class Answer(NamedTuple):
     ----------
     text : str or None
     picture : Path or None
-        One of the two was asked with.
+        The query is one of the two.
     where : str or None
         The filter.
     hits : list of Hit
         With payloads.
     own : str or None
-        The caption of a picture that was asked with, which nothing here has seen.
+        The caption of a query picture, which neither model nor index has seen.
     """
 
     text: str | None
@@ -268,7 +237,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class DemoResults:
-    """All there is to print.
+    """The results of a demonstration, to be printed.
 
     Attributes
     ----------
@@ -276,11 +245,11 @@ class DemoResults:
     subject : Subject
     n_documents : int
     n_bytes : int
-        Per item.
+        Bytes per item.
     report : Report
     answers : list of Answer
     thumbnails : dict of id to bytes
-        Of all hits.
+        The small pictures of all hits.
     seconds : float or None
         For pictures, learning, measuring and writing; None where the index was there already.
     """
@@ -296,7 +265,7 @@ class DemoResults:
 
 
 def run_demo(choice: Choice, callback: ProgressCallback = ignore_progress) -> DemoResults:
-    """Make the index unless it is there, and ask it.
+    """Build the index unless it is there, and search it.
 
     Raises
     ------
@@ -308,16 +277,13 @@ def run_demo(choice: Choice, callback: ProgressCallback = ignore_progress) -> De
     subject = SUBJECTS[choice.subject]
     if choice.number is not None and choice.number < subject.least:
         raise InvalidInput(f"--number: expected at least {subject.least} {subject.what}, got {choice.number}")
-    seconds = None if _check_made(choice) else _make_index(choice, subject, callback)
+    seconds = None if _is_built(choice) else _make_index(choice, subject, callback)
     with Gallery.open(choice.index, n_jobs=choice.n_jobs) as gallery:
-        return _ask_gallery(choice, subject, gallery, seconds)
+        return _search_gallery(choice, subject, gallery, seconds)
 
 
-# Making
-
-
-def _check_made(choice: Choice) -> bool:
-    """Whether the index is there, as this demo would make it; refuse to touch any other."""
+def _is_built(choice: Choice) -> bool:
+    """Tell whether the index is there, as this demo would make it; refuse to touch any other."""
     if not choice.index.exists():
         return False
     try:
@@ -338,19 +304,19 @@ def _check_made(choice: Choice) -> bool:
 
 
 def _make_index(choice: Choice, subject: Subject, callback: ProgressCallback) -> float:
-    """Draw the pictures, make the index, and note what it was made from; returns the seconds."""
+    """Draw the pictures, build the index, and write a note of what it was made from; returns the seconds."""
     began = time.perf_counter()
     _clear_folder(choice)
     callback(Progress("draw", subject.what, 0, 1))
     subject.write(choice.pictures, choice.unseen, choice.number, choice.seed)
-    made: dict[str, Any] = {"seed": choice.seed, "n_jobs": choice.n_jobs, "callback": callback}
-    build_gallery(read_raw(choice.pictures), choice.index, **SETTINGS, **made)
+    arguments: dict[str, Any] = {"seed": choice.seed, "n_jobs": choice.n_jobs, "callback": callback}
+    build_gallery(read_raw(choice.pictures), choice.index, **SETTINGS, **arguments)
     replace_file(str(choice.note), json.dumps(choice.identity()).encode())
     return time.perf_counter() - began
 
 
 def _clear_folder(choice: Choice) -> None:
-    """Remove what an earlier run made; features of one that was interrupted are kept, unless all is new."""
+    """Remove what an earlier run made; keep the features of an interrupted one, unless overwriting."""
     choice.out.mkdir(parents=True, exist_ok=True)
     choice.index.unlink(missing_ok=True)
     if choice.overwrite:
@@ -367,10 +333,7 @@ def _check_own_folder(folder: Path) -> None:
         raise InvalidInput(f"{folder}: expected the demo's own pictures or nothing; give another --out")
 
 
-# Asking
-
-
-def _ask_gallery(choice: Choice, subject: Subject, gallery: Gallery, seconds: float | None) -> DemoResults:
+def _search_gallery(choice: Choice, subject: Subject, gallery: Gallery, seconds: float | None) -> DemoResults:
     answers = [_search_text(gallery, text) for text in subject.texts]
     answers.append(_search_text(gallery, *subject.filtered))
     answers += [_search_picture(gallery, path, own) for path, own in _list_unseen(choice.unseen)]
@@ -393,7 +356,7 @@ def _search_picture(gallery: Gallery, picture: Path, own: str) -> Answer:
 
 
 def _list_unseen(folder: Path) -> list[tuple[Path, str]]:
-    """The first pictures that were kept away, with a caption each, and none in two styles: not picked."""
+    """List the first unseen pictures, not picked by hand, with a caption each, and none in two styles."""
     with (folder / "captions.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     by_picture = {row["image"]: row["caption"] for row in reversed(rows)}
@@ -401,15 +364,22 @@ def _list_unseen(folder: Path) -> list[tuple[Path, str]]:
     return [(path, caption) for caption, path in list(by_caption.items())[:PICTURES]]
 
 
+# The page
+
+
 WIDTH = 100
 CELL = 18  # characters that a picture and its name may take
 ROWS = 6  # lines of a picture
-
 _PERCENT = "Percent: how likely this very one is meant, among all of them; where many are right, they share."
 
 
+# Bits of the dots of a character, row by row, two in each of four rows.
+_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+_FIRST = 0x2800
+
+
 def make_page(results: DemoResults, *, pictures: bool = True) -> Iterator[RenderableType]:
-    """Give everything that is printed, part by part.
+    """Yield everything that is printed, part by part.
 
     Parameters
     ----------
@@ -442,9 +412,6 @@ def save_picture(console: Console, path: Path, title: str) -> None:
     path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL), encoding="utf-8")
 
 
-# Words
-
-
 def _make_heading(words: str) -> RenderableType:
     return Padding(Rule(Text(words, style="bold"), align="left", style="dim"), (1, 0, 0, 0))
 
@@ -470,17 +437,14 @@ def _introduce(results: DemoResults) -> RenderableType:
     return said
 
 
-# Answers
-
-
 def _select_answers(results: DemoResults, how: str) -> list[Answer]:
     return [answer for answer in results.answers if getattr(answer, how) is not None]
 
 
 def _show_pictures(results: DemoResults, answer: Answer, pictures: bool) -> RenderableType:
-    asked = Text.assemble(("› ", "cyan"), (str(answer.text), "bold cyan"))
+    query = Text.assemble(("› ", "cyan"), (str(answer.text), "bold cyan"))
     if answer.where is not None:
-        asked.append(f"   only where {answer.where}", style="dim")
+        query.append(f"   only where {answer.where}", style="dim")
     table = Table.grid(padding=(0, 1))
     for _ in answer.hits:
         table.add_column(width=CELL, no_wrap=True, overflow="ellipsis")
@@ -488,7 +452,7 @@ def _show_pictures(results: DemoResults, answer: Answer, pictures: bool) -> Rend
         table.add_row(*(_draw_thumbnail(results, hit) for hit in answer.hits))
     table.add_row(*(Text(_name_hit(results, hit)) for hit in answer.hits))
     table.add_row(*(Text(_format_probability(hit), style="dim") for hit in answer.hits))
-    return Padding(Group(asked, table), (1, 0, 0, 0))
+    return Padding(Group(query, table), (1, 0, 0, 0))
 
 
 def _show_texts(results: DemoResults, answer: Answer, pictures: bool) -> RenderableType:
@@ -508,7 +472,7 @@ def _show_texts(results: DemoResults, answer: Answer, pictures: bool) -> Rendera
 
 
 def _make_text_line(place: int, hit: Hit, own: str) -> Text:
-    """A found text; words that are the picture's own, too, in green."""
+    """Make the line of a found text, with the words of the picture's own caption in green."""
     caption = str(((hit.payload or {}).get("captions") or [hit.id])[0])
     line = Text(f"{place}  {_format_probability(hit):>5}  {caption}", no_wrap=True, overflow="ellipsis")
     shared = _split_words(own) & _split_words(caption)
@@ -541,7 +505,35 @@ def _draw_picture(picture: Image.Image) -> Text:
     return Text("\n".join(draw_braille(np.asarray(picture.convert("RGB")), ROWS)))
 
 
-# Quality
+def draw_braille(pixels: NDArray[np.uint8], rows: int = 6) -> list[str]:
+    """Draw what differs from the background of a picture, in Braille characters.
+
+    Parameters
+    ----------
+    pixels : (height, width, 3) uint8
+        RGB. The background is the colour of its upper left corner.
+    rows : int
+        Lines; a picture has twice as many characters in a line, and is stretched to a square.
+
+    Returns
+    -------
+    list of str
+        Strings of ``2 * rows`` Braille characters each.
+    """
+    dots = _find_foreground(pixels, 4 * rows)
+    blocks = dots.reshape(rows, 4, 2 * rows, 2).transpose(0, 2, 1, 3)
+    letters = _FIRST + (blocks * _BITS).sum(axis=(2, 3))
+    return ["".join(map(chr, line)) for line in letters.tolist()]
+
+
+def _find_foreground(pixels: NDArray[np.uint8], side: int) -> NDArray[np.bool_]:
+    """Find where a picture, shrunk to side x side, differs from its background by half of the most or so."""
+    height, width = pixels.shape[:2]
+    inner = (width // 20, height // 20, width - width // 20, height - height // 20)  # margins are not drawn
+    small = Image.fromarray(pixels).resize((side, side), Image.Resampling.BOX, box=inner)
+    values = np.asarray(small, dtype=np.float64)
+    difference = np.abs(values - pixels[0, 0].astype(np.float64)).max(axis=2)
+    return difference > max(0.45 * difference.max(), 16.0)
 
 
 def _describe_quality(report: Report) -> Iterator[RenderableType]:
@@ -553,7 +545,7 @@ def _describe_quality(report: Report) -> Iterator[RenderableType]:
 
 
 def _make_curve_table(report: Report) -> Table:
-    """How many of 100 queries find their partner among the first ten, by bytes."""
+    """Tabulate how many of 100 queries find their partner among the first ten, by bytes."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), title_justify="left", pad_edge=False)
     table.add_column("bytes per item")
     table.add_column("right picture in the first 10", justify="right")
@@ -573,9 +565,6 @@ def _list_curve_rows(report: Report) -> Iterator[tuple[str, dict[str, float]]]:
         yield size, {each: system.directions[each].recall[10].value for each in DIRECTIONS}
 
 
-# What next
-
-
 def _list_next_steps(results: DemoResults) -> RenderableType:
     index, program = results.choice.index, _find_program()
     steps = [
@@ -589,7 +578,7 @@ def _list_next_steps(results: DemoResults) -> RenderableType:
 
 
 def _find_program() -> str:
-    """What to type here: after `make demo` the program is in an environment that no shell knows of."""
+    """Find the command to type: after `make demo` the program is in an environment not on the PATH."""
     beside = Path(sys.executable).with_name("crossbyte")
     if shutil.which("crossbyte") or not beside.exists():
         return "crossbyte"

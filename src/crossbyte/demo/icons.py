@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from crossbyte.extras import import_extra
 
 SIDE = 128  # pixels of a picture
-DRAWN = 104  # of which a drawing takes at most so many, in either direction
+DRAWN = 104  # the most that a drawing takes of them, in either direction
 FONTS = {"solid": "fa-solid-900.ttf", "regular": "fa-regular-400.ttf", "brands": "fa-brands-400.ttf"}
 COLUMNS = ("image", "caption", "label", "terms", "style", "category", "categories", "since")
 
@@ -34,9 +34,9 @@ class Icon(NamedTuple):
     letter : str
         The character that the font of its style draws it with.
     label : str
-        What it is called.
+        Its name for people.
     terms : tuple of str
-        What people might search for it by; many brands have none.
+        Words that people might search for it by; many brands have none.
     categories : tuple of str
         The smallest, so the most telling, first.
     since : int
@@ -53,7 +53,7 @@ class Icon(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Where it is drawn, relative to the folder."""
+        """Path of its drawing, relative to the folder."""
         return f"{self.style}/{self.name}.png"
 
     @property
@@ -68,7 +68,7 @@ def read_icons(number: int | None = None, seed: int = 0) -> list[Icon]:
     Parameters
     ----------
     number : int, optional
-        Take only so many names, chosen by the seed; all if not given.
+        The number of names to take, chosen by the seed; all if not given.
     seed : int
 
     Raises
@@ -84,7 +84,7 @@ def read_icons(number: int | None = None, seed: int = 0) -> list[Icon]:
 
 
 def write_icons(folder: Path, icons: Sequence[Icon]) -> None:
-    """Write what a person's own folder would be: PNG files, and ``captions.csv`` with a row for each."""
+    """Write icons as a folder of pictures: PNG files, and ``captions.csv`` with a row for each."""
     fonts = {style: _load_font(style, DRAWN) for style in FONTS}
     for style in {icon.style for icon in icons}:
         (folder / style).mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _choose_names(names: list[str], number: int | None, seed: int) -> list[str]:
 
 
 def _list_drawings(name: str, record: dict[str, Any], categories: Iterable[str]) -> list[Icon]:
-    """Give an icon in each of its free styles."""
+    """List the drawings of an icon, one in each of its free styles."""
     since = int(record["changes"][0].partition(".")[0])
     terms = tuple(str(term) for term in record["search"]["terms"])
     words = record["label"], terms, tuple(categories), since
@@ -125,7 +125,7 @@ def _list_drawings(name: str, record: dict[str, Any], categories: Iterable[str])
 
 
 def _parse_categories(text: str) -> defaultdict[str, list[str]]:
-    """Read which categories each icon is in, the smallest first, without a library for YAML.
+    """Parse which categories each icon is in, the smallest first, without a library for YAML.
 
     The file is a list of ``key:``, indented ``icons:`` with ``- name`` below it, and ``label: words``.
     """

@@ -1,4 +1,4 @@
-"""Define what an encoder is and what of it goes into a model's file, and check what it takes and gives."""
+"""Define encoders and the state of them in a model's file, and check what goes in and out of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SIDES = ("image", "text")
 
 
 class EncoderState(NamedTuple):
-    """An encoder as data: enough to make it again, or to recognise it when the user brings it again.
+    """An encoder as data: enough to make it again, or to recognise it when the user gives it again.
 
     Attributes
     ----------
     kind : str
-        Which class makes it again: a key of ``encoders.restoring``.
+        Which class makes it again: a key of ``encoders.registry.KINDS``.
     name : str
         What people call it.
     dimension : int
@@ -66,7 +66,7 @@ class Encoder(Protocol):
         Returns
         -------
         (n, dimension) float32 ndarray or csr_matrix
-            A text that says nothing (empty, no letters) is a row of zeros.
+            A text without content (empty, no letters) is a row of zeros.
         """
         ...
 
@@ -76,7 +76,7 @@ _CHUNK = 2**20
 
 
 def digest_files(*paths: Path) -> str:
-    """32 hexadecimal digits of the contents of files, one after another; their names do not count."""
+    """Digest the contents of files, one after another, as 32 hexadecimal digits; names do not count."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for path in paths:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
@@ -87,7 +87,7 @@ def digest_files(*paths: Path) -> str:
 
 
 def encoder_fingerprint(kind: str, settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Hexadecimal digest of everything that decides an encoder's features."""
+    """Digest everything that decides an encoder's features, in hexadecimal."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([kind, settings], sort_keys=True, ensure_ascii=True).encode())
     for name in sorted(arrays):
@@ -99,7 +99,7 @@ def encoder_fingerprint(kind: str, settings: Mapping[str, Any], arrays: Mapping[
 
 
 def check_picture(picture: Any) -> NDArray[np.uint8]:
-    """Return a (height, width, 3) uint8 picture, or say what came instead."""
+    """Return a (height, width, 3) uint8 picture; refuse anything else."""
     if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
         what = (
             f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
@@ -111,7 +111,7 @@ def check_picture(picture: Any) -> NDArray[np.uint8]:
 
 
 def check_rows(rows: Any, n: int, name: str, dimension: int | None = None) -> Raw:
-    """Return (n, dimension) finite features as float32, or say what the encoder did wrong."""
+    """Return (n, dimension) finite features as float32; refuse anything else from an encoder."""
     raw = check_features(rows, name)
     if raw.shape[0] != n:
         raise InvalidInput(f"{name}: expected one row for each of {n} items, got shape {raw.shape}")
@@ -123,18 +123,18 @@ def check_rows(rows: Any, n: int, name: str, dimension: int | None = None) -> Ra
 
 
 def has_content(text: str) -> bool:
-    """Whether a text has a letter, a digit or a picture sign: punctuation and spaces alone say nothing."""
+    """Tell whether a text has a letter, a digit or a pictograph, not only punctuation and spaces."""
     return any(unicodedata.category(sign) == "So" or unicodedata.category(sign)[0] in "LN" for sign in text)
 
 
 def encode_texts(texts: Sequence[Any], encode: Callable[[list[str]], Raw], dimension: int) -> Raw:
-    """Encode the texts that say something; the others are rows of zeros.
+    """Encode the texts that have content; the others are rows of zeros.
 
     Parameters
     ----------
     texts : sequence of str
     encode : callable
-        Gives (n, dimension) float32 features of a list of texts.
+        Returns (n, dimension) float32 features of a list of texts.
     dimension : int
 
     Returns
@@ -147,15 +147,15 @@ def encode_texts(texts: Sequence[Any], encode: Callable[[list[str]], Raw], dimen
     rows = [row for row, text in enumerate(texts) if has_content(text)]
     if not rows:
         return np.zeros((len(texts), dimension), dtype=np.float32)
-    said = encode([texts[row] for row in rows])
-    return said if len(rows) == len(texts) else _scatter_rows(said, rows, len(texts))
+    encoded = encode([texts[row] for row in rows])
+    return encoded if len(rows) == len(texts) else _scatter_rows(encoded, rows, len(texts))
 
 
-def _scatter_rows(said: Raw, rows: list[int], n: int) -> Raw:
+def _scatter_rows(encoded: Raw, rows: list[int], n: int) -> Raw:
     """Put rows in their places among rows of zeros."""
-    if isinstance(said, sparse.csr_matrix):
+    if isinstance(encoded, sparse.csr_matrix):
         places = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, range(len(rows)))), (n, len(rows)))
-        return sparse.csr_matrix(places @ said)
-    result = np.zeros((n, said.shape[1]), dtype=np.float32)
-    result[rows] = said
+        return sparse.csr_matrix(places @ encoded)
+    result = np.zeros((n, encoded.shape[1]), dtype=np.float32)
+    result[rows] = encoded
     return result

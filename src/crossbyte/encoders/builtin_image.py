@@ -1,8 +1,9 @@
 """Encode images without any download: colours, directions of edges, and visual words of patches.
 
 Colours are soft histograms in Oklab, where equal distances look about equally different. Visual words are
-after Coates, Lee and Ng (2011): patches have their brightness and contrast taken off, are whitened, and are
-compared with the directions of a spherical k-means. A patch has of each word what exceeds the mean of all.
+after Coates, Lee and Ng (2011): patches are normalised for brightness and contrast, whitened, and
+compared with the directions of a spherical k-means. A patch counts for a word by how far
+its response exceeds its mean over all words.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from crossbyte.errors import InvalidInput
 
 
 def block_means(values: Float32, grid: int) -> Float32:
-    """Means of (h, w, k) values over a grid x grid of regions, as one row (grid² k)."""
+    """Average (h, w, k) values over a grid x grid of regions, as one row (grid² k)."""
     rows, columns = (_region_bounds(size, grid) for size in values.shape[:2])
     sums = np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
     return np.ascontiguousarray(sums / (values.shape[0] * values.shape[1] / grid**2)).ravel()
 
 
 def signed_sqrt(values: Float32) -> Float32:
-    """Signed roots, brought to unit length: large bins do not drown the small ones."""
+    """Take signed roots, so that large bins do not drown small ones, and bring the row to unit length."""
     return normalize_row(np.sign(values) * np.sqrt(np.abs(values)))
 
 
 def normalize_row(values: Float32) -> Float32:
-    """A row over its length; zeros stay zero."""
+    """Divide a row by its length; zeros stay zero."""
     length = float(np.sqrt(np.sum(values.astype(np.float64) ** 2)))
     return np.asarray(values / length if length > 1e-12 else np.zeros_like(values), dtype=np.float32)
 
@@ -55,7 +56,7 @@ _COLOUR_GRIDS = (1, 2)
 
 
 def colour_block(pixels: NDArray[np.uint8]) -> Float32:
-    """Colours of (s, s, 3) pixels, as one row: bins of the whole and of its quarters."""
+    """Describe the colours of (s, s, 3) pixels as one row: bins of the whole and of its quarters."""
     steps = (pixels >> 3).astype(np.intp)
     members = _colour_table()[(steps[..., 0] * _STEPS + steps[..., 1]) * _STEPS + steps[..., 2]]
     return np.concatenate([signed_sqrt(block_means(members, grid)) for grid in _COLOUR_GRIDS])
@@ -87,7 +88,7 @@ def _colour_bins() -> Float64:
 
 
 def oklab(colours: Float64) -> Float64:
-    """Oklab of (n, 3) sRGB colours in [0, 1] (Ottosson 2020)."""
+    """Convert (n, 3) sRGB colours in [0, 1] to Oklab (Ottosson 2020)."""
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(np.einsum("nc,kc->nk", linear, _TO_CONES))
     return np.asarray(np.einsum("nc,kc->nk", cones, _TO_LAB))
@@ -115,17 +116,17 @@ _NOISE = 4.0  # of grey levels; fainter edges count less
 
 
 def gradient_block(grey: Float32) -> Float32:
-    """Edges of (s, s) grey levels (0 to 255), as one row: a histogram per cell of each grid."""
+    """Describe the edges of (s, s) grey levels (0 to 255) as one row: a histogram per cell of each grid."""
     down, across = np.zeros_like(grey), np.zeros_like(grey)
     down[1:-1], across[:, 1:-1] = grey[2:] - grey[:-2], grey[:, 2:] - grey[:, :-2]
     strength = np.sqrt(down * down + across * across)
     edges = _share_directions(down, across, strength)
-    # Cells of one picture are weighed by their share of its edges, rooted: contrast cancels out.
+    # Each cell is weighted by the root of its share of the picture's edges: contrast cancels out.
     return np.concatenate([signed_sqrt(block_means(edges, grid)) for grid in _GRADIENT_GRIDS])
 
 
 def _share_directions(down: Float32, across: Float32, strength: Float32) -> Float32:
-    """Strength of each pixel, shared between the two nearest directions: (s, s, directions)."""
+    """Share the strength of each pixel between the two nearest directions: (s, s, directions)."""
     turn = np.arctan2(down, across) * np.float32(_DIRECTIONS / np.pi) % _DIRECTIONS
     lower = turn.astype(np.intp) % _DIRECTIONS
     share = (turn - np.floor(turn)).astype(np.float32)
@@ -167,7 +168,7 @@ class PatchCodebook(NamedTuple):
 
 
 def extract_patches(pixels: Float32, stride: int = 1) -> Float32:
-    """All (n, d) patches of (s, s, 3) pixels, row by row, brightness and contrast taken off."""
+    """Extract all (n, d) patches of (s, s, 3) pixels, row by row, normalised for brightness and contrast."""
     windows = sliding_window_view(pixels, (PATCH, PATCH), axis=(0, 1))[::stride, ::stride]
     patches = np.ascontiguousarray(windows, dtype=np.float32).reshape(-1, 3 * PATCH**2)
     patches -= patches.mean(axis=1, keepdims=True)
@@ -176,24 +177,24 @@ def extract_patches(pixels: Float32, stride: int = 1) -> Float32:
 
 
 def patch_block(pixels: Float32, words: PatchCodebook, grids: Sequence[int]) -> Float32:
-    """Words of (s, s, 3) pixels, as one row: how much of each is in every region of each grid."""
+    """Describe (s, s, 3) pixels by words as one row: how much of each is in every region of each grid."""
     patches = extract_patches(pixels)
     patches -= words.mean
-    answers = np.matmul(patches, words.filters, dtype=np.float32)
-    answers -= answers.mean(axis=1, keepdims=True)
-    np.maximum(answers, 0.0, out=answers)
+    responses = np.matmul(patches, words.filters, dtype=np.float32)
+    responses -= responses.mean(axis=1, keepdims=True)
+    np.maximum(responses, 0.0, out=responses)
     side = pixels.shape[0] - PATCH + 1
-    grid = answers.reshape(side, side, -1)
+    grid = responses.reshape(side, side, -1)
     return np.concatenate([signed_sqrt(block_means(grid, size)) for size in grids])
 
 
 def _spherical_kmeans(points: Float32, n_words: int, rng: np.random.Generator) -> Float32:
-    """(K, d) unit directions; those that nobody is near stay as they were drawn."""
+    """Find (K, d) unit directions; those without any near point stay as they were drawn."""
     words = _unit_directions(rng.standard_normal((n_words, points.shape[1]), dtype=np.float32))
     for _ in range(_N_ROUNDS):
-        answers = points @ words.T
-        labels = np.abs(answers).argmax(axis=1)
-        shares = answers[np.arange(len(points)), labels]
+        responses = points @ words.T
+        labels = np.abs(responses).argmax(axis=1)
+        shares = responses[np.arange(len(points)), labels]
         members = sparse.csr_matrix((shares, (labels, np.arange(len(points)))), (n_words, len(points)))
         sums = np.asarray(members @ points)
         used = np.einsum("kd,kd->k", sums, sums) > 1e-12
@@ -219,10 +220,10 @@ _Pixels = NDArray[np.uint8]
 
 
 class BuiltinImageEncoder:
-    """Pictures as dense rows: colours, directions of edges, and patch words, each block of fixed length.
+    """Encode pictures as dense rows: blocks of colours, edge directions, and patch words, of fixed length.
 
-    Every picture is brought to a square of one size first, so its proportions do not count, and any size and
-    shape will do. Only the patch words are learned; a single picture is enough to make some.
+    Every picture is first resized to one square, so that its proportions do not count and any size and shape
+    will do. Only the patch words are learned; a single picture is enough to make some.
     """
 
     def __init__(self, fine: PatchCodebook, coarse: PatchCodebook) -> None:
@@ -300,7 +301,7 @@ class BuiltinImageEncoder:
 
 
 def _resize_to_square(picture: Any) -> _Pixels:
-    """Bring a picture to (size, size, 3)."""
+    """Resize a picture to (size, size, 3)."""
     pixels = np.asarray(picture)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or not pixels.size:
         raise InvalidInput(
@@ -312,13 +313,13 @@ def _resize_to_square(picture: Any) -> _Pixels:
 
 
 def _downscale(square: _Pixels) -> tuple[Float32, Float32]:
-    """Half and quarter of a square's sides."""
+    """Scale a square to a half and to a quarter of its side."""
     small = _halve(square.astype(np.float32))
     return small, _halve(small)
 
 
 def _halve(pixels: Float32) -> Float32:
-    """Means of (s, s, 3) pixels, two by two."""
+    """Average (s, s, 3) pixels, two by two."""
     top, bottom = pixels[::2], pixels[1::2]
     both = top + bottom
     return np.asarray((both[:, ::2] + both[:, 1::2]) * np.float32(0.25))
@@ -329,7 +330,7 @@ def _to_grey(square: _Pixels) -> Float32:
 
 
 def _learn_codebook(pictures: Sequence[Float32], each: int, rng: np.random.Generator) -> PatchCodebook:
-    """Learn a codebook from ``each`` patches of each picture, drawn anew."""
+    """Learn a codebook from ``each`` patches of each picture, drawn at random."""
     # One picture after the other: all patches of all pictures would take gigabytes.
     drawn = [_sample_patches(extract_patches(pixels), each, rng) for pixels in pictures]
     return PatchCodebook.learn(np.concatenate(drawn), N_WORDS, rng)

@@ -1,4 +1,4 @@
-"""Encode texts without any download: weighted words, and character n-grams for words that nobody has seen.
+"""Encode texts without any download: weighted words, and character n-grams for unknown words.
 
 Letters that differ only in case, width or accents are the same letter here. Scripts that put no spaces
 between words are cut into single characters and pairs of them, which is what search engines do without a
@@ -26,7 +26,7 @@ from crossbyte.encoders.base import EncoderState, encoder_fingerprint
 from crossbyte.errors import InvalidInput
 
 MAX_CHARACTERS = 100_000
-"""Of a text; what comes after is not read: no caption is that long, and time stays bounded."""
+"""The longest part of a text that is read: no caption is longer, and the time stays bounded."""
 
 _LONGEST_WORD = 64  # characters; longer ones are no words, and have too many pieces
 _PIECES = (3, 4, 5)
@@ -43,7 +43,7 @@ _ACCENTS = re.compile("[\u0300-\u036f]+")  # marks on letters; other scripts' vo
 
 
 class _Letters(dict[int, str]):
-    """For ``str.translate``: letters, their marks and digits stay, everything else parts words."""
+    """A table for ``str.translate``: letters, their marks and digits stay, all else becomes a space."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -58,7 +58,7 @@ _LETTERS = _Letters(
 
 
 def fold_text(text: str) -> str:
-    """One form for all spellings of the same letters: NFKC, no case, no accents."""
+    """Fold all spellings of the same letters into one: NFKC, no case, no accents."""
     text = unicodedata.normalize("NFKC", text).casefold()
     if text.isascii():
         return text
@@ -66,7 +66,7 @@ def fold_text(text: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Words in the order of the text; [] where there is neither letter nor digit.
+    """Split a text into words, in its order; [] where there is neither letter nor digit.
 
     A run of characters of a script without spaces gives its characters and their neighbouring pairs.
     """
@@ -79,7 +79,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_pieces(word: str) -> list[str]:
-    """Character n-grams of a word with its borders: 3 to 5 letters, or 2 to 3 syllables or ideographs."""
+    """Split a word and its borders into n-grams: of 3 to 5 letters, or 2 to 3 syllables or ideographs."""
     bordered = f" {word[:_LONGEST_WORD]} "
     sizes = _DENSE_PIECES if _DENSE.search(word) else _PIECES
     pieces = [bordered[at : at + size] for size in sizes for at in range(len(bordered) - size + 1)]
@@ -95,7 +95,7 @@ def _cut_unspaced(part: str) -> Iterator[str]:
 
 
 def hash_column(piece: str, width: int) -> int:
-    """Give the column of a piece of text among ``width``, the same on every machine and in every process."""
+    """Hash a piece of text to one of ``width`` columns, the same on every machine and in every process."""
     return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % width
 
 
@@ -107,7 +107,7 @@ _Weights = dict[int, float]
 
 
 class _Shape(NamedTuple):
-    """Settings that decide features, beside what was learned."""
+    """Settings that decide features, besides what was learned."""
 
     own_columns: int = 1024
     """of the most frequent words, one each"""
@@ -119,21 +119,21 @@ class _Shape(NamedTuple):
 
 
 class BuiltinTextEncoder:
-    """Texts as sparse rows: a block of words and a block of pieces of words, each of fixed length.
+    """Encode texts as sparse rows: a block of words and a block of pieces of words, each of fixed length.
 
     A word weighs (1 + log of its count) times its idf, log((1 + n) / (1 + df)) + 1, learned from the sample:
     words that are everywhere weigh little, in any language. Known words have columns; the rarer ones share
-    theirs. A word that the sample did not have is there by its pieces alone, which it shares with its
+    theirs. A word that the sample did not have is represented by its pieces alone, which it shares with its
     relatives ("dogz" with "dog"); known words dominate otherwise.
 
-    The rows are not centred: that would make them dense. CMCQ's preparation takes the mean off on the fly
-    (implicitly; see ``crossbyte.data.preparation.CentredSparseRows``), and leaves zero rows zero.
+    The rows are not centred: that would make them dense. CMCQ's preparation subtracts the mean on the fly
+    (see ``crossbyte.data.preparation.CentredSparseRows``), and leaves zero rows zero.
     """
 
     def __init__(self, words: Sequence[str], word_idf: Float32, piece_idf: Float32, shape: _Shape) -> None:
         self._words, self._word_idf, self._piece_idf, self._shape = words, word_idf, piece_idf, shape
         self._number = {word: number for number, word in enumerate(words)}
-        self._columns = [_word_column(word, number, shape) for number, word in enumerate(words)]
+        self._columns = [_choose_column(word, number, shape) for number, word in enumerate(words)]
         self._state: EncoderState | None = None
 
     @classmethod
@@ -148,7 +148,7 @@ class BuiltinTextEncoder:
             pieces[list(_piece_columns(found, shape.piece_columns))] += 1
         known = sorted(words, key=lambda word: (-words[word], word))[:MAX_WORDS]
         counts = np.array([words[word] for word in known], dtype=np.int64)
-        return cls(known, _idf(counts, len(texts)), _idf(pieces, len(texts)), shape)
+        return cls(known, _compute_idf(counts, len(texts)), _compute_idf(pieces, len(texts)), shape)
 
     @classmethod
     def from_state(cls, state: EncoderState) -> Self:
@@ -192,18 +192,18 @@ class BuiltinTextEncoder:
         (n, dimension) csr_matrix of float32
             A text without letters and digits is a row of zeros.
         """
-        rows = [self._row(_check_text(text)) for text in items]
+        rows = [self._encode_one(_check_text(text)) for text in items]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
         columns = np.fromiter((c for row in rows for c in sorted(row)), dtype=np.int32, count=indptr[-1])
         values = np.fromiter((row[c] for row in rows for c in sorted(row)), np.float32, count=indptr[-1])
         return sparse.csr_matrix((values, columns, indptr), shape=(len(rows), self._dimension))
 
     def words_of(self, text: str) -> list[str]:
-        """Words of a text as the encoder sees them, known or not, each once, in their order."""
+        """List the words of a text as the encoder sees them, known or not, each once, in their order."""
         return list(dict.fromkeys(split_words(_check_text(text))))
 
     def vocabulary(self) -> dict[str, int] | None:
-        """Known words and their columns, the most frequent first; rarer words may share a column."""
+        """Map the known words to their columns, the most frequent first; rarer words may share a column."""
         return dict(zip(self._words, self._columns, strict=True))
 
     @property
@@ -211,13 +211,13 @@ class BuiltinTextEncoder:
         shape = self._shape
         return shape.own_columns + shape.shared_columns + shape.piece_columns
 
-    def _row(self, text: str) -> _Weights:
+    def _encode_one(self, text: str) -> _Weights:
         counts = Counter(split_words(text))
-        row = _scale_to_length(self._word_weights(counts), 1.0)
-        row.update(_scale_to_length(self._piece_weights(counts), self._shape.piece_weight))
+        row = _scale_to_length(self._weigh_words(counts), 1.0)
+        row.update(_scale_to_length(self._weigh_pieces(counts), self._shape.piece_weight))
         return row
 
-    def _word_weights(self, counts: Mapping[str, int]) -> _Weights:
+    def _weigh_words(self, counts: Mapping[str, int]) -> _Weights:
         weights: _Weights = {}
         for word, count in counts.items():
             if (number := self._number.get(word)) is not None:
@@ -225,7 +225,7 @@ class BuiltinTextEncoder:
                 weights[self._columns[number]] = weights.get(self._columns[number], 0.0) + weight
         return weights
 
-    def _piece_weights(self, counts: Mapping[str, int]) -> _Weights:
+    def _weigh_pieces(self, counts: Mapping[str, int]) -> _Weights:
         width, first = self._shape.piece_columns, self._shape.own_columns + self._shape.shared_columns
         totals: Counter[int] = Counter()
         for word, count in counts.items():
@@ -243,7 +243,7 @@ def _check_text(text: Any) -> str:
     return text
 
 
-def _word_column(word: str, number: int, shape: _Shape) -> int:
+def _choose_column(word: str, number: int, shape: _Shape) -> int:
     if number < shape.own_columns:
         return number
     return shape.own_columns + hash_column(word, shape.shared_columns)
@@ -258,8 +258,8 @@ def _piece_columns(words: Iterable[str], width: int) -> set[int]:
     return {column for word in words for column in _cached_piece_columns(word, width)}
 
 
-def _idf(counts: NDArray[np.int64], n_texts: int) -> Float32:
-    """Smoothed: a word of every text weighs 1."""
+def _compute_idf(counts: NDArray[np.int64], n_texts: int) -> Float32:
+    """Compute the smoothed idf: a word of every text weighs 1."""
     return (np.log((1 + n_texts) / (1 + counts)) + 1).astype(np.float32)
 
 

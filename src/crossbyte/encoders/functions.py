@@ -23,7 +23,7 @@ _BATCH = 64
 
 
 class FunctionEncoder:
-    """Items through a function that the user named; it gets lists of at most 64.
+    """Encode items with a function that the user names; it gets lists of at most 64.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FunctionEncoder:
 
     @classmethod
     def from_spec(cls, spec: str, side: str) -> Self:
-        """Import the module (of the current folder too) and take its function."""
+        """Import the module, also from the current folder, and use its function."""
         module_name, _, name = spec.partition(":")
         function = getattr(_import_module(module_name, spec), name, None)
         if not callable(function):
@@ -65,7 +65,7 @@ class FunctionEncoder:
         return self._state
 
     def encode(self, items: Sequence[Any]) -> Raw:
-        """Make features by the function.
+        """Encode items with the function.
 
         Parameters
         ----------
@@ -79,21 +79,21 @@ class FunctionEncoder:
         Raises
         ------
         InvalidInput
-            What the function returned has another shape, or a value that is not finite.
+            The function returned another shape, or a value that is not finite.
         """
         if self._side == "text":
-            return encode_texts(items, self._rows, self._state.dimension)
-        return self._rows([check_picture(item) for item in items])
+            return encode_texts(items, self._encode_items, self._state.dimension)
+        return self._encode_items([check_picture(item) for item in items])
 
-    def _rows(self, items: Sequence[Any]) -> Raw:
+    def _encode_items(self, items: Sequence[Any]) -> Raw:
         if not items:
             return np.zeros((0, self._state.dimension), dtype=np.float32)
-        parts: list[Any] = [self._checked(items[rows]) for rows in row_blocks(len(items), _BATCH)]
+        parts: list[Any] = [self._encode_batch(items[rows]) for rows in row_blocks(len(items), _BATCH)]
         if any(sparse.issparse(part) for part in parts):
             return sparse.csr_matrix(sparse.vstack([sparse.csr_matrix(part) for part in parts]))
         return np.asarray(np.concatenate(parts))
 
-    def _checked(self, items: Sequence[Any]) -> Raw:
+    def _encode_batch(self, items: Sequence[Any]) -> Raw:
         return check_rows(self._call(list(items)), len(items), self._name, self._state.dimension)
 
     def _call(self, items: list[Any]) -> Any:
@@ -107,7 +107,7 @@ class FunctionEncoder:
 
 
 def _import_module(name: str, spec: str) -> ModuleType:
-    """Import a module; one beside the user is found too, where the program's folder is another."""
+    """Import a module, also from the current folder."""
     importlib.invalidate_caches()
     here = str(Path.cwd())
     added = here not in sys.path
@@ -126,7 +126,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
 
 
 def _find_version(function: Any) -> str:
-    """Return the version that the user gives, or a digest of the function's module."""
+    """Find the version that the user gives, or else digest the function's module."""
     version = getattr(function, "version", None)
     if version is not None:
         return str(version)

@@ -23,7 +23,7 @@ _patching = threading.Lock()
 
 
 def is_local(name: str) -> bool:
-    """Whether a name is a path on this machine rather than a hub's name."""
+    """Tell whether a name is a path on this machine rather than a hub's name."""
     return bool(name) and Path(name).expanduser().exists()  # the path "" would be the current folder
 
 
@@ -33,11 +33,11 @@ def check_hub_name(name: Any, encoder: str, option: str) -> str:
     Parameters
     ----------
     name : object
-        What stands in the file.
+        The value in the file.
     encoder : str
-        What people call it.
+        The name of the encoder, for the message.
     option : str
-        How a user gives it instead, for the message.
+        The option that gives it instead, for the message.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def check_hub_answers(name: str) -> None:
     Raises
     ------
     OSError
-        It does not answer; that it knows no such model is an answer.
+        It does not answer at all; an error that it knows no such model is an answer.
     """
     try:
         hub = importlib.import_module("huggingface_hub")
@@ -82,7 +82,7 @@ def reason(error: BaseException) -> str:
 
 
 def digest_weights(network: Any) -> str:
-    """32 hexadecimal digits of all weights of a torch module: their names, shapes and values."""
+    """Digest the names, shapes and values of all weights of a torch module, as 32 hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=16)
     weights = network.state_dict()
     for name in sorted(weights):
@@ -94,7 +94,7 @@ def digest_weights(network: Any) -> str:
 
 @contextmanager
 def local_files_only() -> Iterator[None]:
-    """Hold the libraries that fetch models to what is on this machine.
+    """Keep the libraries that fetch models from using the network.
 
     Hugging Face's library reads its environment once, so the constant itself is set, as its makers advise;
     open_clip fetches some weights by urllib.
@@ -114,7 +114,7 @@ def local_files_only() -> Iterator[None]:
 
 
 class _NoNetwork:
-    """Stands for urllib where nothing may be fetched."""
+    """Replace urllib where nothing may be fetched."""
 
     @property
     def request(self) -> NoReturn:

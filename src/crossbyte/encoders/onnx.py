@@ -26,7 +26,7 @@ _FILTERS = {
 def prepare_picture(
     picture: NDArray[np.uint8], description: onnx_model.Description, dtype: Any
 ) -> NDArray[Any]:
-    """Make the input of one picture.
+    """Prepare one picture as the input of a network.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def _fit_picture(image: Image.Image, description: onnx_model.Description) -> Ima
 
 
 def _crop(image: Image.Image, description: onnx_model.Description) -> Image.Image:
-    """Short side to the size wanted, then the centre."""
+    """Scale the short side to the wanted size, then cut out the centre."""
     scale = description.short_side / min(image.size)
     width, height = (max(description.short_side, round(side * scale)) for side in image.size)
     # A strip of 1 x 50,000 would become a huge picture, of which only the centre is wanted.
@@ -78,7 +78,7 @@ def _cut_middle(image: Image.Image, width: int, height: int, most: int) -> tuple
 
 
 def _pad_to_frame(image: Image.Image, description: onnx_model.Description) -> Image.Image:
-    """The whole picture in the middle, grey borders around it."""
+    """Scale the whole picture into the middle of a frame with grey borders."""
     scale = min(description.width / image.width, description.height / image.height)
     width, height = (max(1, round(side * scale)) for side in image.size)
     image = _resize(image, width, height, description)
@@ -121,7 +121,7 @@ class OnnxImageEncoder:
         port = onnx_model.check_ports(file, description)
         self._dtype = port.dtype
         self._batch = description.batch
-        dimension = self._run(self._noise(1)).shape[1]
+        dimension = self._run_batch(self._make_noise(1)).shape[1]
         self._step = self._batch if self._batches_agree() else 1
         if port.shape[0] is None:
             self._batch = self._step
@@ -139,7 +139,7 @@ class OnnxImageEncoder:
 
     @classmethod
     def from_state(cls, state: EncoderState, given: str, n_jobs: int | None = None) -> Self:
-        """Open the file again that a model was fitted with; how pictures are prepared, the model knows.
+        """Open the file again that a model was fitted with; the state has the description of its input.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class OnnxImageEncoder:
         return self._state
 
     def encode(self, items: Sequence[Any]) -> Float32:
-        """Make features of pictures.
+        """Encode pictures.
 
         Parameters
         ----------
@@ -179,14 +179,14 @@ class OnnxImageEncoder:
 
         def encode_block(rows: slice) -> None:
             inputs = [prepare_picture(picture, self._description, self._dtype) for picture in pictures[rows]]
-            features[rows] = self._run(np.stack(inputs))
+            features[rows] = self._run_batch(np.stack(inputs))
 
         with Workers(self._n_jobs) as workers:
             workers.each(encode_block, len(pictures), self._step)
         return np.asarray(check_rows(features, len(pictures), self._state.name))
 
-    def _run(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Rows of at most one batch, which is filled up with zeros: the network always sees one shape."""
+    def _run_batch(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Encode at most one batch, filled up with zeros: the network always sees one shape."""
         full = np.zeros((self._batch, *inputs.shape[1:]), dtype=self._dtype)
         full[: len(inputs)] = inputs
         try:
@@ -196,21 +196,21 @@ class OnnxImageEncoder:
         return pool_features(np.asarray(output), self._description, self._batch)[: len(inputs)]
 
     def _batches_agree(self) -> bool:
-        """Whether pictures in one batch get the bits that each gets alone; tried on noise, where it shows."""
+        """Tell by noise whether pictures in one batch get the same bits as each alone."""
         if self._batch == 1:
             return True
-        inputs = self._noise(self._batch)
-        alone = [self._run(inputs[row : row + 1]) for row in range(self._batch)]
-        return np.array_equal(self._run(inputs), np.concatenate(alone))
+        inputs = self._make_noise(self._batch)
+        alone = [self._run_batch(inputs[row : row + 1]) for row in range(self._batch)]
+        return np.array_equal(self._run_batch(inputs), np.concatenate(alone))
 
-    def _noise(self, n: int) -> NDArray[Any]:
+    def _make_noise(self, n: int) -> NDArray[Any]:
         size = (n, self._description.height, self._description.width, 3)
         pictures = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
         return np.stack([prepare_picture(picture, self._description, self._dtype) for picture in pictures])
 
 
 def pool_features(output: NDArray[Any], description: onnx_model.Description, n: int) -> NDArray[Any]:
-    """One vector for each picture: axes of length one dropped, places pooled as the description says.
+    """Reduce the output to one vector per picture: drop axes of length one, pool places as described.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def pool_features(output: NDArray[Any], description: onnx_model.Description, n: 
         The output has more axes than that.
     """
     if output.ndim < 2 or len(output) != n:
-        raise InvalidInput(_refuse_shape(output, description, n))
+        raise InvalidInput(_describe_bad_shape(output, description, n))
     if output.ndim > 2 and output.size == n * max(output.shape[1:]):
         return output.reshape(n, -1)
     if output.ndim == 3 and description.pool == "first":
@@ -227,11 +227,11 @@ def pool_features(output: NDArray[Any], description: onnx_model.Description, n: 
         places = (1,) if output.ndim == 3 else (2, 3) if description.layout == "NCHW" else (1, 2)
         return np.asarray(output.mean(axis=places, dtype=np.float32))
     if output.ndim > 2:
-        raise InvalidInput(_refuse_shape(output, description, n))
+        raise InvalidInput(_describe_bad_shape(output, description, n))
     return output
 
 
-def _refuse_shape(output: NDArray[Any], description: onnx_model.Description, n: int) -> str:
+def _describe_bad_shape(output: NDArray[Any], description: onnx_model.Description, n: int) -> str:
     return (
         f"the output {description.output!r} has shape {output.shape} for {n} pictures, expected one vector "
         'for each; name another output, or set "pool" to "mean" (of all places) or "first" (the first token)'
@@ -245,7 +245,7 @@ def _build_state(digest: str, description: onnx_model.Description, name: str, di
 
 
 def _restore_description(fields: Any, name: str) -> onnx_model.Description:
-    """The description in a model's file, which is checked like any other."""
+    """Restore the description in a model's file, checked like any other."""
     if not isinstance(fields, Mapping) or not set(fields) >= onnx_model.COMPLETE:
         raise InvalidInput(f"the model does not say how pictures are prepared for {name!r}: it is damaged")
     return onnx_model.check_description(fields, name)

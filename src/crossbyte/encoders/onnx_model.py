@@ -1,4 +1,4 @@
-"""Open an ONNX file, and check the JSON that describes what it expects of a picture."""
+"""Open an ONNX file, and check the JSON that describes the input it expects."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Description:
     input, output : str
         Names in the file.
     height, width : int
-        Of the input.
+        Size of the input.
     layout : {"NCHW", "NHWC"}
     colour : {"RGB", "BGR"}
     fit : {"crop", "letterbox", "squash"}
-        Resize the short side and cut the centre out; the whole picture with borders; each side by itself.
+        Resize the short side and cut out the centre; add borders; or resize each side by itself.
     short_side : int
-        Before the crop; of no meaning otherwise.
+        Length of the short side before the crop; not used otherwise.
     border : int
         Grey level of the borders of a letterbox.
     resampling : {"nearest", "bilinear", "bicubic", "lanczos"}
@@ -73,7 +73,7 @@ class Description:
     batch: int
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON, complete; `describe` reads it."""
+        """Convert to plain JSON, complete; `check_description` reads it."""
         fields = {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
         }
@@ -131,7 +131,7 @@ def check_description(fields: Mapping[str, Any], where: str) -> Description:
 
 
 def example_fields(found: Mapping[str, Any]) -> str:
-    """A complete description to write, with what is known of the file filled in."""
+    """Write a complete example description, with what is known of the file filled in."""
     usual = {
         "input": "NAME OF THE INPUT",
         "output": "NAME OF THE OUTPUT",
@@ -172,7 +172,7 @@ Levels = tuple[float, float, float]
 
 
 def _check_scaling(value: Any, name: str) -> tuple[Levels, Levels]:
-    """Mean and standard deviation, in grey levels, of a formula or of means and deviations."""
+    """Return mean and standard deviation in grey levels, from a formula or from means and deviations."""
     if isinstance(value, str):
         mean, std = _parse_formula(value, name)
         return (mean, mean, mean), (std, std, std)
@@ -201,7 +201,7 @@ def _check_channels(value: Any, name: str, low: float, *, open_low: bool = False
 
 
 def _parse_formula(text: str, name: str) -> tuple[float, float]:
-    """(x - a) / b - c as one mean a + b c and one deviation b."""
+    """Parse (x - a) / b - c into one mean a + b c and one deviation b."""
     match = _FORMULA.fullmatch(text.replace(" ", ""))
     balanced = text.count("(") == text.count(")")
     # Without brackets, x-127/128 subtracts about one: surely not what was meant.
@@ -231,7 +231,7 @@ class Port(NamedTuple):
 
 
 class OnnxFile(NamedTuple):
-    """An opened file: a session of ONNX Runtime, and what it knows."""
+    """An open file: a session of ONNX Runtime, its inputs and outputs, and the digest of the file."""
 
     path: Path
     session: Any
@@ -253,7 +253,7 @@ def find_model(spec: str) -> tuple[Path, dict[str, Any]]:
     -------
     path : Path
     fields : dict
-        Of the description; empty where there is none.
+        Fields of the description; empty where there is none.
     """
     path = Path(spec).expanduser()
     if path.suffix.lower() == ".json":
@@ -268,7 +268,7 @@ def find_model(spec: str) -> tuple[Path, dict[str, Any]]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read a description's fields; what they mean is checked by `describe`."""
+    """Read a description's fields; `check_description` checks what they mean."""
     if _check_exists(path).stat().st_size > _LARGEST_JSON:
         raise DataFileError(f"{path}: expected a small JSON file (at most {_LARGEST_JSON} bytes)")
     try:
@@ -292,7 +292,7 @@ def open_onnx(path: Path) -> OnnxFile:
     """
     runtime = import_extra("onnxruntime", f"the encoder {path.name} needs")
     options = runtime.SessionOptions()
-    # Threads of ours run several pictures at a time instead: sums within one are always in the same order.
+    # Our own threads run several pictures at a time instead: sums within one are always in the same order.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     try:
@@ -306,7 +306,7 @@ def open_onnx(path: Path) -> OnnxFile:
 
 
 def describe_file(file: OnnxFile, fields: dict[str, Any]) -> Description:
-    """Put together what the file says and what its description says.
+    """Combine what the file and its description say.
 
     Raises
     ------
@@ -316,9 +316,10 @@ def describe_file(file: OnnxFile, fields: dict[str, Any]) -> Description:
     found = _merge_fields(file, fields)
     missing = [name for name in sorted(COMPLETE) if name not in found]
     if missing:
+        inputs, outputs = _describe_ports(file.inputs), _describe_ports(file.outputs)
         raise InvalidInput(
-            f"{file.path}: the file does not say {' and '.join(missing)} (inputs: {_listed(file.inputs)}; "
-            f"outputs: {_listed(file.outputs)}); write {file.path.stem}.json beside it, or elsewhere with "
+            f"{file.path}: the file does not say {' and '.join(missing)} (inputs: {inputs}; outputs: "
+            f"{outputs}); write {file.path.stem}.json beside it, or elsewhere with "
             f'"model": the path of the .onnx file. For example, to be corrected by what its makers say:\n'
             f"{example_fields({key: value for key, value in found.items() if key not in ('model', 'name')})}"
         )
@@ -326,56 +327,56 @@ def describe_file(file: OnnxFile, fields: dict[str, Any]) -> Description:
 
 
 def check_ports(file: OnnxFile, description: Description) -> Port:
-    """Return the input as the description makes it (a batch of None is free), or say where they disagree."""
+    """Return the input as the description makes it (a batch of None is free); refuse where they disagree."""
     port = _choose_port(file.inputs, {"input": description.input}, "input", file.path)
     _choose_port(file.outputs, {"output": description.output}, "output", file.path)
     assert port is not None  # it was asked for by name
-    _check_pictures(port, file.path)
+    _check_picture_input(port, file.path)
     made = (description.height, description.width)
     wanted = (description.batch, *((3, *made) if description.layout == "NCHW" else (*made, 3)))
     if any(size not in (None, ours) for size, ours in zip(port.shape, wanted, strict=True)):
         raise InvalidInput(
-            f"{file.path}: its input is {_listed([port])}, and batch, size and layout of the description "
-            f"make {wanted}; correct the description"
+            f"{file.path}: its input is {_describe_ports([port])}, and batch, size and layout of the "
+            f"description make {wanted}; correct the description"
         )
     return Port(port.name, (port.shape[0], *wanted[1:]), port.dtype)
 
 
 def _merge_fields(file: OnnxFile, fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the description, and for those it has not what the file says."""
+    """Fill in missing fields of the description from the file."""
     found = dict(fields)
     port = _choose_port(file.inputs, found, "input", file.path)
     output = _choose_port(file.outputs, found, "output", file.path)
     if port is not None:
-        _check_pictures(port, file.path)
-        found = _shape_fields(port) | found | {"input": port.name}
+        _check_picture_input(port, file.path)
+        found = _infer_fields(port) | found | {"input": port.name}
     if output is not None:
         found["output"] = output.name
     return found
 
 
 def _choose_port(ports: list[Port], fields: dict[str, Any], key: str, path: Path) -> Port | None:
-    """The input or output that is named, or the only one."""
+    """Choose the input or output that is named, or the only one."""
     if key not in fields:
         return ports[0] if len(ports) == 1 else None
     for port in ports:
         if port.name == fields[key]:
             return port
-    raise InvalidInput(f"{path}: it has no {key} {fields[key]!r}; it has {_listed(ports)}")
+    raise InvalidInput(f"{path}: it has no {key} {fields[key]!r}; it has {_describe_ports(ports)}")
 
 
-def _check_pictures(port: Port, path: Path) -> None:
+def _check_picture_input(port: Port, path: Path) -> None:
     if len(port.shape) == 4 and port.dtype is not None:
         return
     raise InvalidInput(
-        f"{path}: expected an input for pictures (four axes; float, float16 or uint8), got {_listed([port])}."
-        " Networks for texts need their tokenizer: use sentence-transformers:PATH, or a function of your own "
-        "(module:function)"
+        f"{path}: expected an input for pictures (four axes; float, float16 or uint8), got "
+        f"{_describe_ports([port])}. Networks for texts need their tokenizer: use "
+        "sentence-transformers:PATH, or a function of your own (module:function)"
     )
 
 
-def _shape_fields(port: Port) -> dict[str, Any]:
-    """Layout, size, batch and scaling, as far as shape and type say."""
+def _infer_fields(port: Port) -> dict[str, Any]:
+    """Infer layout, size, batch and scaling from shape and type, as far as these tell."""
     fields: dict[str, Any] = {"scaling": "x"} if port.dtype == np.uint8 else {}
     batch, *rest = port.shape
     channels = [axis for axis, size in zip(("NCHW", "", "NHWC"), rest, strict=True) if size == 3 and axis]
@@ -394,7 +395,7 @@ def _read_port(node: Any) -> Port:
     return Port(node.name, shape, _TYPES.get(node.type))
 
 
-def _listed(ports: list[Port]) -> str:
+def _describe_ports(ports: list[Port]) -> str:
     return ", ".join(
         f'"{port.name}" {np.dtype(port.dtype).name if port.dtype else "of another type"} '
         f"({', '.join('n' if size is None else str(size) for size in port.shape)})"
@@ -403,7 +404,7 @@ def _listed(ports: list[Port]) -> str:
 
 
 def _find_weight_files(path: Path) -> list[Path]:
-    """Files that hold a large network's weights; they decide its features as much as the file itself."""
+    """Find the files of a large network's weights, which decide its features like the file itself."""
     content = path.read_bytes()
     names = set()
     for match in _WEIGHTS_ELSEWHERE.finditer(content):

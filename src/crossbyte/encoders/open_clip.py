@@ -26,7 +26,7 @@ _HUB = "hf-hub:"
 
 @dataclass(frozen=True)
 class ClipModel:
-    """Model, preparation and tokenizer that open_clip gives for a name."""
+    """A loaded model of open_clip: the network, its preparation of pictures, its tokenizer."""
 
     network: Any
     preprocess: Any
@@ -36,7 +36,7 @@ class ClipModel:
 
 
 class ClipEncoder:
-    """One side of a CLIP model; rows have length one. Items go through it one at a time.
+    """Encode one side with a CLIP model, one item at a time; rows have length one.
 
     Parameters
     ----------
@@ -50,21 +50,21 @@ class ClipEncoder:
 
     def __init__(self, clip: ClipModel, model: str, side: str) -> None:
         self._clip, self._side = clip, side
-        name, hub_name = _public_name(model)
+        name, hub_name = _make_public_names(model)
         decisive = {
             "weights": hub.digest_weights(clip.network),
             "preprocess": _to_plain_json(getattr(clip.network.visual, "preprocess_cfg", None)),
             "side": side,
         }
         probe: Any = np.zeros((8, 8, 3), dtype=np.uint8) if side == "image" else "a"
-        dimension = len(self._row(probe))
+        dimension = len(self._encode_item(probe))
         fingerprint = encoder_fingerprint(self.kind, decisive, {})
         settings = {**decisive, "model": hub_name}
         self._state = EncoderState(self.kind, name, dimension, fingerprint, settings, {})
 
     @classmethod
     def from_spec(cls, spec: str, side: str) -> Self:
-        """Load a model by name and weights; those of a hub are downloaded where they are not yet."""
+        """Load a model by name and weights; those of a hub are downloaded where needed."""
         model = spec.removeprefix(PREFIX)
         try:
             return cls(_load_or_fetch(model), model, side)
@@ -88,7 +88,7 @@ class ClipEncoder:
         except MissingExtra:
             raise
         except Exception as error:  # as above
-            raise NoEncoder(_missing_model(model, side, error)) from error
+            raise NoEncoder(_describe_missing(model, side, error)) from error
 
     @property
     def state(self) -> EncoderState:
@@ -96,7 +96,7 @@ class ClipEncoder:
         return self._state
 
     def encode(self, items: Sequence[Any]) -> Raw:
-        """Make features of one side.
+        """Encode items of one side.
 
         Parameters
         ----------
@@ -108,16 +108,16 @@ class ClipEncoder:
         (n, dimension) float32 ndarray
         """
         if self._side == "text":
-            return encode_texts(items, self._rows, self._state.dimension)
-        return self._rows([check_picture(item) for item in items])
+            return encode_texts(items, self._encode_items, self._state.dimension)
+        return self._encode_items([check_picture(item) for item in items])
 
-    def _rows(self, items: Sequence[Any]) -> Float32:
+    def _encode_items(self, items: Sequence[Any]) -> Float32:
         if not items:
             return np.zeros((0, self._state.dimension), dtype=np.float32)
-        rows = np.stack([self._row(item) for item in items])
+        rows = np.stack([self._encode_item(item) for item in items])
         return np.asarray(check_rows(rows, len(items), self._state.name, self._state.dimension))
 
-    def _row(self, item: Any) -> Float32:
+    def _encode_item(self, item: Any) -> Float32:
         clip = self._clip
         with clip.torch.no_grad():
             if self._side == "image":
@@ -129,17 +129,17 @@ class ClipEncoder:
 
 
 _loaded: WeakValueDictionary[str, ClipModel] = WeakValueDictionary()
-"""Those in use: both sides of a model are one network."""
+"""The models in use: both sides of a model share one network."""
 
 
 def _load_or_fetch(model: str) -> ClipModel:
-    """From this machine if it is there; a hub is asked only for what is not."""
+    """Load a model from this machine, or else from a hub."""
     try:
         return _load(model, local=True)
     except MissingExtra:
         raise
     except Exception:  # not here, or nowhere
-        repository = _repository(model)
+        repository = _find_repository(model)
         if repository is None:
             raise
     if repository:
@@ -147,8 +147,8 @@ def _load_or_fetch(model: str) -> ClipModel:
     return _load(model, local=False)
 
 
-def _repository(model: str) -> str | None:
-    """Name a model's repository on the hub; "" if it is fetched from elsewhere, None if it is nowhere."""
+def _find_repository(model: str) -> str | None:
+    """Find a model's repository on the hub; "" if it is fetched from elsewhere, None if it is unknown."""
     library = import_extra("open_clip", f"the encoder {PREFIX}{model} needs")
     name, _, pretrained = model.partition("@")
     if name.startswith(_HUB):
@@ -159,13 +159,13 @@ def _repository(model: str) -> str | None:
     return "/".join(place.split("/")[:2])
 
 
-def _missing_model(model: str, side: str, error: Exception) -> str:
+def _describe_missing(model: str, side: str, error: Exception) -> str:
     if hub.is_local(model.partition("@")[2]):
         return f"the {side} encoder {model!r} cannot be loaded by open_clip: {hub.reason(error)}"
     return (
         f"the {side} encoder {model!r} (open_clip) is not on this machine, and searching never downloads "
-        f"({hub.reason(error)}); load it once with open_clip.create_model_and_transforms, or give a file of its "
-        f"weights with --{side}-encoder {PREFIX}MODEL@PATH"
+        f"({hub.reason(error)}); load it once with open_clip.create_model_and_transforms, or give a file of "
+        f"its weights with --{side}-encoder {PREFIX}MODEL@PATH"
     )
 
 
@@ -196,8 +196,8 @@ def _load_uncached(model: str, local: bool) -> ClipModel:
     return ClipModel(network, preprocess, tokenizer, torch, device)
 
 
-def _public_name(model: str) -> tuple[str, str | None]:
-    """Give a name for people, and one that finds the model on any machine, if there is one."""
+def _make_public_names(model: str) -> tuple[str, str | None]:
+    """Make a name for people, and the one that finds the model on any machine, if there is one."""
     name, _, pretrained = model.partition("@")
     if pretrained and hub.is_local(pretrained):
         return f"{name}@{Path(pretrained).name}", None
@@ -205,7 +205,7 @@ def _public_name(model: str) -> tuple[str, str | None]:
 
 
 def _check_state(state: EncoderState, side: str) -> str:
-    """The model's name in a state, which may come from anybody: no path, no other way to load it."""
+    """Return the model's name in a state; refuse a path or any other form, as the file may be anybody's."""
     model = state.settings.get("model")
     name, at, pretrained = model.partition("@") if isinstance(model, str) else ("", "", "")
     option = f"--{side}-encoder {PREFIX}MODEL@PATH"

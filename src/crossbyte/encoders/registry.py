@@ -17,7 +17,7 @@ SPECS = {
     "open-clip": "open-clip:MODEL[@PRETRAINED]",
     "function": "module:function",
 }
-"""How each kind of encoder is asked for."""
+"""The form of the specification of each kind of encoder."""
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -61,7 +61,7 @@ def make_encoder(spec: str, side: str, sample: Sequence[Any], *, n_jobs: int | N
         ``"sentence-transformers:NAME_OR_PATH"``, ``"open-clip:MODEL[@PRETRAINED]"``, ``"module:function"``.
         Models that are named by a hub's name are downloaded where they are not yet; a module is imported.
     side : {"image", "text"}
-        What it is to encode.
+        The side that it is to encode.
     sample : sequence
         Raw items of that side, from which a built-in encoder learns: pictures as (height, width, 3) uint8
         RGB arrays, or texts as str. Other encoders have learned already.
@@ -138,7 +138,7 @@ KINDS = {
     "open-clip": "open-clip",
     "function": "function",
 }
-"""The kind that is written in a state, and the kind of `choosing` that it came from."""
+"""The kind that stands in a state, and the kind of specification (a key of `SPECS`) that it came from."""
 
 
 def restore_encoder(
@@ -152,7 +152,7 @@ def restore_encoder(
         As it is in the model.
     side : {"image", "text"}
     given : str or None
-        What the user says that the encoder is now: needed for ONNX files, functions, and local models.
+        The specification that the user gives for it now: needed for ONNX files, functions, and local models.
     n_jobs : int or None
         As for `make_encoder`.
 

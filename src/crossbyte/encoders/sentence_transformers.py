@@ -34,9 +34,9 @@ _ARCHITECTURE = ("model_type", "hidden_act", "num_attention_heads", "layer_norm_
 
 
 def describe_network(network: Any) -> dict[str, Any]:
-    """All that decides a model's features, as JSON.
+    """Describe all that decides a model's features, as JSON.
 
-    It is asked of the loaded model, not of its files: a folder and the hub's copy then agree although they
+    The loaded model is described, not its files: a folder and the hub's copy then agree although they
     hold different files, and so do releases of the library that write their settings differently.
     """
     return {
@@ -50,14 +50,14 @@ def describe_network(network: Any) -> dict[str, Any]:
 
 
 def token_ids(network: Any, text: str) -> list[int]:
-    """Numbers of a text's tokens; none for a model that has no tokens."""
+    """Tokenize a text to numbers; none for a model that has no tokens."""
     tokenize = getattr(network, "preprocess", None) or network.tokenize  # its name before release 5.4
     ids = tokenize([text]).get("input_ids")
     return [] if ids is None else [int(number) for number in np.ravel(ids.cpu().numpy())]
 
 
 def has_prompt(network: Any) -> bool:
-    """Whether the model puts words of its own before every text."""
+    """Tell whether the model puts words of its own before every text."""
     return bool(_find_prompt(network))
 
 
@@ -75,19 +75,19 @@ def _digest_tokenizer(network: Any) -> str:
 
 
 def _describe_module(module: Any) -> list[Any]:
-    """A step's class, its pooling and activation, and what of a network's shape its weights do not show."""
+    """Describe a module: class, pooling, activation, and what its weights do not show of its architecture."""
     config = getattr(getattr(module, "auto_model", None), "config", None)
     return [
         type(module).__name__,
-        _pooling_modes(module),
+        _list_pooling_modes(module),
         getattr(module, "include_prompt", None),
         type(getattr(module, "activation_function", None)).__name__,
         {name: getattr(config, name, None) for name in _ARCHITECTURE},
     ]
 
 
-def _pooling_modes(module: Any) -> list[str]:
-    """Names of its ways of pooling; earlier releases have a method for them, later ones an attribute."""
+def _list_pooling_modes(module: Any) -> list[str]:
+    """List the ways of pooling; earlier releases have a method for them, later ones an attribute."""
     if hasattr(module, "get_pooling_mode_str"):
         return sorted(module.get_pooling_mode_str().split("+"))
     modes = getattr(module, "pooling_mode", None) or ()
@@ -95,15 +95,13 @@ def _pooling_modes(module: Any) -> list[str]:
 
 
 PREFIX = "sentence-transformers:"
-
-
 _OPTION = f"--text-encoder {PREFIX}PATH"
 _BATCH = 4
 """Texts at a time: three quarters of what larger batches save, and a single query pays little for it."""
 
 
 class SentenceEncoder:
-    """Texts through a sentence-transformers model.
+    """Encode texts with a sentence-transformers model.
 
     Padding, and the number of texts in a batch, change the last bits of a row. So a batch holds texts of one
     number of tokens, and is filled up to one size; where that was not seen to give each text the bits that
@@ -113,7 +111,7 @@ class SentenceEncoder:
     ----------
     network : SentenceTransformer
     model : str
-        Its name at the hub, or its path.
+        Its name on the hub, or its path.
     """
 
     kind = "sentence-transformers"
@@ -124,7 +122,7 @@ class SentenceEncoder:
         hub_name = None if hub.is_local(model) else model
         name = Path(model).expanduser().resolve().name if hub_name is None else model
         self._batch = 1
-        dimension = np.asarray(check_rows(self._run(["a"]), 1, name)).shape[1]
+        dimension = np.asarray(check_rows(self._run_batches(["a"]), 1, name)).shape[1]
         self._batch = _BATCH if self._batches_agree() else 1
         fingerprint = encoder_fingerprint(self.kind, decisive, {})
         settings = {**decisive, "model": hub_name}
@@ -132,7 +130,7 @@ class SentenceEncoder:
 
     @classmethod
     def from_spec(cls, spec: str) -> Self:
-        """Load a model by path or hub name; the hub's are downloaded where they are not yet."""
+        """Load a model by path or hub name; the hub's are downloaded where needed."""
         model = spec.removeprefix(PREFIX)
         try:
             return cls(_load_or_fetch(model), model)
@@ -162,7 +160,7 @@ class SentenceEncoder:
         except CrossbyteError:
             raise
         except Exception as error:  # as above
-            raise NoEncoder(_missing_model(model, error)) from error
+            raise NoEncoder(_describe_missing(model, error)) from error
 
     @property
     def state(self) -> EncoderState:
@@ -170,7 +168,7 @@ class SentenceEncoder:
         return self._state
 
     def encode(self, items: Sequence[Any]) -> Raw:
-        """Make features of texts.
+        """Encode texts.
 
         Parameters
         ----------
@@ -180,27 +178,31 @@ class SentenceEncoder:
         -------
         (n, dimension) float32 ndarray
         """
-        return encode_texts(items, self._checked, self._state.dimension)
+        return encode_texts(items, self._encode_checked, self._state.dimension)
 
-    def _checked(self, texts: list[str]) -> Float32:
-        return np.asarray(check_rows(self._rows(texts), len(texts), self._state.name, self._state.dimension))
+    def _encode_checked(self, texts: list[str]) -> Float32:
+        return np.asarray(
+            check_rows(self._encode_texts(texts), len(texts), self._state.name, self._state.dimension)
+        )
 
-    def _rows(self, texts: Sequence[str]) -> Float32:
+    def _encode_texts(self, texts: Sequence[str]) -> Float32:
         if self._batch == 1:
-            return self._run(texts)
-        parts = [(part, self._run([texts[row] for row in part])) for part in self._parts(texts)]
+            return self._run_batches(texts)
+        parts = [
+            (part, self._run_batches([texts[row] for row in part])) for part in self._plan_batches(texts)
+        ]
         order = np.concatenate([part for part, _ in parts])
         return np.asarray(np.concatenate([rows for _, rows in parts])[np.argsort(order)])
 
-    def _parts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Numbers of texts that go together: as many as a batch holds, with as many tokens each."""
+    def _plan_batches(self, texts: Sequence[str]) -> list[list[int]]:
+        """Put texts with equally many tokens into batches; each batch is a list of row numbers."""
         alike: dict[int, list[int]] = {}
         for row, text in enumerate(texts):
             alike.setdefault(len(token_ids(self._network, text)), []).append(row)
         return [rows[block] for rows in alike.values() for block in row_blocks(len(rows), self._batch)]
 
-    def _run(self, texts: Sequence[str]) -> Float32:
-        """Rows of texts; a batch that they do not fill is filled up with the first of them."""
+    def _run_batches(self, texts: Sequence[str]) -> Float32:
+        """Encode texts in batches; the last one is filled up with the first text."""
         full = [*texts, *[texts[0]] * (-len(texts) % self._batch)]
         # By position: the first parameter was renamed between releases.
         rows = self._network.encode(
@@ -209,21 +211,21 @@ class SentenceEncoder:
         return np.asarray(rows)[: len(texts)]
 
     def _batches_agree(self) -> bool:
-        """Whether texts in one batch get the bits that each gets in a batch of itself."""
+        """Tell whether texts in one batch get the same bits as each in a batch of itself."""
         if has_prompt(self._network) or not token_ids(self._network, PROBES[0]):
             return False
         self._batch = _BATCH
-        alone = [self._rows([text]) for text in PROBES]
-        return np.array_equal(self._rows(PROBES), np.concatenate(alone))
+        alone = [self._encode_texts([text]) for text in PROBES]
+        return np.array_equal(self._encode_texts(PROBES), np.concatenate(alone))
 
 
 def _load_or_fetch(model: str) -> Any:
-    """From this machine if it is there; the hub is asked only for what is not."""
+    """Load a model from this machine, or else from the hub."""
     try:
         return _load(model, local=True)
     except CrossbyteError:
         raise
-    except Exception:  # not here, or not whole: what is wrong with it, the second attempt says
+    except Exception:  # not here, or not whole: the second attempt tells what is wrong
         if not hub.is_local(model):
             hub.check_hub_answers(model)
         return _load(model, local=hub.is_local(model))
@@ -236,11 +238,11 @@ def _load(model: str, *, local: bool) -> Any:
         return library.SentenceTransformer(path, trust_remote_code=False, local_files_only=local)
 
 
-def _missing_model(model: str, error: Exception) -> str:
+def _describe_missing(model: str, error: Exception) -> str:
     if hub.is_local(model):
         return f"the text encoder {model!r} is no whole sentence-transformers model: {hub.reason(error)}"
     return (
         f"the text encoder {model!r} (sentence-transformers) is not on this machine, and searching never "
-        f"downloads ({hub.reason(error)}); load it once with sentence_transformers.SentenceTransformer, or give "
-        f"its folder with {_OPTION}"
+        f"downloads ({hub.reason(error)}); load it once with sentence_transformers.SentenceTransformer, or "
+        f"give its folder with {_OPTION}"
     )

@@ -34,7 +34,7 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None =
     Parameters
     ----------
     gallery_path : path-like
-        Of an index.
+        The path of an index.
     settings : Settings, optional
 
     Returns
@@ -57,7 +57,7 @@ def create_app(gallery_path: str | os.PathLike[str], settings: Settings | None =
 
 
 def include_routes(app: FastAPI) -> None:
-    """Give an application all routes; each must have its level."""
+    """Add all routes to an application; each must have its permission."""
     for router in _ROUTERS:
         app.include_router(router)
     _check_permissions([*app.routes, *(route for router in _ROUTERS for route in router.routes)])
@@ -72,18 +72,18 @@ def _add_middleware(app: FastAPI, service: Service) -> None:
 
 
 def _check_permissions(routes: list[BaseRoute]) -> None:
-    """Refuse to start with a route that the table of levels does not know."""
+    """Refuse to start with a route that the table of permissions does not have."""
     known = {
         (method, route.path)
         for route in routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert known == set(PERMISSIONS), f"routes and levels differ: {sorted(known ^ set(PERMISSIONS))}"
+    assert known == set(PERMISSIONS), f"routes and permissions differ: {sorted(known ^ set(PERMISSIONS))}"
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     await run_in_threadpool(app.state.service.stop)
-    app.state.service.close()  # in the thread of the loop: what a cluster took there, it gives back there
+    app.state.service.close()  # in the loop's thread: a cluster releases there what it acquired there

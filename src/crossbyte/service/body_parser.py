@@ -39,7 +39,7 @@ class FormField(NamedTuple):
 
 
 def parse_body(model: type[Model], request: Request, body: bytes) -> Model:
-    """Read a JSON body into a model; types are taken as they are, a number in quotes is no number."""
+    """Parse a JSON body into a model, without conversions: a number in quotes is no number."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestRefused(
@@ -49,11 +49,11 @@ def parse_body(model: type[Model], request: Request, body: bytes) -> Model:
 
 
 def parse_json_body(body: bytes) -> Any:
-    """Read JSON: not many values, not deep, no key twice, no NaN."""
+    """Parse JSON; refuse too many values or levels, repeated keys, and NaN."""
     if sum(map(body.count, (b",", b"[", b"{", b'"'))) > LIMITS.json_values:
         message = f"expected at most {LIMITS.json_values} commas, brackets and quotes in JSON"
         raise RequestRefused("json_too_large", message, "send less at once")
-    if _is_deep(body):
+    if _is_too_deep(body):
         raise RequestRefused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
     try:
         value = parse_json(body.decode())
@@ -65,8 +65,8 @@ def parse_json_body(body: bytes) -> Any:
         raise RequestRefused("bad_json", f"expected a body in JSON: {reason}") from error
 
 
-def _is_deep(body: bytes) -> bool:
-    """Count brackets before anything is parsed, so that no parser has to dive."""
+def _is_too_deep(body: bytes) -> bool:
+    """Tell by counting brackets whether JSON has too many levels, before anything is parsed."""
     if body.count(b"[") + body.count(b"{") <= LIMITS.json_depth:
         return False
     depth = 0
@@ -79,7 +79,7 @@ def _is_deep(body: bytes) -> bool:
 
 
 def parse_form(request: Request, body: bytes) -> dict[str, FormField]:
-    """Read a form; every field may come once."""
+    """Parse a form; every field may come once."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
@@ -105,22 +105,22 @@ class _FormCollector:
         self._ended = False
 
     def callbacks(self) -> dict[str, Any]:
-        """Give what the parser calls."""
+        """Return the functions that the parser calls."""
         return {
-            "on_part_begin": self._begin,
+            "on_part_begin": self._begin_part,
             "on_part_data": lambda data, start, end: self._parts[-1][1].extend(data[start:end]),
             "on_header_field": lambda data, start, end: self._name.extend(data[start:end]),
             "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
-            "on_header_end": self._header,
+            "on_header_end": self._add_header,
             "on_end": self._end,
         }
 
-    def _begin(self) -> None:
+    def _begin_part(self) -> None:
         if len(self._parts) == LIMITS.parts:
             raise RequestRefused("too_many_parts", f"expected at most {LIMITS.parts} parts in a form")
         self._parts.append(({}, bytearray()))
 
-    def _header(self) -> None:
+    def _add_header(self) -> None:
         self._parts[-1][0][bytes(self._name).lower()] = bytes(self._value)
         self._name.clear()
         self._value.clear()
@@ -129,7 +129,7 @@ class _FormCollector:
         self._ended = True
 
     def fields(self) -> dict[str, FormField]:
-        """Give all parts by their names."""
+        """Return all parts by their names."""
         if not self._ended:
             raise RequestRefused("bad_multipart", "expected a whole form, got a part of one")
         found: dict[str, FormField] = {}

@@ -1,6 +1,6 @@
-"""List every error code of the service, and turn whatever was raised into one of them.
+"""List every error code of the service, and turn exceptions into answers with one of them.
 
-One handler answers with a status and a typed JSON error; nothing more leaks.
+One handler answers with a status and a typed JSON error; nothing else of the exception leaves the server.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Problem(NamedTuple):
         return ERROR_CODES[self.code].status
 
     def to_dict(self, request_id: str) -> dict[str, Any]:
-        """Give the body of the answer."""
+        """Return the body of the answer."""
         hint = self.hint or _HINTS.get(self.code)
         return {"error": {"code": self.code, "message": self.message, "hint": hint, "request_id": request_id}}
 
@@ -175,7 +175,7 @@ class RequestRefused(errors.CrossbyteError):
 
 
 def problem_for(error: BaseException, path: str = "") -> Problem:
-    """Say what a caller may know of an error: not the path of the index, with which some messages begin."""
+    """Turn an error into what the caller may know: not the path of the index, which begins some messages."""
     if isinstance(error, RequestRefused):
         return error.problem
     if isinstance(error, RequestValidationError | ValidationError):
@@ -192,7 +192,7 @@ def problem_for(error: BaseException, path: str = "") -> Problem:
 
 
 def _strip_path(path: str, text: str) -> str:
-    """Leave out the path that a message begins with: that of the index, or of a shard inside of it."""
+    """Drop the path that a message begins with: that of the index, or of a shard in it."""
     if path and text.startswith((f"{path}: ", f"{path}{os.sep}")):
         return text.partition(": ")[2]
     return text
@@ -216,7 +216,7 @@ def _validation_problem(found: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 def error_response(problem: Problem, request_id: str) -> Response:
-    """Spell a problem as an HTTP answer."""
+    """Turn a problem into an HTTP answer."""
     headers = {}
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -229,19 +229,19 @@ def error_response(problem: Problem, request_id: str) -> Response:
 
 
 def get_request_id(scope: Scope) -> str:
-    """Give the id that this request got when it came in."""
+    """Return the id that this request got when it came in."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
 def describe_error(error: Exception, request_id: str, path: str) -> Problem:
-    """Say what a caller may know of an error; a fault of our own goes to the log in full."""
+    """Turn an error into what the caller may know; log a fault of our own in full."""
     problem = problem_for(error, path)
     if problem.status == 500:
         _log.error("request %s failed", request_id, exc_info=error)
     return problem
 
 
-def _handle(request: Request, error: Exception) -> Response:
+def _answer_error(request: Request, error: Exception) -> Response:
     request_id = get_request_id(request.scope)
     problem = describe_error(error, request_id, request.app.state.service.gallery.index.path)
     response = error_response(problem, request_id)
@@ -251,6 +251,6 @@ def _handle(request: Request, error: Exception) -> Response:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Make the one handler answer for every error."""
+    """Install the one handler for every error."""
     for kind in (errors.CrossbyteError, HTTPException, RequestValidationError, ValidationError):
-        app.add_exception_handler(kind, _handle)
+        app.add_exception_handler(kind, _answer_error)

@@ -1,4 +1,4 @@
-"""Count for Prometheus: requests, times by route and by step, documents, generation, lost shards."""
+"""Keep metrics for Prometheus: requests, times by route and by step, documents, generation, lost shards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 
 
 class Metrics:
-    """The counters of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -44,26 +44,26 @@ class Metrics:
             "crossbyte_partial_answers", "Answers without a lost shard", registry=self._registry
         )
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request."""
         self._requests.labels(method, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Measure one step of a search: one of ``STEPS``."""
+    def time_step(self, name: str) -> Iterator[None]:
+        """Time one step of a search: one of ``STEPS``."""
         start = time.perf_counter()
         try:
             yield
         finally:
             self._steps.labels(name).observe(time.perf_counter() - start)
 
-    def partial(self) -> None:
+    def count_partial(self) -> None:
         """Count one answer in which a shard is missing."""
         self._partial.inc()
 
     def to_text(self, documents: int, generation: int, lost: int = 0) -> bytes:
-        """Spell everything in Prometheus' own format."""
+        """Write all metrics in Prometheus' own format."""
         self._documents.set(documents)
         self._generation.set(generation)
         self._lost.set(lost)

@@ -50,7 +50,7 @@ def describe_route(
     more: tuple[int, ...] = (),
     media: str = "application/json",
 ) -> dict[str, Any]:
-    """Arguments of a route: what it takes, what it answers (a model, or words), and how it may fail."""
+    """Make the arguments of a route: what it takes, what it answers (a model, or words), how it may fail."""
     said = answer if isinstance(answer, str) else (answer.__doc__ or "").strip()
     schema: dict[str, Any] = (
         {} if isinstance(answer, str) else {"$ref": _REFERENCE.format(model=answer.__name__)}
@@ -92,7 +92,7 @@ def _error_answer(status: int) -> dict[str, Any]:
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Make an application describe itself like this."""
+    """Make an application serve this description."""
     app.openapi = lambda: _build_document(app)  # type: ignore[method-assign]
 
 
@@ -110,9 +110,9 @@ def _build_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _build_schemas() -> dict[str, Any]:
-    asked = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
-    told = models_json_schema([(model, "serialization") for model in _ANSWERS], ref_template=_REFERENCE)[1]
-    return dict(sorted((asked["$defs"] | told["$defs"]).items()))
+    requests = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
+    answers = models_json_schema([(model, "serialization") for model in _ANSWERS], ref_template=_REFERENCE)[1]
+    return dict(sorted((requests["$defs"] | answers["$defs"]).items()))
 
 
 def _mark_permissions(document: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""List who may call which route: one table, and nothing that is not in it is open."""
+"""List the permission that each route needs, in one table; what is not in it is never open."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _PATHS = frozenset(path for _, path in PERMISSIONS)
 
 
 def match_route(path: str) -> str | None:
-    """Name the route of a path as the table spells it; None if there is none."""
+    """Find the route of a path, as the table has it; None if there is none."""
     if path.startswith("/static/") and "/" not in path.removeprefix("/static/"):
         return STATIC_ROUTE
     return path if path in _PATHS else None
 
 
 def permission_for(method: str, path: str) -> Permission:
-    """Give the permission that a call needs: READ or WRITE where the table does not have it."""
+    """Find the permission that a call needs: READ or WRITE where the table does not have it."""
     unknown = (
         Permission.READ
         if method in ("GET", "HEAD", "OPTIONS") or match_route(path) is None

@@ -105,8 +105,8 @@ def _name_type(schema: dict[str, Any]) -> str:
 
 
 def _describe_value(schema: dict[str, Any]) -> str:
-    """Say what is known of a value: what it is for, its bounds, its default."""
-    # Of a value that may be null, what is said of it otherwise.
+    """Describe a value: what it is for, its bounds, its default."""
+    # For a value that may be null, the description of what else it may be.
     whole = next((each for each in schema.get("anyOf", []) if each.get("type") != "null"), {}) | schema
     parts, bounds = [whole.get("description", "")], ", ".join(_describe_bounds(whole))
     parts += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
@@ -116,7 +116,7 @@ def _describe_value(schema: dict[str, Any]) -> str:
 
 
 def _describe_bounds(schema: dict[str, Any]) -> list[str]:
-    """Spell the bounds of a value."""
+    """Describe the bounds of a value."""
     words = {
         "minimum": "at least {}",
         "exclusiveMinimum": "above {}",

@@ -1,6 +1,6 @@
-"""Define requests and answers as OpenAPI shows them, and make the JSON of answers.
+"""Define the models of requests and answers, from which OpenAPI is made, and make the JSON of answers.
 
-Requests are closed: an unknown field is an error. A number that is not finite never leaves.
+An unknown field of a request is an error. An answer has no number that is not finite.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.index.index import BaseIndex
 
+# Types of fields
+
 Target = Literal["image", "text", "document"]
 INT64 = 2**63
 _ID_BYTES = 1024
 
 
 def at_most(code: str, limit: int, what: str) -> Any:
-    """Refuse what is longer than a limit, with the limit's own code; OpenAPI shows it too."""
+    """Refuse values above a limit, with the limit's own error code."""
 
     def check(value: Any) -> Any:
         size = value if isinstance(value, int) else len(value)
@@ -63,7 +65,7 @@ def empty_as_none(value: Any) -> Any:
 
 
 def _check_id(value: Any) -> Any:
-    """Say in one sentence what an id is; a union would say why it is not the first of its types."""
+    """Check an id, and say in one sentence what it is; a union would say why it is not its first type."""
     if type(value) is str and len(value.encode()) <= _ID_BYTES:
         return value
     if type(value) is int and -INT64 <= value < INT64:
@@ -73,7 +75,7 @@ def _check_id(value: Any) -> Any:
 
 
 def _check_probe(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Say in one sentence what is expected, as for an id."""
+    """Check a number of cells, and say in one sentence what is expected."""
     try:
         return check(value)
     except ValidationError as error:
@@ -138,6 +140,9 @@ Prior = Annotated[float, Field(gt=0.0, le=1.0)]
 Probe = Annotated[Annotated[int, Field(ge=1)] | Literal["all"], WrapValidator(_check_probe)]
 
 
+# Requests
+
+
 class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -200,7 +205,7 @@ class _QueryFields(_StrictModel):
     like: Annotated[DocumentId | None, Field(description="Ask with this document itself.")] = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one_query(self) -> Self:
         given = [name for name in _QUERIES if getattr(self, name) is not None]
         if len(given) != 1:
             message = f"expected one of {', '.join(_QUERIES)}, got {' and '.join(given) or 'none'}"
@@ -227,7 +232,7 @@ class Batch(_StrictModel):
     ]
 
     @model_validator(mode="after")
-    def _few_results(self) -> Self:
+    def _check_total_hits(self) -> Self:
         total = sum(query.k for query in self.queries)
         if total > LIMITS.results:
             message = f"queries: expected at most {LIMITS.results} hits in all, got {total}; ask for fewer"
@@ -326,6 +331,8 @@ class Deletion(_StrictModel):
     ]
     missing_ok: Annotated[bool, Field(description="Do not mind ids that are not there.")] = False
 
+
+# Answers
 
 _PARTIAL = "Whether a shard of the index is lost for the moment, and what it holds is missing here."
 
@@ -489,27 +496,30 @@ class HealthAnswer(_Answer):
     status: Literal["ok", "ready", "degraded"]
 
 
+# The JSON of answers
+
+
 def encode_json(value: Any) -> bytes:
-    """Spell a JSON value; ASCII, so that nothing in it depends on who reads it."""
+    """Write a JSON value; in ASCII, so that no reader has to know its encoding."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with JSON that must not be kept."""
-    shared = {"Cache-Control": "no-store"} | dict(headers or {})
-    return Response(encode_json(value), status, shared, "application/json")
+    """Answer with JSON that must not be cached."""
+    all_headers = {"Cache-Control": "no-store"} | dict(headers or {})
+    return Response(encode_json(value), status, all_headers, "application/json")
 
 
 def thumbnail_url(id: Id, can_have: bool) -> str | None:
-    """Give the URL of a document's thumbnail, if it can have one."""
+    """Return the URL of a document's thumbnail, if it can have one."""
     return f"/v1/thumbnail?id={quote(str(id), safe='')}" if can_have else None
 
 
 def hits_to_json(
     gallery: Gallery, view: BaseIndex, hits: Hits, payloads: list[dict[str, Any] | None] | None
 ) -> list[dict[str, Any]]:
-    """Give hits in plain types."""
-    sides, shown = read_sides(view, hits), gallery.has_thumbnails
+    """Convert hits to plain types."""
+    sides, thumbnails = read_sides(view, hits), gallery.has_thumbnails
     bodies = payloads or [None] * len(hits)
     return [
         {
@@ -517,14 +527,14 @@ def hits_to_json(
             "distance": hit.distance,
             "probability": hit.probability,
             "payload": body,
-            "thumbnail": thumbnail_url(hit.id, shown and "image" in own),
+            "thumbnail": thumbnail_url(hit.id, thumbnails and "image" in own),
         }
         for hit, body, own in zip(hits, bodies, sides, strict=True)
     ]
 
 
 def find_document(view: BaseIndex, id: Id) -> Document | None:
-    """Give a document that an answer mentions; None where it is not there, or on a lost shard."""
+    """Find a document that an answer mentions; None where it is not there, or on a lost shard."""
     try:
         return view.get(id)
     except ClusterError:
@@ -532,7 +542,7 @@ def find_document(view: BaseIndex, id: Id) -> Document | None:
 
 
 def read_payloads(view: BaseIndex, hits: Hits) -> list[dict[str, Any] | None]:
-    """Read the payloads of hits; while a shard is lost one by one, from the shards that found them."""
+    """Read the payloads of hits; while a shard is lost, one by one from the shards that found them."""
     try:
         return view.payloads(hits)
     except ClusterError:
@@ -541,7 +551,7 @@ def read_payloads(view: BaseIndex, hits: Hits) -> list[dict[str, Any] | None]:
 
 
 def read_sides(view: BaseIndex, hits: Hits) -> list[tuple[str, ...]]:
-    """Say which sides each hit has; while a shard is lost one by one, from the shards that found them."""
+    """Find the sides of each hit; while a shard is lost, one by one from the shards that found them."""
     try:
         return view.sides(hits)
     except ClusterError:
@@ -550,7 +560,7 @@ def read_sides(view: BaseIndex, hits: Hits) -> list[tuple[str, ...]]:
 
 
 def document_to_json(gallery: Gallery, document: Document) -> dict[str, Any]:
-    """Give a document in plain types."""
+    """Convert a document to plain types."""
     sides = _document_sides(document)
     return {
         "id": document.id,

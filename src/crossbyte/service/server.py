@@ -21,7 +21,7 @@ _BACKLOG = 1024
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that has its socket already, and says when it answers."""
+    """A uvicorn server with a socket that listens already, and a callback for when it answers."""
 
     def __init__(
         self, config: uvicorn.Config, listening: socket.socket, ready: Callable[[str], None]
@@ -50,14 +50,14 @@ class Server(uvicorn.Server):
 def make_server(
     path: str | os.PathLike[str], settings: Settings, ready: Callable[[str], None] = lambda url: None
 ) -> Server:
-    """Take the port and open the index; ``run()`` then serves, in any thread."""
+    """Bind the port and open the index; ``run()`` then serves, in any thread."""
     listening = _listen(settings)
     try:
         app = create_app(path, settings)
     except BaseException:
         listening.close()
         raise
-    return Server(_configuration(app), listening, ready)
+    return Server(_make_config(app), listening, ready)
 
 
 def serve(
@@ -68,7 +68,7 @@ def serve(
     Parameters
     ----------
     path : path-like
-        Of an index.
+        The path of an index.
     settings : Settings
     ready : callable
         Called with the URL once the server answers.
@@ -84,7 +84,7 @@ def serve(
         server.run()
 
 
-def _configuration(app: Any) -> uvicorn.Config:
+def _make_config(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=IdleTimeoutProtocol,
@@ -114,11 +114,11 @@ def _listen(settings: Settings) -> socket.socket:
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        raise _cannot_listen(settings, error) from error
+        raise _describe_bind_failure(settings, error) from error
     return listening
 
 
-def _cannot_listen(settings: Settings, error: OSError) -> InvalidInput:
+def _describe_bind_failure(settings: Settings, error: OSError) -> InvalidInput:
     if error.errno == errno.EADDRINUSE:
         return InvalidInput(
             f"port: {settings.port} is taken by another program; choose another, or 0 for any"

@@ -1,4 +1,4 @@
-"""Hold what an operator decides: where to listen, who may call, and the limits of one request."""
+"""Define the settings of a server: where to listen, who may call, and the limits of one request."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Limits(NamedTuple):
     Attributes
     ----------
     body_bytes, upload_bytes : int
-        Of a whole body; of one picture.
+        Size of a whole body; of one picture.
     url_bytes, header_bytes : int
-        Of the path with its query; of all names and values of headers.
+        Size of the path with its query; of all names and values of headers.
     json_depth, json_values : int
         Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory.
     parts : int
-        Of a multipart body.
+        Parts of a multipart body.
     text_chars, filter_chars, filter_terms : int
-        Of a query in words; of a filter, and its conditions.
+        Length of a query in words; of a filter, and the number of its conditions.
     features : int
         Numbers in one vector.
     k, batch, results : int
@@ -68,8 +68,8 @@ class Settings:
     host, port : str, int
         Where to listen; port 0 for any free one.
     token : str or None
-        Who shows it may write, and may read from other machines. None: nobody writes, and only this machine
-        can be listened on.
+        Callers that send it may write, and may read from other machines. None: nobody writes, and the server
+        listens on this machine only.
     read_only : bool
         Nobody writes, token or not, and another process may be the writer.
     token_for_reading : bool
@@ -79,11 +79,11 @@ class Settings:
     image_encoder, text_encoder : str or None
         Where the encoders of the index are, if the index cannot tell.
     cluster : str or None
-        Of an index in shards: where they are held, "local" or the address of a Ray cluster; None for here.
+        Where the shards of an index are held: "local" or the address of a Ray cluster; None for this process.
     concurrency : int
         Requests at the same time; one more is told to come back.
     request_seconds, receive_seconds : float
-        For the answer; for the request to arrive.
+        Time for the answer; for the request to arrive.
     follow_seconds : float
         How often, at most, a server that does not write looks for what others have written.
     """
@@ -122,17 +122,17 @@ class Settings:
 
     @property
     def writes(self) -> bool:
-        """Whether this server is the index's writer."""
+        """Tell whether this server is the index's writer."""
         return self.token is not None and not self.read_only
 
     @cached_property
     def guards_reading(self) -> bool:
-        """Whether reading needs the token; asked at every request, so the address is parsed once."""
+        """Tell whether reading needs the token; checked at every request, so the address is parsed once."""
         return self.token_for_reading or not is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; names other than ``localhost`` are not trusted."""
+    """Tell whether only this machine can reach an address; names other than ``localhost`` are not trusted."""
     if host.lower() == "localhost":
         return True
     try:

@@ -22,26 +22,26 @@ from crossbyte.service.settings import Settings
 from crossbyte.service.thread_pools import ThreadPools
 
 T = TypeVar("T")
-_TRIES = 5  # compactions that may pass a reader within one answer
+_TRIES = 5  # compactions that may outdate a reader within one answer
 
 
 class IndexFollower:
-    """Gives views of an index that others may be writing to.
+    """Follow an index that others may be writing to, and read from its newest generation.
 
     Parameters
     ----------
     gallery : Gallery
     every : float or None
-        Seconds between two looks at the file, or at all shards; None for the writer of a file, who knows it.
+        Seconds between two refreshes of the file, or of all shards; None for a file's writer.
     """
 
     def __init__(self, gallery: Gallery, every: float | None) -> None:
         self._gallery, self._every = gallery, every
-        self._looking, self._due = threading.Lock(), time.monotonic()
+        self._refreshing, self._due = threading.Lock(), time.monotonic()
 
     def read(self, function: Callable[[BaseIndex], T]) -> T:
-        """Call a function with a view that stays at one generation; again, where a compaction passed it."""
-        self._look()
+        """Call a function with a view of one generation; again, where a compaction has replaced that one."""
+        self._refresh_if_due()
         for _ in range(_TRIES):
             try:
                 return function(self._gallery.index.pinned())
@@ -49,16 +49,20 @@ class IndexFollower:
                 self._gallery.refresh()
         return function(self._gallery.index.pinned())
 
-    def _look(self) -> None:
-        """See what is new, if it is time; who comes meanwhile takes what is there and does not wait."""
-        if self._every is None or time.monotonic() < self._due or not self._looking.acquire(blocking=False):
+    def _refresh_if_due(self) -> None:
+        """Refresh the index, if it is time; a request that comes meanwhile does not wait for it."""
+        if (
+            self._every is None
+            or time.monotonic() < self._due
+            or not self._refreshing.acquire(blocking=False)
+        ):
             return
         try:
-            with suppress(IndexBusy):  # what is known already is still an answer
+            with suppress(IndexBusy):  # the generation that is open is still an answer
                 self._gallery.refresh()
             self._due = time.monotonic() + self._every
         finally:
-            self._looking.release()
+            self._refreshing.release()
 
 
 _log = logging.getLogger("crossbyte.service")
@@ -71,7 +75,7 @@ class Service:
     ----------
     gallery : Gallery
     settings : Settings
-    lanes : ThreadPools
+    thread_pools : ThreadPools
     metrics : Metrics
     closing : bool
         Whether the server is stopping.
@@ -79,11 +83,11 @@ class Service:
 
     def __init__(self, gallery: Gallery, settings: Settings) -> None:
         self.gallery, self.settings, self.closing = gallery, settings, False
-        self.lanes, self.metrics = ThreadPools(settings.concurrency), Metrics()
+        self.thread_pools, self.metrics = ThreadPools(settings.concurrency), Metrics()
         self._file = _file_identities(gallery.index.path)
         # The writer of one file knows every change; that of shards does not know which are lost, or back.
-        knows = settings.writes and gallery.index.n_shards is None
-        self._follower = IndexFollower(gallery, None if knows else settings.follow_seconds)
+        needs_no_refresh = settings.writes and gallery.index.n_shards is None
+        self._follower = IndexFollower(gallery, None if needs_no_refresh else settings.follow_seconds)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Settings) -> Service:
@@ -100,7 +104,7 @@ class Service:
         return service
 
     def _warm_up(self) -> None:
-        """Make the encoder of words ready, so that nobody waits for it; or tell the operator now."""
+        """Load the text encoder, so that no query waits for it; or warn the operator that it cannot."""
         if "text" in self.gallery.encoders:
             try:
                 self.gallery.encode_texts(["warm up"])
@@ -108,15 +112,15 @@ class Service:
                 _log.warning("queries in words will be refused: %s", error)
 
     def read(self, function: Callable[[BaseIndex], T]) -> T:
-        """Answer from one generation; nobody is told that a thing is unknown while a lost shard may have it.
+        """Read from one generation; nothing is called unknown while a lost shard may have it.
 
         Raises
         ------
         ClusterError
-            What was asked for is not in the shards that answer.
+            What is asked for is not in the shards that answer.
         """
 
-        def whole(view: BaseIndex) -> T:
+        def read_whole(view: BaseIndex) -> T:
             try:
                 return function(view)
             except (UnknownId, UnknownField) as error:
@@ -124,22 +128,22 @@ class Service:
                     raise ClusterError("expected every shard to answer, but some are lost") from error
                 raise
 
-        return self._follower.read(whole)
+        return self._follower.read(read_whole)
 
     def is_partial(self, view: BaseIndex, hits: Hits | None = None) -> bool:
-        """Whether a shard is missing from what a view has just answered; that is counted."""
+        """Tell whether a shard is missing from what a view has just answered, and count such answers."""
         found = bool(view.lost) or (hits is not None and hits.partial)
         if found:
-            self.metrics.partial()
+            self.metrics.count_partial()
         return found
 
-    def look_for_shards(self) -> list[str]:
-        """Answer something, and name the shards that are lost.
+    def find_lost_shards(self) -> list[str]:
+        """Read from the index, and name the shards that are lost.
 
         Raises
         ------
         ClusterError
-            None is left.
+            All shards are lost.
         """
         self.read(len)
         index = self.gallery.index
@@ -149,13 +153,13 @@ class Service:
         return lost
 
     def is_replaced(self) -> bool:
-        """Whether another file, or none, goes by a name of the index now; the open one is still served."""
+        """Tell whether another file, or none, has a name of the index now; the open one is still served."""
         return _file_identities(self.gallery.index.path) != self._file
 
     def stop(self) -> None:
-        """Finish what is running, and take nothing new; may be called again."""
+        """Finish what is running, and accept nothing new; may be called again."""
         self.closing = True
-        self.lanes.close()
+        self.thread_pools.close()
 
     def close(self) -> None:
         """Stop, then close the files; may be called again."""
@@ -164,7 +168,7 @@ class Service:
 
 
 def _file_identities(path: str) -> list[tuple[int, int] | None]:
-    """Tell files apart that go by the same names: of an index, or of all its shards."""
+    """Identify the file of an index, or all of its shards, whatever their names are."""
     shards = sorted(Path(path).glob("*.cb")) if is_sharded(path) else []
     return [_file_identity(each) for each in (Path(path), *shards)]
 

@@ -1,4 +1,4 @@
-"""Run blocking work in a bounded number of threads, so that the event loop only passes things on."""
+"""Run blocking work in a bounded number of threads, so that the event loop never waits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ P = ParamSpec("P")
 class ThreadPool:
     """Threads for one kind of work, and a bound on how much may wait for them.
 
-    A caller who gave up leaves its work behind, which ends on its own; it counts until it has ended.
+    Work whose caller gave up goes on to its end, and counts until then.
     """
 
     def __init__(self, name: str, n_threads: int, n_waiting: int) -> None:
-        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix=f"crossbyte-{name}")
-        self._limit, self._count, self._guard = n_threads + n_waiting, 0, threading.Lock()
+        self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix=f"crossbyte-{name}")
+        self._limit, self._count, self._lock = n_threads + n_waiting, 0, threading.Lock()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Run a function in a thread, and wait for it without blocking the loop.
@@ -35,7 +35,7 @@ class ThreadPool:
         """
         self._enter()
         try:
-            job = self._pool.submit(function, *args, **options)
+            job = self._executor.submit(function, *args, **options)
         except RuntimeError as error:
             self._leave()
             raise RequestRefused("shutting_down") from error
@@ -43,29 +43,29 @@ class ThreadPool:
         return await asyncio.wrap_future(job)
 
     def _enter(self) -> None:
-        with self._guard:
+        with self._lock:
             if self._count >= self._limit:
                 raise RequestRefused("too_busy")
             self._count += 1
 
     def _leave(self, _: Any = None) -> None:
-        with self._guard:
+        with self._lock:
             self._count -= 1
 
     def close(self) -> None:
-        """Finish what is running; nothing new is taken."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Finish what is running; nothing new is accepted."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 class ThreadPools:
-    """The lanes of a server.
+    """The thread pools of a server.
 
     Attributes
     ----------
     reading : ThreadPool
-        Searches and everything else that is quick.
+        For searches and everything else that is quick.
     pictures : ThreadPool
-        Uploads: decoding one may take seconds, and must not hold up who types.
+        For uploads: decoding one may take seconds, and must not hold up a typed query.
     writing : ThreadPool
         One thread, so that each write knows the generation that it made.
     """
@@ -76,6 +76,6 @@ class ThreadPools:
         self.writing = ThreadPool("writing", 1, n_waiting)
 
     def close(self) -> None:
-        """Finish what is running in every lane."""
-        for lane in (self.reading, self.pictures, self.writing):
-            lane.close()
+        """Finish what is running in every pool."""
+        for pool in (self.reading, self.pictures, self.writing):
+            pool.close()

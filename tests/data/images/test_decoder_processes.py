@@ -124,7 +124,7 @@ def test_a_child_that_died_idle_is_replaced() -> None:
 
 
 def test_a_child_serves_its_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder_module, "_PICTURES_OF_A_LIFE", 2)
+    monkeypatch.setattr(decoder_module, "_PICTURES_PER_CHILD", 2)
     pids = []
     with PictureReader() as reader:
         for _ in range(4):
@@ -309,17 +309,17 @@ def test_many_threads_get_each_their_own_picture(n_children: int) -> None:
 
 def test_threads_survive_children_that_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """One request in ten meets a child that was just killed; every picture still comes, and is right."""
-    real, lock, count = decoder_module.Decoder._ready, threading.Lock(), iter(range(10**6))
+    real, lock, count = decoder_module.Decoder._ensure_child, threading.Lock(), iter(range(10**6))
 
     def ready(decoder: decoder_module.Decoder) -> Any:
         process = real(decoder)
         with lock:
             unlucky = next(count) % 10 == 0
-        if unlucky and decoder._left < decoder_module._PICTURES_OF_A_LIFE - 1:  # never two for one picture
+        if unlucky and decoder._quota < decoder_module._PICTURES_PER_CHILD - 1:  # never two for one picture
             process.send_signal(signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(decoder_module.Decoder, "_ready", ready)
+    monkeypatch.setattr(decoder_module.Decoder, "_ensure_child", ready)
     wanted = colours(60)
     with PictureReader(n_children=2) as reader, ThreadPoolExecutor(6) as threads:
         pictures = list(threads.map(reader.read, map(plain, wanted)))

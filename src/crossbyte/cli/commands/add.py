@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AddOptions(NamedTuple):
-    """How documents are to be added, whatever they are."""
+    """Options of both kinds of documents, pictures with captions and features."""
 
     side: Sides
     upsert: bool
@@ -46,86 +46,6 @@ class AddOptions(NamedTuple):
     jobs: int | None
     quiet: bool
     cluster: str | None = None
-
-
-def add_files(
-    path: Path, given: InputOptions, raw: RawInputOptions, wanted: AddOptions, *, as_json: bool
-) -> int:
-    """Encode pictures and captions as the index's own were, and add them."""
-    from crossbyte.gallery.build import add_documents
-
-    assert given.data is not None
-    if not path.exists():
-        raise InvalidInput(f"{path}: there is no such index; make it with `crossbyte fit {given.data}`")
-    documents = _keep_side_of_files(read_raw_documents(given.data, raw), wanted.side)
-    began = time.perf_counter()
-    with (
-        _open_gallery(path, raw, wanted.jobs) as gallery,
-        show_progress("add", quiet=wanted.quiet) as callback,
-    ):
-        new = _drop_existing(gallery, documents) if wanted.skip_existing else documents
-        try:
-            added = add_documents(
-                gallery,
-                new,
-                upsert=wanted.upsert,
-                batch=wanted.batch,
-                thumbnails=wanted.thumbnails,
-                n_jobs=wanted.jobs,
-                callback=callback,
-            )
-        except KeyboardInterrupt:
-            return _report_interrupted_files(wanted.upsert)
-        total = len(gallery)
-    document = {"index": path, "added": added.n_added, "documents": total}
-    document |= {"already_there": len(documents) - len(new), "skipped": list_skipped(added.skipped)}
-    document["seconds"] = round(time.perf_counter() - began, 3)
-    emit(document, _describe_added_files(document, added.skipped), as_json=as_json)
-    return ExitCode.FINE
-
-
-def _open_gallery(path: Path, raw: RawInputOptions, jobs: int | None) -> Gallery:
-    from crossbyte.gallery.gallery import Gallery
-
-    encoders = raw.image_encoder, raw.text_encoder
-    return Gallery.open(path, "rw", image_encoder=encoders[0], text_encoder=encoders[1], n_jobs=jobs)
-
-
-def _keep_side_of_files(documents: RawDocuments, side: Sides) -> RawDocuments:
-    from crossbyte.gallery.build import take_documents
-
-    if side is Sides.IMAGE:
-        documents = replace(documents, texts=[()] * len(documents))
-    if side is Sides.TEXT:
-        documents = replace(documents, pictures=[None] * len(documents))
-    there = [row for row in range(len(documents)) if documents.pictures[row] or any(documents.texts[row])]
-    if not there:
-        raise InvalidInput(f"--side {side}: the documents have no {side}s; give another --side")
-    return take_documents(documents, there)
-
-
-def _drop_existing(gallery: Gallery, documents: RawDocuments) -> RawDocuments:
-    from crossbyte.gallery.build import take_documents
-
-    return take_documents(documents, [row for row, id in enumerate(documents.ids) if id not in gallery.index])
-
-
-def _report_interrupted_files(upsert: bool) -> int:
-    how = "again" if upsert else "again with --skip-existing"
-    print_error(
-        "interrupted: what was encoded so far is kept, and the batches that were done are in the index",
-        f"to go on from there, run the same command {how}",
-    )
-    return ExitCode.INTERRUPTED
-
-
-def _describe_added_files(document: dict[str, Any], skipped: list[Skipped]) -> Iterator[str]:
-    rate = document["added"] / max(document["seconds"], 1e-9)
-    took, added = readable_seconds(document["seconds"]), plural(document["added"], "document")
-    before = f", {document['already_there']:,} were there already" if document["already_there"] else ""
-    said = f"{document['index']}: {added} added in {took} ({rate:,.3g} per second){before}"
-    yield f"{said}; it has {document['documents']:,} now"
-    yield from describe_skipped(skipped)
 
 
 def add(
@@ -187,6 +107,92 @@ def add(
     return _add_features(path, given, model, wanted, as_json)
 
 
+# Pictures with captions
+
+
+def add_files(
+    path: Path, given: InputOptions, raw: RawInputOptions, wanted: AddOptions, *, as_json: bool
+) -> int:
+    """Encode pictures and captions like those of the index, and add them."""
+    from crossbyte.gallery.build import add_documents
+
+    assert given.data is not None
+    if not path.exists():
+        raise InvalidInput(f"{path}: there is no such index; make it with `crossbyte fit {given.data}`")
+    documents = _keep_side_of_files(read_raw_documents(given.data, raw), wanted.side)
+    began = time.perf_counter()
+    with (
+        _open_gallery(path, raw, wanted.jobs) as gallery,
+        show_progress("add", quiet=wanted.quiet) as callback,
+    ):
+        new = _drop_existing(gallery, documents) if wanted.skip_existing else documents
+        try:
+            added = add_documents(
+                gallery,
+                new,
+                upsert=wanted.upsert,
+                batch=wanted.batch,
+                thumbnails=wanted.thumbnails,
+                n_jobs=wanted.jobs,
+                callback=callback,
+            )
+        except KeyboardInterrupt:
+            return _report_interrupted_files(wanted.upsert)
+        total = len(gallery)
+    document = {"index": path, "added": added.n_added, "documents": total}
+    document |= {"already_there": len(documents) - len(new), "skipped": list_skipped(added.skipped)}
+    document["seconds"] = round(time.perf_counter() - began, 3)
+    emit(document, _describe_added_files(document, added.skipped), as_json=as_json)
+    return ExitCode.FINE
+
+
+def _open_gallery(path: Path, raw: RawInputOptions, jobs: int | None) -> Gallery:
+    from crossbyte.gallery.gallery import Gallery
+
+    encoders = raw.image_encoder, raw.text_encoder
+    return Gallery.open(path, "rw", image_encoder=encoders[0], text_encoder=encoders[1], n_jobs=jobs)
+
+
+def _keep_side_of_files(documents: RawDocuments, side: Sides) -> RawDocuments:
+    from crossbyte.gallery.build import take_documents
+
+    if side is Sides.IMAGE:
+        documents = replace(documents, texts=[()] * len(documents))
+    if side is Sides.TEXT:
+        documents = replace(documents, pictures=[None] * len(documents))
+    rows = [row for row in range(len(documents)) if documents.pictures[row] or any(documents.texts[row])]
+    if not rows:
+        raise InvalidInput(f"--side {side}: the documents have no {side}s; give another --side")
+    return take_documents(documents, rows)
+
+
+def _drop_existing(gallery: Gallery, documents: RawDocuments) -> RawDocuments:
+    from crossbyte.gallery.build import take_documents
+
+    return take_documents(documents, [row for row, id in enumerate(documents.ids) if id not in gallery.index])
+
+
+def _report_interrupted_files(upsert: bool) -> int:
+    how = "again" if upsert else "again with --skip-existing"
+    print_error(
+        "interrupted: what was encoded so far is kept, and the batches that were done are in the index",
+        f"to go on from there, run the same command {how}",
+    )
+    return ExitCode.INTERRUPTED
+
+
+def _describe_added_files(document: dict[str, Any], skipped: list[Skipped]) -> Iterator[str]:
+    rate = document["added"] / max(document["seconds"], 1e-9)
+    took, added = readable_seconds(document["seconds"]), plural(document["added"], "document")
+    before = f", {document['already_there']:,} were there already" if document["already_there"] else ""
+    said = f"{document['index']}: {added} added in {took} ({rate:,.3g} per second){before}"
+    yield f"{said}; it has {document['documents']:,} now"
+    yield from describe_skipped(skipped)
+
+
+# Features
+
+
 def _add_features(
     path: Path, given: InputOptions, model: Path | None, wanted: AddOptions, as_json: bool
 ) -> int:
@@ -218,7 +224,7 @@ def _add_features(
 def _open_or_create_index(
     path: Path, model: Path | None, documents: Dataset, jobs: int | None
 ) -> Iterator[Searchable]:
-    """Open the index, or make it; one that was made and got no documents for an error goes again."""
+    """Open the index, or create it; remove a created one again if an error left it without documents."""
     from crossbyte.gallery.gallery import open_index
     from crossbyte.index.index import Index
     from crossbyte.model.estimator import CMCQ
@@ -240,13 +246,13 @@ def _open_or_create_index(
             yield index
         except Exception:
             if not len(index):
-                index.close()  # before its file goes, which some systems ask for
+                index.close()  # some systems do not remove an open file
                 path.unlink(missing_ok=True)
             raise
 
 
 def _check_widths(model: CMCQ, documents: Dataset) -> None:
-    """Refuse what is no features of the model before there is an index."""
+    """Refuse features that do not fit the model, before an index is created."""
     from crossbyte.validation import check_features
 
     widths = {"images": model.n_features_in_, "texts": model.n_text_features_}
@@ -256,28 +262,26 @@ def _check_widths(model: CMCQ, documents: Dataset) -> None:
             check_features(features[:1], name, width)
 
 
-def _keep_side(documents: Dataset, side: options.Sides) -> Dataset:
-    from dataclasses import replace
-
-    if side is options.Sides.BOTH:
+def _keep_side(documents: Dataset, side: Sides) -> Dataset:
+    if side is Sides.BOTH:
         return documents
     if getattr(documents, f"{side}s") is None:
         raise InvalidInput(f"--side {side}: the documents have no {side}s; give another --side")
-    return replace(documents, **{"texts" if side is options.Sides.IMAGE else "images": None})
+    return replace(documents, **{"texts" if side is Sides.IMAGE else "images": None})
 
 
 def _select_rows(index: Searchable, documents: Dataset, skip_existing: bool) -> list[int]:
-    """Rows that are to be added."""
+    """Select the rows to add."""
     rows = range(len(documents))
     if not skip_existing:
         return list(rows)
-    there = set(index.ids())
+    existing = set(index.ids())
     names = rows if documents.ids is None else documents.ids
-    return [row for row, name in zip(rows, names, strict=True) if name not in there]
+    return [row for row, name in zip(rows, names, strict=True) if name not in existing]
 
 
 def _iterate_blocks(documents: Dataset, rows: list[int], size: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield how many rows came before, and the arguments of ``Index.add`` for the next ones."""
+    """Yield the number of rows before each block, and the block's arguments for ``Index.add``."""
     for first in range(0, len(rows), size):
         chosen = rows[first : first + size]
         block: dict[str, Any] = {
@@ -297,7 +301,7 @@ def _pick_rows(features: Any, rows: list[int]) -> Any:
 
 
 def _scale_progress(callback: ProgressCallback, done: int, total: int) -> ProgressCallback:
-    """Make the steps of one batch steps of the whole."""
+    """Report the steps of one batch as steps of the whole."""
     return lambda step: callback(Progress(step.stage, step.detail, done + step.done, total))
 
 

@@ -64,9 +64,9 @@ def cells(
             index.drop_cells()
         elif with_pairs:
             pairs = read_pairs(given, stored=True, payloads=groups is not None)
-            asked: dict[str, Any] = {"n_cells": number, "recall": recall, "groups": pairs.groups}
+            settings: dict[str, Any] = {"n_cells": number, "recall": recall, "groups": pairs.groups}
             with show_progress("cells", quiet=quiet) as callback:
-                index.build_cells(images=pairs.images, texts=pairs.texts, callback=callback, **asked)
+                index.build_cells(images=pairs.images, texts=pairs.texts, callback=callback, **settings)
         known = index.cells
     document = {"index": path, "cells": None if known is None else known.to_dict()}
     said: list[str | Table] = [f"{path}: no cells"] if known is None else _describe_cells(known)

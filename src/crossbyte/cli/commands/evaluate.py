@@ -34,21 +34,31 @@ if TYPE_CHECKING:
     from crossbyte.lab.score_tables import QualityTable, SummaryBlock, SummaryFigure, SystemQuality
     from crossbyte.report.measurements import Estimate
 
-_MOST_REPORTED = 5  # failures told one by one
+
+_MOST_REPORTED = 5  # failures printed one by one
+_METRICS = {"map@50": "MAP@50", "recall@10": "recall@10"}
 
 
 class Similarity(StrEnum):
-    """What systems are taught with."""
+    """What systems learn from."""
 
     PAIRS = "pairs"
     LABELS = "labels"
+
+
+class Criterion(StrEnum):
+    """What parameters are chosen by."""
+
+    LABELS = "labels"
+    PAIRS = "pairs"
 
 
 METHODS_HELP = (
     f"Systems with commas between them: {', '.join(list_keys())}; "
     f"or groups: {', '.join(GROUPS)} (docs/evaluation.md)."
 )
-"""What ``--methods`` takes."""
+"""The help of ``--methods``."""
+
 
 DataName = Annotated[
     str,
@@ -57,215 +67,14 @@ DataName = Annotated[
         help="A file of pairs, a published collection's folder, or generated:wiki and the like.",
     ),
 ]
+
+
 Processes = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs at a time; all cores if not given.")
 ]
 
 
-def parse_names(text: str, option: str) -> tuple[str, ...]:
-    """Read names such as ``cmfh,cca-pq``."""
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise InvalidInput(f"{option}: expected names with commas between them, got {text!r}")
-    return names
-
-
-def parse_numbers(text: str, option: str) -> tuple[int, ...]:
-    """Read lengths of code such as ``16,32``."""
-    if not re.fullmatch(r"\s*[1-9]\d{0,4}\s*(,\s*[1-9]\d{0,4}\s*)*", text, re.ASCII):
-        raise InvalidInput(f"{option}: expected numbers above 0, got {text!r}; give some such as 16,32")
-    return tuple(sorted({int(part) for part in text.split(",")}))
-
-
-class Laboratory(NamedTuple):
-    """A collection, and how its runs are to be done."""
-
-    verb: str
-    source: DataSource
-    collection: Collection
-    digest: str
-    jobs: int | None
-    overwrite: bool
-    quiet: bool
-    cluster: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        verb: str,
-        data: str,
-        jobs: int | None,
-        overwrite: bool,
-        quiet: bool,
-        cluster: str | None = None,
-    ) -> Laboratory:
-        """Read the collection and what it is known by."""
-        from crossbyte.lab.datasets.collection import collection_digest
-        from crossbyte.lab.datasets.loader import DataSource
-
-        source = DataSource(data)
-        collection = source.read()
-        return cls(verb, source, collection, collection_digest(collection), jobs, overwrite, quiet, cluster)
-
-    def do(self, runs: list[Run], out: Path) -> Outcome:
-        """Do what is not done yet, and show how far it is."""
-        from crossbyte.lab.runner import run_all
-
-        with show_progress(self.verb, quiet=self.quiet) as callback, redirect_ray_output(self.cluster):
-            return run_all(
-                runs,
-                self.collection,
-                out,
-                source=self.source,
-                n_processes=_count_processes(self.jobs, self.cluster),
-                cluster=self.cluster,
-                again=self.overwrite,
-                stage="runs",
-                callback=callback,
-            )
-
-
-def _count_processes(asked: int | None, cluster: str | None) -> int:
-    """Runs at a time: as many as asked for, or as there are cores here or room on a cluster."""
-    from crossbyte.compute.executor import available_cores
-
-    if asked is not None:
-        return asked
-    return available_cores() if cluster is None else -1
-
-
-def describe_damaged_results(study: Study) -> list[str]:
-    """Say which results a report is without, a line each."""
-    return [f"left out of the report: {line}" for line in study.damaged]
-
-
-def write_report(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path], int]:
-    """Write the report, and note what it is without; what is wrong with it does not take results away."""
-    if not outcome.results:
-        return [], ExitCode.FINE
-    from crossbyte.lab.report.study import read_study
-    from crossbyte.lab.report.write import write_study
-
-    try:
-        study = read_study(out)
-        notes += describe_damaged_results(study)
-        return write_study(study, out), ExitCode.FINE
-    except CrossbyteError as error:
-        print_error(*describe_error(error))
-        return [], exit_code(error)
-
-
-def describe_pages(pages: Iterable[Path]) -> list[str]:
-    """Name the pages of a report; its pictures are beside them."""
-    return [f"{page}: the report" for page in pages if page.suffix in (".html", ".md")]
-
-
-def report_failed_runs(outcome: Outcome) -> int:
-    """Say what failed, and give the exit code: that of the gravest failure."""
-    for each in outcome.failed[:_MOST_REPORTED]:
-        if os.environ.get(DEBUG, "0") not in ("", "0"):
-            print(each.failure.trace, file=sys.stderr)
-        what, what_to_do = describe_error(each.failure.error)
-        print_error(f"{each.run}: {what}", what_to_do)
-    if not outcome.failed:
-        return ExitCode.FINE
-    n_done, n_failed = len(outcome.results), len(outcome.failed)
-    print_error(
-        f"{plural(n_failed, 'run')} failed, {n_done} are done",
-        "run the same command again: what is done is not done again",
-    )
-    codes = {exit_code(each.failure.error) for each in outcome.failed}
-    return ExitCode.BUG if ExitCode.BUG in codes else min(codes)
-
-
-def compare_own_pairs(
-    laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, report: bool, as_json: bool
-) -> int:
-    """Measure crossbyte and simpler systems on held-out pairs; without a folder, results are not kept."""
-    from crossbyte.lab.score_tables import CHOSEN, check_enough_pairs, make_quality_table, plan_own_runs
-
-    check_enough_pairs(len(laboratory.collection.train))
-    runs = plan_own_runs(laboratory.collection.name, laboratory.digest, bits)
-    with TemporaryDirectory(prefix="crossbyte-") as passing, _interrupt_without_results(out):
-        outcome = laboratory.do(runs, out or Path(passing))
-    notes = outcome.notes
-    pages, code = ([], 0) if out is None or not report else write_report(out, outcome, notes)
-    measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
-    tables = [make_quality_table(outcome.results, length) for length in bits if length in measured]
-    document = {
-        "data": laboratory.collection.name,
-        "out": out,
-        "tables": [table.to_dict() for table in tables],
-        "notes": notes,
-        "report": list(map(str, pages)),
-    }
-    said = [part for table in tables for part in _describe_quality(table)]
-    written = describe_pages(pages)
-    emit(document, [laboratory.collection.about, *said, *notes, *written], as_json=as_json)
-    return report_failed_runs(outcome) or code
-
-
-@contextmanager
-def _interrupt_without_results(out: Path | None) -> Iterator[None]:
-    """Make plain Ctrl-C of an interruption after which there is nothing to go on from."""
-    try:
-        yield
-    except FitInterrupted:
-        if out is not None:
-            raise
-        raise KeyboardInterrupt from None
-
-
-def _describe_quality(table: QualityTable) -> list[str | Table]:
-    said: list[str | Table] = [
-        "",
-        f"{plural(table.n_bits // 8, 'byte')} per item, learned from {plural(table.n_train, 'pair')}, asked "
-        f"among {plural(table.n_queries, 'unseen pair')}; partners found of 100, with 95 % intervals:",
-    ]
-    for direction in table.systems[0].recall:
-        said += ["", direction.replace("-", " "), _make_recall_table(table.systems, direction)]
-    return [
-        *said,
-        "",
-        "both directions, among the first 10",
-        _make_gain_table(table.systems),
-        "",
-        table.verdict,
-    ]
-
-
-def _make_recall_table(systems: list[SystemQuality], direction: str) -> Table:
-    depths = list(systems[0].recall[direction])
-    rows = [
-        [
-            system.name,
-            "" if system.n_bytes is None else str(system.n_bytes),
-            *(_format_percent(system.recall[direction][depth]) for depth in depths),
-        ]
-        for system in systems
-    ]
-    return Table(("system", "bytes>", *(f"first {depth}>" for depth in depths)), rows)
-
-
-def _make_gain_table(systems: list[SystemQuality]) -> Table:
-    rows = [
-        [
-            system.name,
-            f"{100 * system.mean_recall():.1f}",
-            "" if system.gain is None else _format_percent(system.gain, signed=True),
-        ]
-        for system in systems
-    ]
-    return Table(("system", "found>", "crossbyte minus it>"), rows)
-
-
-def _format_percent(estimate: Estimate, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    value, low, high = (f"{100 * number:{sign}.1f}" for number in estimate)
-    return value if estimate.low == estimate.high else f"{value} ({low} to {high})"
-
-
-_METRICS = {"map@50": "MAP@50", "recall@10": "recall@10"}
+# Comparing systems
 
 
 def evaluate(
@@ -328,19 +137,19 @@ def evaluate(
     """
     from crossbyte.lab.run_plan import plan_runs
 
-    laboratory = Laboratory.of("evaluate", data, jobs, overwrite, quiet, cluster)
+    laboratory = Laboratory.open("evaluate", data, jobs, overwrite, quiet, cluster)
     has_labels = laboratory.collection.train.labels is not None
-    asked = _make_request(methods, bits, protocol, seeds, similarity, quick, has_labels)
-    asked = _add_extras(asked, ablations, sensitivity, full)
+    request = _make_request(methods, bits, protocol, seeds, similarity, quick, has_labels)
+    request = _add_extras(request, ablations, sensitivity, full)
     if methods is None and not has_labels and protocol is None:
-        _refuse_without_effect(asked, seeds, quick, parameters)
+        _refuse_without_effect(request, seeds, quick, parameters)
         lengths = parse_numbers(bits or "32", "--bits")
         return compare_own_pairs(laboratory, lengths, out, report=report, as_json=as_json)
     if out is None:
         raise InvalidInput("expected a folder for the results; give --out DIR")
     known = _read_recorded_parameters(parameters, laboratory.collection.name, laboratory.digest)
-    plan = plan_runs(asked, laboratory.collection, laboratory.digest, known)
-    outcome = laboratory.do(plan.runs, out)
+    plan = plan_runs(request, laboratory.collection, laboratory.digest, known)
+    outcome = laboratory.run(plan.runs, out)
     pages, code = write_report(out, outcome, plan.notes) if report else ([], 0)
     _emit_outcome(out, plan, outcome, pages, as_json=as_json)
     return report_failed_runs(outcome) or code
@@ -371,15 +180,15 @@ def _make_request(
 
 
 def _refuse_without_effect(
-    asked: RunRequest, seeds: int | None, quick: bool, parameters: Path | None
+    request: RunRequest, seeds: int | None, quick: bool, parameters: Path | None
 ) -> None:
     """Refuse what would have no effect on the table of a user's own pairs."""
     without_effect = {
-        "--similarity": asked.similarity is not None,
+        "--similarity": request.similarity is not None,
         "--parameters": parameters is not None,
-        "--ablations": asked.ablations,
-        "--sensitivity": asked.sensitivity,
-        "--full": asked.full,
+        "--ablations": request.ablations,
+        "--sensitivity": request.sensitivity,
+        "--full": request.full,
         "--quick": quick,
         "--seeds": seeds is not None,
     }
@@ -399,10 +208,10 @@ def _check_letters(letters: tuple[str, ...]) -> None:
         )
 
 
-def _add_extras(asked: RunRequest, ablations: bool, sensitivity: bool, full: bool) -> RunRequest:
+def _add_extras(request: RunRequest, ablations: bool, sensitivity: bool, full: bool) -> RunRequest:
     from dataclasses import replace
 
-    return replace(asked, ablations=ablations, sensitivity=sensitivity, full=full)
+    return replace(request, ablations=ablations, sensitivity=sensitivity, full=full)
 
 
 def _read_recorded_parameters(path: Path | None, name: str, digest: str) -> RecordedParameters:
@@ -463,11 +272,97 @@ def _format_figure(figure: SummaryFigure | None) -> str:
     return f"{figure.mean:.4f}" + ("" if figure.spread is None else f" ±{figure.spread:.4f}")
 
 
-class Criterion(StrEnum):
-    """What parameters are chosen by."""
+# Comparing crossbyte with simpler systems on a user's own pairs
 
-    LABELS = "labels"
-    PAIRS = "pairs"
+
+def compare_own_pairs(
+    laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, report: bool, as_json: bool
+) -> int:
+    """Measure crossbyte and simpler systems on held-out pairs; without a folder, no results are kept."""
+    from crossbyte.lab.score_tables import CHOSEN, check_enough_pairs, make_quality_table, plan_own_runs
+
+    check_enough_pairs(len(laboratory.collection.train))
+    runs = plan_own_runs(laboratory.collection.name, laboratory.digest, bits)
+    with TemporaryDirectory(prefix="crossbyte-") as temporary, _interrupt_without_results(out):
+        outcome = laboratory.run(runs, out or Path(temporary))
+    notes = outcome.notes
+    pages, code = ([], 0) if out is None or not report else write_report(out, outcome, notes)
+    measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
+    tables = [make_quality_table(outcome.results, length) for length in bits if length in measured]
+    document = {
+        "data": laboratory.collection.name,
+        "out": out,
+        "tables": [table.to_dict() for table in tables],
+        "notes": notes,
+        "report": list(map(str, pages)),
+    }
+    said = [part for table in tables for part in _describe_quality(table)]
+    written = describe_pages(pages)
+    emit(document, [laboratory.collection.about, *said, *notes, *written], as_json=as_json)
+    return report_failed_runs(outcome) or code
+
+
+@contextmanager
+def _interrupt_without_results(out: Path | None) -> Iterator[None]:
+    """Turn an interruption into plain Ctrl-C where there are no results to go on from."""
+    try:
+        yield
+    except FitInterrupted:
+        if out is not None:
+            raise
+        raise KeyboardInterrupt from None
+
+
+def _describe_quality(table: QualityTable) -> list[str | Table]:
+    said: list[str | Table] = [
+        "",
+        f"{plural(table.n_bits // 8, 'byte')} per item, learned from {plural(table.n_train, 'pair')}, asked "
+        f"among {plural(table.n_queries, 'unseen pair')}; partners found of 100, with 95 % intervals:",
+    ]
+    for direction in table.systems[0].recall:
+        said += ["", direction.replace("-", " "), _make_recall_table(table.systems, direction)]
+    return [
+        *said,
+        "",
+        "both directions, among the first 10",
+        _make_gain_table(table.systems),
+        "",
+        table.verdict,
+    ]
+
+
+def _make_recall_table(systems: list[SystemQuality], direction: str) -> Table:
+    depths = list(systems[0].recall[direction])
+    rows = [
+        [
+            system.name,
+            "" if system.n_bytes is None else str(system.n_bytes),
+            *(_format_percent(system.recall[direction][depth]) for depth in depths),
+        ]
+        for system in systems
+    ]
+    return Table(("system", "bytes>", *(f"first {depth}>" for depth in depths)), rows)
+
+
+def _make_gain_table(systems: list[SystemQuality]) -> Table:
+    rows = [
+        [
+            system.name,
+            f"{100 * system.mean_recall():.1f}",
+            "" if system.gain is None else _format_percent(system.gain, signed=True),
+        ]
+        for system in systems
+    ]
+    return Table(("system", "found>", "crossbyte minus it>"), rows)
+
+
+def _format_percent(estimate: Estimate, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    value, low, high = (f"{100 * number:{sign}.1f}" for number in estimate)
+    return value if estimate.low == estimate.high else f"{value} ({low} to {high})"
+
+
+# Choosing parameters
 
 
 def tune(
@@ -512,16 +407,16 @@ def tune(
     from crossbyte.lab.run_plan import RunRequest, plan_runs
 
     check_free(out, overwrite=overwrite)
-    laboratory = Laboratory.of("tune", data, jobs, overwrite=False, quiet=quiet)
+    laboratory = Laboratory.open("tune", data, jobs, overwrite=False, quiet=quiet)
     criterion = by.value if by else "pairs" if laboratory.collection.train.labels is None else "labels"
-    asked = RunRequest(
+    request = RunRequest(
         methods=parse_names(methods, "--methods"),
         bits=parse_numbers(bits, "--bits"),
         protocols=(CRITERIA[criterion][0],),
         similarity=None if similarity is None else similarity.value,
         full=full,
     )
-    plan = plan_runs(asked, laboratory.collection, laboratory.digest, RecordedParameters())
+    plan = plan_runs(request, laboratory.collection, laboratory.digest, RecordedParameters())
     bases = [run for run in plan.runs if run.method in GRIDS]
     fixed = sorted({run.method for run in plan.runs} - set(GRIDS))
     notes = [*plan.notes, *(f"{key} has nothing to choose" for key in fixed)]
@@ -529,7 +424,7 @@ def tune(
         raise InvalidInput("expected systems with parameters to choose, got none: " + "; ".join(notes))
     trials = out.with_name(f"{out.name}.trials")
     choices, outcomes = choose_parameters(
-        bases, range(seeds), criterion, lambda runs: laboratory.do(runs, trials), together=together
+        bases, range(seeds), criterion, lambda runs: laboratory.run(runs, trials), together=together
     )
     document = _write_choices(out, choices, criterion, seeds)
     emit(document | {"notes": notes}, _describe_choices(out, choices, notes), as_json=as_json)
@@ -563,3 +458,124 @@ def _describe_choices(out: Path, choices: list[Choice], notes: list[str]) -> lis
     ]
     table = Table(("system", "bits>", "score>", "chosen"), rows)
     return [f"{out}: chosen parameters, for `crossbyte evaluate --parameters`", "", table, *notes]
+
+
+# Runs and reports, for both commands
+
+
+class Laboratory(NamedTuple):
+    """A collection of documents, and how to run systems on it."""
+
+    command: str
+    source: DataSource
+    collection: Collection
+    digest: str
+    jobs: int | None
+    overwrite: bool
+    quiet: bool
+    cluster: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        command: str,
+        data: str,
+        jobs: int | None,
+        overwrite: bool,
+        quiet: bool,
+        cluster: str | None = None,
+    ) -> Laboratory:
+        """Read the collection, and compute its digest."""
+        from crossbyte.lab.datasets.collection import collection_digest
+        from crossbyte.lab.datasets.loader import DataSource
+
+        source = DataSource(data)
+        collection = source.read()
+        return cls(
+            command, source, collection, collection_digest(collection), jobs, overwrite, quiet, cluster
+        )
+
+    def run(self, runs: list[Run], out: Path) -> Outcome:
+        """Do the runs that are not done yet, and show progress."""
+        from crossbyte.lab.runner import run_all
+
+        with show_progress(self.command, quiet=self.quiet) as callback, redirect_ray_output(self.cluster):
+            return run_all(
+                runs,
+                self.collection,
+                out,
+                source=self.source,
+                n_processes=_count_processes(self.jobs, self.cluster),
+                cluster=self.cluster,
+                again=self.overwrite,
+                stage="runs",
+                callback=callback,
+            )
+
+
+def _count_processes(jobs: int | None, cluster: str | None) -> int:
+    """Choose how many runs go on at a time: as asked, or one per core, or as the cluster has room."""
+    from crossbyte.compute.executor import available_cores
+
+    if jobs is not None:
+        return jobs
+    return available_cores() if cluster is None else -1
+
+
+def parse_names(text: str, option: str) -> tuple[str, ...]:
+    """Parse names such as ``cmfh,cca-pq``."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise InvalidInput(f"{option}: expected names with commas between them, got {text!r}")
+    return names
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Parse code lengths such as ``16,32``."""
+    if not re.fullmatch(r"\s*[1-9]\d{0,4}\s*(,\s*[1-9]\d{0,4}\s*)*", text, re.ASCII):
+        raise InvalidInput(f"{option}: expected numbers above 0, got {text!r}; give some such as 16,32")
+    return tuple(sorted({int(part) for part in text.split(",")}))
+
+
+def write_report(out: Path, outcome: Outcome, notes: list[str]) -> tuple[list[Path], int]:
+    """Write the report, and note what it is without; a failure here leaves the results as they are."""
+    if not outcome.results:
+        return [], ExitCode.FINE
+    from crossbyte.lab.report.study import read_study
+    from crossbyte.lab.report.write import write_study
+
+    try:
+        study = read_study(out)
+        notes += describe_damaged_results(study)
+        return write_study(study, out), ExitCode.FINE
+    except CrossbyteError as error:
+        print_error(*describe_error(error))
+        return [], exit_code(error)
+
+
+def describe_damaged_results(study: Study) -> list[str]:
+    """Name the results that a report is without, a line each."""
+    return [f"left out of the report: {line}" for line in study.damaged]
+
+
+def describe_pages(pages: Iterable[Path]) -> list[str]:
+    """Name the pages of a report; its pictures are beside them."""
+    return [f"{page}: the report" for page in pages if page.suffix in (".html", ".md")]
+
+
+def report_failed_runs(outcome: Outcome) -> int:
+    """Print what failed, and return the exit code of the gravest failure."""
+    for each in outcome.failed[:_MOST_REPORTED]:
+        if os.environ.get(DEBUG, "0") not in ("", "0"):
+            print(each.failure.trace, file=sys.stderr)
+        what, what_to_do = describe_error(each.failure.error)
+        print_error(f"{each.run}: {what}", what_to_do)
+    if not outcome.failed:
+        return ExitCode.FINE
+    n_done, n_failed = len(outcome.results), len(outcome.failed)
+    print_error(
+        f"{plural(n_failed, 'run')} failed, {n_done} are done",
+        "run the same command again: what is done is not done again",
+    )
+    codes = {exit_code(each.failure.error) for each in outcome.failed}
+    return ExitCode.BUG if ExitCode.BUG in codes else min(codes)

@@ -45,6 +45,6 @@ def explain(
             raise InvalidInput(f"expected one query, got {len(queries.labels)}; choose one with --row")
         words = read_vocabulary(vocabulary)
         (id,) = resolve_ids(gallery.index, [document])
-        asked = {queries.keyword: queries.value[0] if queries.keyword == "like" else queries.value}
-        found = gallery.explain(id, **asked, target=target and target.value, vocabulary=words)
+        query = {queries.keyword: queries.value[0] if queries.keyword == "like" else queries.value}
+        found = gallery.explain(id, **query, target=target and target.value, vocabulary=words)
     emit(found.to_dict(), [*queries.notes, str(found)], as_json=as_json)

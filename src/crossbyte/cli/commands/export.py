@@ -66,8 +66,8 @@ def export(
         if form is Format.FAISS:
             from crossbyte.index.export.faiss_index import export_faiss
 
-            asked = query and query.value
-            count = export_faiss(index, destination, target=side.value, query=asked, overwrite=overwrite)
+            asking = query and query.value
+            count = export_faiss(index, destination, target=side.value, query=asking, overwrite=overwrite)
         else:
             from crossbyte.index.export.vectors import export_vectors
 

@@ -1,6 +1,7 @@
 """Run ``crossbyte fit``: learn a model from features or from pictures with captions, measure it, save it.
 
-First the sample of pairs to fit on, then pictures with captions, then features, then the command itself.
+First the command itself, then fitting on pictures with captions, then fitting on features, then the sample of
+pairs to fit on.
 """
 
 from __future__ import annotations
@@ -46,423 +47,18 @@ if TYPE_CHECKING:
     from crossbyte.report.model_report import Report
 
 
-class Sample(NamedTuple):
-    """The rows to fit on; None for all of them.
-
-    Attributes
-    ----------
-    rows : (m,) intp, ascending, or None
-    wanted : int
-        How many were wanted; whole groups can be a few less.
-    of : int
-        All pairs.
-    seed : int
-    why : str
-        What decided; empty where nothing had to be.
-    tried : list of (int, float)
-        Pairs and recall@10 of the pilots.
-    """
-
-    rows: NDArray[np.intp] | None
-    wanted: int
-    of: int
-    seed: int
-    why: str = ""
-    tried: list[tuple[int, float]] = []
-
-    def to_dict(self) -> dict[str, Any] | None:
-        """What JSON has of it: None where all pairs were taken."""
-        if self.rows is None:
-            return None
-        asked = {"pairs": len(self.rows), "asked": self.wanted, "of": self.of, "seed": self.seed}
-        return asked | {"why": self.why, "pilots": [list(one) for one in self.tried]}
-
-    def lines(self) -> list[str]:
-        """What is said of it."""
-        why = f": {self.why}" if self.why else ""
-        if self.rows is None:
-            return [f"All {self.of:,} pairs were taken{why}."] if self.tried else []
-        return [
-            f"These are a sample of {self.of:,} pairs, drawn with seed {self.seed}{why}. "
-            f"--sample {self.wanted} takes the same ones, --sample all every pair."
-        ]
-
-
-def parse_sample(text: str | None) -> str | int:
-    """Read what was asked for: ``auto`` (also if nothing was), ``all``, or a number of pairs."""
-    if text is None or text in ("auto", "all"):
-        return text or "auto"
-    if not text.isdecimal() or int(text) < 2:
-        raise InvalidInput(
-            f"--sample: expected auto, all, or a number of pairs from 2 on, got {text!r}; give one of these"
-        )
-    return int(text)
-
-
-def take_sample(wanted: str | int, pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> Sample:
-    """Draw the rows to fit on; ``auto`` asks a pilot where the pairs are many."""
-    n_pairs, seed = len(pairs), options.seed
-    if wanted == "all":
-        return Sample(None, n_pairs, n_pairs, seed)
-    if isinstance(wanted, int):
-        return _draw_sample(Sample(None, wanted, n_pairs, seed), pairs)
-    from crossbyte.index.plan.size_model import ALWAYS_ALL
-
-    if n_pairs <= ALWAYS_ALL:
-        return Sample(None, n_pairs, n_pairs, seed)
-    found = _run_pilot(pairs, options, callback)
-    return _draw_sample(Sample(None, found.pairs, n_pairs, seed, str(found), found.tried), pairs)
-
-
-def _draw_sample(sample: Sample, pairs: Dataset) -> Sample:
-    from crossbyte.index.plan.pilot import draw_pairs
-
-    if sample.wanted >= sample.of:
-        return sample
-    return sample._replace(rows=draw_pairs(sample.of, sample.wanted, pairs.groups, seed=sample.seed))
-
-
-def _run_pilot(pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> Any:
-    """Ask pilots with these options; not with ``auto``, of which one pilot alone takes minutes."""
-    from crossbyte.index.plan.pilot import find_sample_size
-    from crossbyte.model.params import AUTOMATIC
-
-    if options.mapping in AUTOMATIC:
-        options = options._replace(mapping="cca")
-    model, n_jobs = options.model(), options.n_jobs
-    try:
-        return find_sample_size(
-            pairs.images, pairs.texts, pairs.groups, model=model, n_jobs=n_jobs, callback=callback
-        )
-    except FitInterrupted:  # of a pilot, of which nobody knows
-        raise KeyboardInterrupt from None
-
-
-def take_rows(pairs: Dataset, rows: NDArray[np.intp]) -> Dataset:
-    """Some rows of a dataset, ascending; features that are on disk stay there."""
-
-    def picked(values: Any) -> Any:
-        return None if values is None else [values[row] for row in rows.tolist()]
-
-    return replace(
-        pairs,
-        images=_take_feature_rows(pairs.images, rows),
-        texts=_take_feature_rows(pairs.texts, rows),
-        ids=picked(pairs.ids),
-        payloads=picked(pairs.payloads),
-        groups=picked(pairs.groups),
-    )
-
-
-def _take_feature_rows(features: Any, rows: NDArray[np.intp]) -> Any:
-    from crossbyte.data.ondisk import RowSubset
-    from crossbyte.validation import is_stored
-
-    return RowSubset(features, rows) if is_stored(features) else features[rows]
-
-
 _LONGEST_EXAMPLE = 48
+_BLOCK = 20_000  # documents that are coded and written at a time
+_CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
+_OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
 
 
 class FitResult(NamedTuple):
-    """What ``fit`` made: as JSON, in words, and how good it is (None if that was not measured)."""
+    """The result of ``fit``: as JSON, as lines of text, and its measured quality (None if not measured)."""
 
     document: dict[str, Any]
     lines: list[str]
     report: Report | None
-
-
-def describe_model(model: CMCQ, report: Report | None) -> dict[str, Any]:
-    """Say of a model what a JSON document of ``fit`` has."""
-    return {
-        "bits": model.n_bits,
-        "mapping": model.mapping_,
-        "components": model.n_components_,
-        "report": None if report is None else report.to_dict(),
-    }
-
-
-def fit_files(
-    given: InputOptions,
-    raw: RawInputOptions,
-    options: FitOptions,
-    index: Path | None,
-    output: Path | None,
-    *,
-    thumbnails: bool,
-    quiet: bool,
-) -> FitResult:
-    """Make an index of a folder of pictures, or of a table that names them; and save its model, if asked."""
-    from crossbyte.gallery.build import build_at_free_path
-    from crossbyte.index.storage.database import real_path
-
-    assert given.data is not None
-    path, began = index or _choose_index_path(given.data), time.perf_counter()
-    documents = read_raw_documents(given.data, raw)
-    specs = {"image": raw.image_encoder or "builtin", "text": raw.text_encoder or "builtin"}
-    with show_progress("fit", quiet=quiet) as callback:
-        built = build_at_free_path(
-            documents, Path(real_path(path)), options, specs, thumbnails=thumbnails, callback=callback
-        )
-    identity = None if output is None else built.model.save(output)
-    report = built.model.report_ if built.model.calibration_ is not None else None
-    document: dict[str, Any] = {"model": output, "identity": identity, "index": path, "pairs": built.n_pairs}
-    document |= {
-        "documents": built.n_documents,
-        "form": documents.form,
-        "skipped": list_skipped(built.skipped),
-    }
-    document |= describe_model(built.model, report) | {"seconds": round(time.perf_counter() - began, 3)}
-    document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
-    return FitResult(
-        document, list(_describe_built(document, documents, built, report, options.curve is not None)), report
-    )
-
-
-def _choose_index_path(data: Path) -> Path:
-    """Give the index that a folder makes if no name is given: in the current directory, called like it."""
-    from crossbyte.index.storage.database import real_path
-
-    folder = data.resolve() if data.is_dir() else data.resolve().parent
-    path = Path(f"{folder.name or 'photos'}.cb")
-    if path.exists():
-        raise InvalidInput(
-            f"{path}: there is an index of this name already, and none is ever overwritten; give another "
-            "name with --index FILE, add to it with `crossbyte add`, or remove it first"
-        )
-    check_free(Path(real_path(path)))
-    return path
-
-
-def _describe_built(
-    document: dict[str, Any], documents: RawDocuments, built: BuildResult, report: Report | None, wanted: bool
-) -> Iterator[str]:
-    n_bytes, took = document["bits"] // 8, readable_seconds(document["seconds"])
-    yield (
-        f"{document['index']}: {plural(built.n_documents, 'document')}, {built.n_pairs:,} of them with "
-        f"picture and text, in {took}; {n_bytes} bytes per item, {document['mapping']} space of "
-        f"{document['components']} dimensions"
-    )
-    if document["model"] is not None:
-        yield f"{document['model']}: its model"
-    yield from describe_skipped(built.skipped)
-    yield ""
-    yield str(report) if report is not None else _explain_unmeasured(built, wanted)
-    yield ""
-    yield "Next:"
-    yield f'  crossbyte search {document["index"]} --text "{_choose_example_text(documents)}"'
-    yield f"  crossbyte serve {document['index']}"
-
-
-def _explain_unmeasured(built: BuildResult, wanted: bool) -> str:
-    if not wanted:
-        return "Quality was not measured (--no-calibrate)."
-    return (
-        "Quality was not measured, and answers come without probabilities: that takes 20 pictures with texts "
-        f"of their own, and there are {built.n_pairs}. About 1,000 make good answers."
-    )
-
-
-def _choose_example_text(documents: RawDocuments) -> str:
-    """Words to begin with: the first short caption that a shell takes as it is."""
-    for captions in documents.texts:
-        for caption in captions:
-            if 0 < len(caption) <= _LONGEST_EXAMPLE and not set(caption) & set('"\\$`!\n'):
-                return caption
-    return "a dog"
-
-
-_BLOCK = 20_000  # documents that are coded and written at a time
-_CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
-
-
-class _TrainingSplit(NamedTuple):
-    """All pairs, and those to learn from: some of their rows, or all, where ``rows`` is None."""
-
-    pairs: Dataset
-    rows: NDArray[np.intp] | None
-    training: Dataset
-
-    @classmethod
-    def of(cls, pairs: Dataset, rows: NDArray[np.intp] | None) -> _TrainingSplit:
-        return cls(pairs, rows, pairs if rows is None else take_rows(pairs, rows))
-
-
-def fit_features(
-    given: InputOptions,
-    options: FitOptions,
-    sample_size: str | int,
-    index: Path | None,
-    output: Path | None,
-    *,
-    min_recall: float | None,
-    quiet: bool,
-) -> FitResult:
-    """Learn from pairs of features, all or a sample, and save the model; and make an index, if asked."""
-    if output is None:
-        raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
-    pairs = read_pairs(given, stored=True, payloads=index is not None)
-    _check_pairs(pairs, options, min_recall, for_index=index is not None)
-    began = time.perf_counter()
-    with show_progress("fit", quiet=quiet) as callback:
-        sample = take_sample(sample_size, pairs, options, callback)
-        parts = _TrainingSplit.of(pairs, sample.rows)
-        _check_pair_groups(parts.training, options)
-        model = _fit_and_calibrate(parts.training, options, callback)
-        identity = model.save(output)
-        if index is not None:
-            _make_index(index, model, parts, options.cluster, callback)
-    report = model.report_ if options.curve is not None else None
-    document: dict[str, Any] = {"model": output, "identity": identity, "index": index}
-    document |= {"pairs": len(parts.training), "sample": sample.to_dict()} | describe_model(model, report)
-    document["seconds"] = round(time.perf_counter() - began, 3)
-    return FitResult(document, _describe_fit(document, sample, report), report)
-
-
-# Judging
-
-
-def _check_pairs(pairs: Dataset, options: FitOptions, min_recall: float | None, *, for_index: bool) -> None:
-    """Refuse before the fit what would only be refused after it."""
-    from crossbyte.model.params import MAX_BITS
-    from crossbyte.validation import check_integer, check_number
-
-    if min_recall is not None:
-        check_number(min_recall, "min_recall", 0.0, 1.0)
-    for width in options.curve or []:
-        check_integer(width, "curve", 1, MAX_BITS // 8)
-    _check_pair_groups(pairs, options)
-    if for_index:
-        _check_documents(pairs)
-
-
-def _check_pair_groups(pairs: Dataset, options: FitOptions) -> None:
-    from crossbyte.model.selection import check_enough_groups
-    from crossbyte.validation import check_groups
-
-    groups = check_groups(pairs.groups, len(pairs))
-    if options.curve is not None:
-        check_enough_groups(
-            int(groups.max(initial=-1)) + 1,
-            "measuring holds out a tenth of the groups",
-            "give more pairs, or --no-calibrate",
-        )
-
-
-def _check_documents(pairs: Dataset) -> None:
-    from crossbyte.index.docids import check_id, check_ids
-    from crossbyte.index.mutations import check_payloads
-
-    if pairs.ids is not None:
-        check_ids(pairs.ids)
-    try:
-        for label in pairs.groups or []:
-            check_id(label)
-    except InvalidInput as error:
-        raise InvalidInput(f"groups: an index takes fewer kinds than a fit ({error}); use strings") from error
-    if pairs.payloads is not None:
-        check_payloads(pairs.payloads, len(pairs))
-
-
-# Fitting
-
-
-def _fit_and_calibrate(pairs: Dataset, options: FitOptions, callback: ProgressCallback) -> CMCQ:
-    model = options.model(callback)
-    model.fit(pairs.images, pairs.texts, groups=pairs.groups, **options.fit_arguments())
-    if options.curve is not None:
-        with _explain_lost_model():
-            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=options.curve)
-    return model
-
-
-@contextmanager
-def _explain_lost_model() -> Iterator[None]:
-    """Say that the fitted model is lost when its calibration is interrupted: nothing half done is saved."""
-    lost = "nothing was saved, not even the fitted model"
-    try:
-        yield
-    except FitInterrupted as error:
-        raise FitInterrupted(f"{str(error).partition(';')[0]}; {lost}") from None
-    except MemoryError as error:
-        raise MemoryError(f"measuring the quality did not fit into memory; {lost}") from error
-
-
-# The index
-
-
-def _make_index(
-    path: Path, model: CMCQ, parts: _TrainingSplit, cluster: str | None, callback: ProgressCallback
-) -> None:
-    """Make an index of all documents; those that were not fitted on are coded as pairs."""
-    from crossbyte.index.index import Index
-
-    rows, training = parts.rows, parts.training
-    ids = training.ids if rows is None else _list_ids(training, rows)
-    made = Index.from_training(
-        path, model, ids, training.payloads, groups=training.groups, n_jobs=model.n_jobs
-    )
-    try:
-        with made as index:
-            if rows is not None:
-                _add_others(index, parts.pairs, rows, cluster, callback)
-    except BaseException:
-        path.unlink(missing_ok=True)  # part of the documents is no index of them
-        raise
-
-
-def _add_others(
-    index: Index, pairs: Dataset, rows: NDArray[np.intp], cluster: str | None, callback: ProgressCallback
-) -> None:
-    import numpy as np
-
-    from crossbyte.progress import Progress
-
-    inside = np.zeros(len(pairs), dtype=bool)
-    inside[rows] = True
-    others = np.flatnonzero(~inside)
-    size = _BLOCK if cluster is None else _CLUSTER_BLOCK
-    for first in range(0, len(others), size):
-        chosen = others[first : first + size]
-        block = take_rows(pairs, chosen)
-        index.add(
-            _list_ids(block, chosen),
-            images=block.images,
-            texts=block.texts,
-            payloads=block.payloads,
-            groups=block.groups,
-            cluster=cluster,
-        )
-        callback(Progress("code", "other documents", first + len(block), len(others)))
-
-
-def _list_ids(part: Dataset, rows: NDArray[np.intp]) -> list[Any]:
-    """The ids of some rows, if only their numbers."""
-    return rows.tolist() if part.ids is None else part.ids
-
-
-# Words
-
-
-def _describe_fit(document: dict[str, Any], sample: Sample, report: Report | None) -> list[str]:
-    took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
-    space = f"{document['mapping']} space of {document['components']} dimensions"
-    said = [
-        f"{document['model']}: learned from {document['pairs']:,} pairs in {took}; "
-        f"{n_bytes} bytes per item, {space}",
-        *sample.lines(),
-    ]
-    if document["index"] is not None:
-        which = (
-            "the" if sample.rows is None else f"all {sample.of:,} documents, with the learned codes of the"
-        )
-        said.append(f"{document['index']}: an index of {which} {document['pairs']:,} training documents")
-    if report is None:
-        return [*said, "Quality was not measured (--no-calibrate)."]
-    return [*said, "", str(report)]
-
-
-_OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
 
 
 def fit(
@@ -560,36 +156,17 @@ def fit(
     widths = parse_bytes(curve) if calibrate else None
     parameters, sample_size = _parse_model_parameters(param or []), parse_sample(sample)
     n_bytes = parse_size(max_memory, "--max-memory")
-    asked = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster)
+    fit_options = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster)
     if is_raw_data(given, raw):
-        _refuse_for_pictures({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
-        fitted = fit_files(given, raw, asked, index, output, thumbnails=thumbnails, quiet=quiet)
+        _refuse_feature_options({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
+        fitted = fit_files(given, raw, fit_options, index, output, thumbnails=thumbnails, quiet=quiet)
     else:
         with connect_cluster(cluster, jobs):
             fitted = fit_features(
-                given, asked, sample_size, index, output, min_recall=min_recall, quiet=quiet
+                given, fit_options, sample_size, index, output, min_recall=min_recall, quiet=quiet
             )
     emit(fitted.document, fitted.lines, as_json=as_json)
     return _check_min_recall(fitted.report, min_recall)
-
-
-def _refuse_for_pictures(options: dict[str, Any]) -> None:
-    """All pictures with texts are learned from, in memory."""
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidInput(
-                f"{name}: this option is for features, and DATA are pictures and captions; leave it out"
-            )
-
-
-def _check_free_index(path: Path | None) -> None:
-    """An index holds documents: it is never replaced."""
-    if path is not None and path.is_file():
-        raise InvalidInput(
-            f"{path}: expected a free name for the index, which is never overwritten, but a file is there; "
-            "give another name, or remove it first"
-        )
-    check_free(path)
 
 
 def _parse_model_parameters(texts: list[str]) -> dict[str, Any]:
@@ -607,6 +184,25 @@ def _parse_model_parameters(texts: list[str]) -> dict[str, Any]:
     return given
 
 
+def _check_free_index(path: Path | None) -> None:
+    """Refuse a name that is taken: an index holds documents, and is never replaced."""
+    if path is not None and path.is_file():
+        raise InvalidInput(
+            f"{path}: expected a free name for the index, which is never overwritten, but a file is there; "
+            "give another name, or remove it first"
+        )
+    check_free(path)
+
+
+def _refuse_feature_options(given: dict[str, Any]) -> None:
+    """Refuse options that only features have: a fit on pictures takes all of them, in memory."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{name}: this option is for features, and DATA are pictures and captions; leave it out"
+            )
+
+
 def _check_min_recall(report: Report | None, min_recall: float | None) -> int:
     if min_recall is None or report is None:
         return ExitCode.FINE
@@ -618,3 +214,411 @@ def _check_min_recall(report: Report | None, min_recall: float | None) -> int:
         "try more bits, pairs or other features; `crossbyte report` shows the quality by bytes",
     )
     return ExitCode.QUALITY
+
+
+def describe_model(model: CMCQ, report: Report | None) -> dict[str, Any]:
+    """Describe a model as in the JSON document of ``fit``."""
+    return {
+        "bits": model.n_bits,
+        "mapping": model.mapping_,
+        "components": model.n_components_,
+        "report": None if report is None else report.to_dict(),
+    }
+
+
+# Pictures with captions
+
+
+def fit_files(
+    given: InputOptions,
+    raw: RawInputOptions,
+    fit_options: FitOptions,
+    index: Path | None,
+    output: Path | None,
+    *,
+    thumbnails: bool,
+    quiet: bool,
+) -> FitResult:
+    """Build an index from a folder of pictures, or a table that names them; save its model where asked."""
+    from crossbyte.gallery.build import build_at_free_path
+    from crossbyte.index.storage.database import real_path
+
+    assert given.data is not None
+    path, began = index or _choose_index_path(given.data), time.perf_counter()
+    documents = read_raw_documents(given.data, raw)
+    specs = {"image": raw.image_encoder or "builtin", "text": raw.text_encoder or "builtin"}
+    with show_progress("fit", quiet=quiet) as callback:
+        built = build_at_free_path(
+            documents, Path(real_path(path)), fit_options, specs, thumbnails=thumbnails, callback=callback
+        )
+    identity = None if output is None else built.model.save(output)
+    report = built.model.report_ if built.model.calibration_ is not None else None
+    document: dict[str, Any] = {"model": output, "identity": identity, "index": path, "pairs": built.n_pairs}
+    document |= {
+        "documents": built.n_documents,
+        "form": documents.form,
+        "skipped": list_skipped(built.skipped),
+    }
+    document |= describe_model(built.model, report) | {"seconds": round(time.perf_counter() - began, 3)}
+    document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
+    return FitResult(
+        document,
+        list(_describe_built(document, documents, built, report, fit_options.curve is not None)),
+        report,
+    )
+
+
+def _choose_index_path(data: Path) -> Path:
+    """Name the index after the folder, in the current directory, where the user gave no name."""
+    from crossbyte.index.storage.database import real_path
+
+    folder = data.resolve() if data.is_dir() else data.resolve().parent
+    path = Path(f"{folder.name or 'photos'}.cb")
+    if path.exists():
+        raise InvalidInput(
+            f"{path}: there is an index of this name already, and none is ever overwritten; give another "
+            "name with --index FILE, add to it with `crossbyte add`, or remove it first"
+        )
+    check_free(Path(real_path(path)))
+    return path
+
+
+def _describe_built(
+    document: dict[str, Any],
+    documents: RawDocuments,
+    built: BuildResult,
+    report: Report | None,
+    calibrated: bool,
+) -> Iterator[str]:
+    n_bytes, took = document["bits"] // 8, readable_seconds(document["seconds"])
+    yield (
+        f"{document['index']}: {plural(built.n_documents, 'document')}, {built.n_pairs:,} of them with "
+        f"picture and text, in {took}; {n_bytes} bytes per item, {document['mapping']} space of "
+        f"{document['components']} dimensions"
+    )
+    if document["model"] is not None:
+        yield f"{document['model']}: its model"
+    yield from describe_skipped(built.skipped)
+    yield ""
+    yield str(report) if report is not None else _explain_unmeasured(built, calibrated)
+    yield ""
+    yield "Next:"
+    yield f'  crossbyte search {document["index"]} --text "{_choose_example_text(documents)}"'
+    yield f"  crossbyte serve {document['index']}"
+
+
+def _explain_unmeasured(built: BuildResult, calibrated: bool) -> str:
+    if not calibrated:
+        return "Quality was not measured (--no-calibrate)."
+    return (
+        "Quality was not measured, and answers come without probabilities: that takes 20 pictures with texts "
+        f"of their own, and there are {built.n_pairs}. About 1,000 make good answers."
+    )
+
+
+def _choose_example_text(documents: RawDocuments) -> str:
+    """Choose words for a first query: the first short caption that needs no quoting in a shell."""
+    for captions in documents.texts:
+        for caption in captions:
+            if 0 < len(caption) <= _LONGEST_EXAMPLE and not set(caption) & set('"\\$`!\n'):
+                return caption
+    return "a dog"
+
+
+# Features
+
+
+def fit_features(
+    given: InputOptions,
+    fit_options: FitOptions,
+    sample_size: str | int,
+    index: Path | None,
+    output: Path | None,
+    *,
+    min_recall: float | None,
+    quiet: bool,
+) -> FitResult:
+    """Fit on pairs of features, all or a sample, and save the model; build an index where asked."""
+    if output is None:
+        raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
+    pairs = read_pairs(given, stored=True, payloads=index is not None)
+    _check_pairs(pairs, fit_options, min_recall, for_index=index is not None)
+    began = time.perf_counter()
+    with show_progress("fit", quiet=quiet) as callback:
+        sample = take_sample(sample_size, pairs, fit_options, callback)
+        split = _TrainingSplit.of(pairs, sample.rows)
+        _check_pair_groups(split.training, fit_options)
+        model = _fit_and_calibrate(split.training, fit_options, callback)
+        identity = model.save(output)
+        if index is not None:
+            _make_index(index, model, split, fit_options.cluster, callback)
+    report = model.report_ if fit_options.curve is not None else None
+    document: dict[str, Any] = {"model": output, "identity": identity, "index": index}
+    document |= {"pairs": len(split.training), "sample": sample.to_dict()} | describe_model(model, report)
+    document["seconds"] = round(time.perf_counter() - began, 3)
+    return FitResult(document, _describe_fit(document, sample, report), report)
+
+
+def _check_pairs(
+    pairs: Dataset, fit_options: FitOptions, min_recall: float | None, *, for_index: bool
+) -> None:
+    """Refuse, before the fit, what would otherwise be refused only after it."""
+    from crossbyte.model.params import MAX_BITS
+    from crossbyte.validation import check_integer, check_number
+
+    if min_recall is not None:
+        check_number(min_recall, "min_recall", 0.0, 1.0)
+    for width in fit_options.curve or []:
+        check_integer(width, "curve", 1, MAX_BITS // 8)
+    _check_pair_groups(pairs, fit_options)
+    if for_index:
+        _check_documents(pairs)
+
+
+def _check_pair_groups(pairs: Dataset, fit_options: FitOptions) -> None:
+    from crossbyte.model.selection import check_enough_groups
+    from crossbyte.validation import check_groups
+
+    groups = check_groups(pairs.groups, len(pairs))
+    if fit_options.curve is not None:
+        check_enough_groups(
+            int(groups.max(initial=-1)) + 1,
+            "measuring holds out a tenth of the groups",
+            "give more pairs, or --no-calibrate",
+        )
+
+
+def _check_documents(pairs: Dataset) -> None:
+    from crossbyte.index.docids import check_id, check_ids
+    from crossbyte.index.mutations import check_payloads
+
+    if pairs.ids is not None:
+        check_ids(pairs.ids)
+    try:
+        for label in pairs.groups or []:
+            check_id(label)
+    except InvalidInput as error:
+        raise InvalidInput(f"groups: an index takes fewer kinds than a fit ({error}); use strings") from error
+    if pairs.payloads is not None:
+        check_payloads(pairs.payloads, len(pairs))
+
+
+def _fit_and_calibrate(pairs: Dataset, fit_options: FitOptions, callback: ProgressCallback) -> CMCQ:
+    model = fit_options.model(callback)
+    model.fit(pairs.images, pairs.texts, groups=pairs.groups, **fit_options.fit_arguments())
+    if fit_options.curve is not None:
+        with _explain_lost_model():
+            model.calibrate(pairs.images, pairs.texts, groups=pairs.groups, curve=fit_options.curve)
+    return model
+
+
+@contextmanager
+def _explain_lost_model() -> Iterator[None]:
+    """Say that the fitted model is lost when its calibration is interrupted: nothing half done is saved."""
+    lost = "nothing was saved, not even the fitted model"
+    try:
+        yield
+    except FitInterrupted as error:
+        raise FitInterrupted(f"{str(error).partition(';')[0]}; {lost}") from None
+    except MemoryError as error:
+        raise MemoryError(f"measuring the quality did not fit into memory; {lost}") from error
+
+
+def _make_index(
+    path: Path, model: CMCQ, split: _TrainingSplit, cluster: str | None, callback: ProgressCallback
+) -> None:
+    """Build an index of all documents; those that were not fitted on are coded as pairs."""
+    from crossbyte.index.index import Index
+
+    rows, training = split.rows, split.training
+    ids = training.ids if rows is None else _list_ids(training, rows)
+    new_index = Index.from_training(
+        path, model, ids, training.payloads, groups=training.groups, n_jobs=model.n_jobs
+    )
+    try:
+        with new_index as index:
+            if rows is not None:
+                _add_remaining(index, split.pairs, rows, cluster, callback)
+    except BaseException:
+        path.unlink(missing_ok=True)  # part of the documents is no index of them
+        raise
+
+
+def _add_remaining(
+    index: Index, pairs: Dataset, rows: NDArray[np.intp], cluster: str | None, callback: ProgressCallback
+) -> None:
+    import numpy as np
+
+    from crossbyte.progress import Progress
+
+    is_added = np.zeros(len(pairs), dtype=bool)
+    is_added[rows] = True
+    others = np.flatnonzero(~is_added)
+    size = _BLOCK if cluster is None else _CLUSTER_BLOCK
+    for first in range(0, len(others), size):
+        chosen = others[first : first + size]
+        block = take_rows(pairs, chosen)
+        index.add(
+            _list_ids(block, chosen),
+            images=block.images,
+            texts=block.texts,
+            payloads=block.payloads,
+            groups=block.groups,
+            cluster=cluster,
+        )
+        callback(Progress("code", "other documents", first + len(block), len(others)))
+
+
+def _list_ids(part: Dataset, rows: NDArray[np.intp]) -> list[Any]:
+    """List the ids of some rows: those of the dataset, or else the row numbers."""
+    return rows.tolist() if part.ids is None else part.ids
+
+
+def _describe_fit(document: dict[str, Any], sample: Sample, report: Report | None) -> list[str]:
+    took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
+    space = f"{document['mapping']} space of {document['components']} dimensions"
+    said = [
+        f"{document['model']}: learned from {document['pairs']:,} pairs in {took}; "
+        f"{n_bytes} bytes per item, {space}",
+        *sample.lines(),
+    ]
+    if document["index"] is not None:
+        which = (
+            "the" if sample.rows is None else f"all {sample.of:,} documents, with the learned codes of the"
+        )
+        said.append(f"{document['index']}: an index of {which} {document['pairs']:,} training documents")
+    if report is None:
+        return [*said, "Quality was not measured (--no-calibrate)."]
+    return [*said, "", str(report)]
+
+
+# The sample of pairs to fit on
+
+
+class Sample(NamedTuple):
+    """The rows to fit on; None for all of them.
+
+    Attributes
+    ----------
+    rows : (m,) intp, ascending, or None
+    wanted : int
+        The number of pairs asked for; whole groups can make it a few fewer.
+    of : int
+        The number of all pairs.
+    seed : int
+    why : str
+        The reason for this number; empty where there was nothing to decide.
+    tried : list of (int, float)
+        Pairs and recall@10 of the pilots.
+    """
+
+    rows: NDArray[np.intp] | None
+    wanted: int
+    of: int
+    seed: int
+    why: str = ""
+    tried: list[tuple[int, float]] = []
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Describe the sample as in the JSON document of ``fit``; None where all pairs were taken."""
+        if self.rows is None:
+            return None
+        asked = {"pairs": len(self.rows), "asked": self.wanted, "of": self.of, "seed": self.seed}
+        return asked | {"why": self.why, "pilots": [list(one) for one in self.tried]}
+
+    def lines(self) -> list[str]:
+        """Describe the sample in words; no line where there is nothing to say."""
+        why = f": {self.why}" if self.why else ""
+        if self.rows is None:
+            return [f"All {self.of:,} pairs were taken{why}."] if self.tried else []
+        return [
+            f"These are a sample of {self.of:,} pairs, drawn with seed {self.seed}{why}. "
+            f"--sample {self.wanted} takes the same ones, --sample all every pair."
+        ]
+
+
+def parse_sample(text: str | None) -> str | int:
+    """Parse ``--sample``: ``auto`` (also where it is not given), ``all``, or a number of pairs."""
+    if text is None or text in ("auto", "all"):
+        return text or "auto"
+    if not text.isdecimal() or int(text) < 2:
+        raise InvalidInput(
+            f"--sample: expected auto, all, or a number of pairs from 2 on, got {text!r}; give one of these"
+        )
+    return int(text)
+
+
+def take_sample(
+    wanted: str | int, pairs: Dataset, fit_options: FitOptions, callback: ProgressCallback
+) -> Sample:
+    """Draw the rows to fit on; ``auto`` runs a pilot where there are many pairs."""
+    n_pairs, seed = len(pairs), fit_options.seed
+    if wanted == "all":
+        return Sample(None, n_pairs, n_pairs, seed)
+    if isinstance(wanted, int):
+        return _draw_sample(Sample(None, wanted, n_pairs, seed), pairs)
+    from crossbyte.index.plan.size_model import ALWAYS_ALL
+
+    if n_pairs <= ALWAYS_ALL:
+        return Sample(None, n_pairs, n_pairs, seed)
+    found = _run_pilot(pairs, fit_options, callback)
+    return _draw_sample(Sample(None, found.pairs, n_pairs, seed, str(found), found.tried), pairs)
+
+
+def _draw_sample(sample: Sample, pairs: Dataset) -> Sample:
+    from crossbyte.index.plan.pilot import draw_pairs
+
+    if sample.wanted >= sample.of:
+        return sample
+    return sample._replace(rows=draw_pairs(sample.of, sample.wanted, pairs.groups, seed=sample.seed))
+
+
+def _run_pilot(pairs: Dataset, fit_options: FitOptions, callback: ProgressCallback) -> Any:
+    """Find the sample size by pilot fits; with CCA in place of ``auto``, whose pilot alone takes minutes."""
+    from crossbyte.index.plan.pilot import find_sample_size
+    from crossbyte.model.params import AUTOMATIC
+
+    if fit_options.mapping in AUTOMATIC:
+        fit_options = fit_options._replace(mapping="cca")
+    model, n_jobs = fit_options.model(), fit_options.n_jobs
+    try:
+        return find_sample_size(
+            pairs.images, pairs.texts, pairs.groups, model=model, n_jobs=n_jobs, callback=callback
+        )
+    except FitInterrupted:  # the user does not know of the pilot's model
+        raise KeyboardInterrupt from None
+
+
+class _TrainingSplit(NamedTuple):
+    """All pairs, and those to fit on: some of their rows, or all where ``rows`` is None."""
+
+    pairs: Dataset
+    rows: NDArray[np.intp] | None
+    training: Dataset
+
+    @classmethod
+    def of(cls, pairs: Dataset, rows: NDArray[np.intp] | None) -> _TrainingSplit:
+        return cls(pairs, rows, pairs if rows is None else take_rows(pairs, rows))
+
+
+def take_rows(pairs: Dataset, rows: NDArray[np.intp]) -> Dataset:
+    """Take some rows of a dataset, ascending; features that are on disk stay there."""
+
+    def pick(values: Any) -> Any:
+        return None if values is None else [values[row] for row in rows.tolist()]
+
+    return replace(
+        pairs,
+        images=_take_feature_rows(pairs.images, rows),
+        texts=_take_feature_rows(pairs.texts, rows),
+        ids=pick(pairs.ids),
+        payloads=pick(pairs.payloads),
+        groups=pick(pairs.groups),
+    )
+
+
+def _take_feature_rows(features: Any, rows: NDArray[np.intp]) -> Any:
+    from crossbyte.data.ondisk import RowSubset
+    from crossbyte.validation import is_stored
+
+    return RowSubset(features, rows) if is_stored(features) else features[rows]

@@ -66,25 +66,25 @@ def plan(
       crossbyte plan photos.npz --items 1000000 --max-memory 20MB
       crossbyte plan photos.npz --items 1000000 --min-recall 0.5 --model model.cbm
     """
-    from crossbyte.index.plan.plan import plan as planned
+    from crossbyte.index.plan.plan import plan as plan_index
 
     if min_recall is not None and model is None:
         raise InvalidInput("--min-recall needs the measured quality of a model; give --model FILE")
-    asked: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
-    asked |= {"train": train, "sides": side.value}
-    asked["max_memory"] = parse_size(max_memory, "--max-memory")
-    asked["max_disk"] = parse_size(max_disk, "--max-disk")
-    asked["model"] = _choose_model(model, mapping)
+    arguments: dict[str, Any] = {"items": items, "n_bits": bits, "min_recall": min_recall, "n_jobs": jobs}
+    arguments |= {"train": train, "sides": side.value}
+    arguments["max_memory"] = parse_size(max_memory, "--max-memory")
+    arguments["max_disk"] = parse_size(max_disk, "--max-disk")
+    arguments["model"] = _choose_model(model, mapping)
     pairs = read_pairs(InputOptions(data, split, images, texts, payloads, ids, groups), stored=True)
-    asked |= {"payloads": pairs.payloads, "ids": pairs.ids, "groups": pairs.groups}
+    arguments |= {"payloads": pairs.payloads, "ids": pairs.ids, "groups": pairs.groups}
     with show_progress("plan", quiet=quiet) as callback, _interrupt_pilot():
-        found = planned(pairs.images, pairs.texts, callback=callback, **asked)
+        found = plan_index(pairs.images, pairs.texts, callback=callback, **arguments)
     emit(found.to_dict(), [str(found)], as_json=as_json)
 
 
 @contextmanager
 def _interrupt_pilot() -> Iterator[None]:
-    """Make plain Ctrl-C of an interrupted pilot: it had no model that anybody knows of."""
+    """Turn an interrupted pilot into plain Ctrl-C: the user does not know of its model."""
     try:
         yield
     except FitInterrupted:
@@ -92,7 +92,7 @@ def _interrupt_pilot() -> Iterator[None]:
 
 
 def _choose_model(path: Path | None, mapping: options.Mapping | None) -> CMCQ:
-    """Give the model that is there, or settings; not auto by default, whose pilot takes minutes."""
+    """Load the model, or make an unfitted one; with CCA by default, as a pilot of auto takes minutes."""
     from crossbyte.model.estimator import CMCQ
 
     if path is None:

@@ -131,7 +131,7 @@ def search(
 
 
 def _parse_probe(n_probe: str | None) -> int | str | None:
-    """How many cells are asked for; None where it was not said."""
+    """Parse ``--n-probe``: a number of cells, or a word that the index judges; None where it is not given."""
     return int(n_probe) if n_probe is not None and n_probe.isascii() and n_probe.isdigit() else n_probe
 
 
@@ -148,7 +148,7 @@ def _describe_hits(label: Any, hits: Hits) -> dict[str, Any]:
 def _judge_answers(
     gallery: Gallery, queries: QueryOptions, target: str | None, answers: list[Hits]
 ) -> list[str]:
-    """Judge by all that the model knows of itself."""
+    """Judge every answer by the gallery's verdict."""
     texts = queries.labels if queries.by_words and queries.keyword == "texts" else [None] * len(answers)
     return [
         _VERDICT_TEXTS[gallery.verdict(queries.keyword, target, hits, text)]
@@ -159,7 +159,7 @@ def _judge_answers(
 
 
 def _judge_best_hit(hits: Hits) -> str:
-    """Judge by the best hit alone, as options say."""
+    """Judge by the best hit alone, with the prior and threshold of the options."""
     return _NOTHING_TEXTS[0] if not len(hits) else _NOTHING_TEXTS[1] if hits.no_match else ""
 
 

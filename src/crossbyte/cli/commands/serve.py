@@ -78,7 +78,7 @@ def serve(
 
 
 def _read_token(file: typer.FileText | None) -> str | None:
-    """The token never stands on the command line, which other users can see."""
+    """Read the token from a file or the environment: other users can see command lines."""
     if file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None
     with file:

@@ -42,7 +42,7 @@ def shard(
 
 
 def _copy_companion_files(path: Path, out: Path) -> None:
-    """Copy thumbnails and the like; not the features, which are only kept to go on with encoding."""
+    """Copy thumbnails and the like; not the features, which only serve to resume encoding."""
     from crossbyte.gallery.companion import CompanionFiles
 
     old, new = CompanionFiles.of(path), CompanionFiles.of(out)

@@ -1,4 +1,4 @@
-"""Documents from one JSON file of captions: COCO's form (images and annotations), Karpathy's splits, or rows.
+"""Read one JSON file of captions: COCO's form (images and annotations), Karpathy's splits, or rows.
 
 ==================================================================  =======================================
 file                                                                captions of a picture
@@ -28,7 +28,7 @@ _DROPPED = (*_NAMES, "id", "imgid", "sentids", "sentences", "captions")
 
 
 def looks_like_coco(path: Path) -> bool:
-    """Whether the beginning of a file speaks of images or annotations."""
+    """Tell whether the beginning of a file mentions images or annotations."""
     try:
         with open_regular(path) as opened:
             start = opened.file.read(2**16)
@@ -46,7 +46,7 @@ def read_captions_json(path: Path, limits: Limits) -> dict[str, Any]:
 
 
 def is_coco(content: dict[str, Any]) -> bool:
-    """Whether there is a list of images."""
+    """Tell whether there is a list of images."""
     return isinstance(content.get("images"), list)
 
 
@@ -65,27 +65,25 @@ def find_rows(content: dict[str, Any], title: str) -> Table | None:
     return Table(names, found, [], is_text=False) if found else None
 
 
-def gather_coco(
-    gathering: DocumentBuilder, finder: PictureFinder, content: dict[str, Any], title: str
-) -> None:
-    """Take the images of a file with their captions, and the names of their categories."""
-    captions, categories = _group_annotations(gathering, content, title)
+def gather_coco(builder: DocumentBuilder, finder: PictureFinder, content: dict[str, Any], title: str) -> None:
+    """Gather the images of a file with their captions, and the names of their categories."""
+    captions, categories = _group_annotations(builder, content, title)
     known = set()
     for number, image in enumerate(content["images"]):
         where = f"{title}, image {number}"
         if not isinstance(image, dict):
-            gathering.skip(where, f"expected a JSON object, got {type(image).__name__}")
+            builder.skip(where, f"expected a JSON object, got {type(image).__name__}")
             continue
         known.add(_image_key(image.get("id")))
-        _gather_image(gathering, finder, where, image, captions, categories)
+        _gather_image(builder, finder, where, image, captions, categories)
     for key in captions.keys() - known:
-        gathering.skip(
+        builder.skip(
             f"{title}, image id {key}", f"{len(captions[key])} captions of an image that is not listed"
         )
 
 
 def _gather_image(
-    gathering: DocumentBuilder,
+    builder: DocumentBuilder,
     finder: PictureFinder,
     where: str,
     image: dict[str, Any],
@@ -93,24 +91,24 @@ def _gather_image(
     categories: dict[str, list[str]],
 ) -> None:
     written = next((image[name] for name in _NAMES if isinstance(image.get(name), str)), None)
-    found = None if written is None else finder.find(_in_folder(image, written))
+    found = None if written is None else finder.find(_join_folder(image, written))
     if found is None or found.name is None:
         reason = "no file_name" if found is None else f"{str(written)[:200]!r}: {found.reason}"
-        gathering.skip(where, reason)
+        builder.skip(where, reason)
         return
     key = _image_key(image.get("id"))
     texts = [*captions.get(key, []), *_image_captions(image)]
     if not texts:
-        gathering.skip(where, "no caption; the picture is kept without a text")
+        builder.skip(where, "no caption; the picture is kept without a text")
     payload = {
         name: value for name, value in image.items() if name not in _DROPPED and value not in (None, "")
     }
     if key in categories:
         payload["categories"] = list(dict.fromkeys(categories[key]))
-    gathering.add(where, found.name, texts, payload)
+    builder.add(where, found.name, texts, payload)
 
 
-def _in_folder(image: dict[str, Any], written: str) -> str:
+def _join_folder(image: dict[str, Any], written: str) -> str:
     folder = image.get("filepath")  # Karpathy's name of the folder
     return f"{folder}/{written}" if isinstance(folder, str) and "/" not in written else written
 
@@ -127,7 +125,7 @@ def _image_captions(image: dict[str, Any]) -> list[str]:
 
 
 def _group_annotations(
-    gathering: DocumentBuilder, content: dict[str, Any], title: str
+    builder: DocumentBuilder, content: dict[str, Any], title: str
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Return captions and names of categories by the image's id."""
     captions: dict[str, list[str]] = defaultdict(list)
@@ -137,13 +135,13 @@ def _group_annotations(
     for number, annotation in enumerate(listed if isinstance(listed, list) else []):
         where = f"{title}, annotation {number}"
         if not isinstance(annotation, dict) or "image_id" not in annotation:
-            gathering.skip(where, "expected a JSON object with image_id")
+            builder.skip(where, "expected a JSON object with image_id")
             continue
         key = _image_key(annotation["image_id"])
         texts = parse_captions(annotation.get("caption"))
         captions[key] += texts
         if "caption" in annotation and not texts:
-            gathering.skip(where, "an empty caption")
+            builder.skip(where, "an empty caption")
         if (category := names.get(_image_key(annotation.get("category_id")))) is not None:
             categories[key].append(category)
     return {key: texts for key, texts in captions.items() if texts}, categories

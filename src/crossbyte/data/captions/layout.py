@@ -26,8 +26,8 @@ from crossbyte.data.safe_open import Limits, PathLike, file_errors, file_extensi
 from crossbyte.errors import DataFileError
 
 _DEFAULT = Limits()
-_SURE = ("captions", "metadata")  # tables of these names are meant; others must name pictures
-_PEEKED = 100  # rows
+_SURE = ("captions", "metadata")  # names of tables that need no check for a column of pictures
+_SAMPLED_ROWS = 100
 
 
 class _Options(NamedTuple):
@@ -57,7 +57,7 @@ def read_raw(
     text_columns : sequence of str, optional
         The columns of captions; else recognised by their names. All others are payload.
     id_column : str, optional
-        The column of ids; else documents are called by their pictures' relative names.
+        The column of ids; else documents are named by their pictures' relative names.
     limits : Limits, optional
 
     Returns
@@ -81,7 +81,7 @@ def read_raw(
 
 
 def is_raw(path: PathLike) -> bool:
-    """Whether `read_raw` is the reader for a path: a folder, or a table whose rows name pictures.
+    """Tell whether `read_raw` is the reader for a path: a folder, or a table whose rows name pictures.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def is_raw(path: PathLike) -> bool:
     if file_extension(where) not in TABLES:
         return where.is_file() and file_extension(where) in (".json", ".tar")
     try:
-        return names_pictures(read_table(where, where.name, _DEFAULT, at_most=_PEEKED))
+        return names_pictures(read_table(where, where.name, _DEFAULT, at_most=_SAMPLED_ROWS))
     except (DataFileError, OSError):
         return False
 
@@ -110,7 +110,7 @@ def _as_names(columns: Sequence[str] | None) -> Sequence[str] | None:
 def _read_file(path: Path, options: _Options) -> RawDocuments:
     form = file_extension(path)
     if form == ".tar":
-        raise DataFileError(_is_archive(path.name))
+        raise DataFileError(_describe_archive(path.name))
     if form not in (*TABLES, ".json"):
         raise DataFileError(
             f"expected a folder of pictures, or a file that ends in {', '.join(TABLES)} or .json, got "
@@ -131,21 +131,21 @@ def _read_folder(root: Path, options: _Options) -> RawDocuments:
         )
     scan = scan_folder(root, options.limits)
     if not scan.pictures:
-        raise DataFileError(_no_pictures(scan))
+        raise DataFileError(_describe_missing_pictures(scan))
     tables = _find_tables(scan)
     sure = [name for name in tables if name.lower().endswith(TABLES) and Path(name).stem.lower() in _SURE]
     jsons = _find_json_files(scan)
     if sure:
-        return _read_one(scan, _only_name(sure), options)
+        return _read_named_table(scan, _only_name(sure), options)
     if jsons:
         return _read_json_files(scan, jsons, options)
     return _read_others(scan, tables, options)
 
 
-def _no_pictures(scan: FolderScan) -> str:
+def _describe_missing_pictures(scan: FolderScan) -> str:
     packed = [name for name in scan.others if name.lower().endswith(".tar")]
     if packed:
-        return _is_archive(packed[0])
+        return _describe_archive(packed[0])
     refused = f"; {scan.skipped[0].name}: {scan.skipped[0].reason}" if scan.skipped else ""
     seen = len(scan.others)
     others = f"{seen} other file{'s' if seen > 1 else ''}"
@@ -153,7 +153,7 @@ def _no_pictures(scan: FolderScan) -> str:
     return f"expected pictures ({picture_kinds()}) in the folder or in those inside it, got {got}{refused}"
 
 
-def _is_archive(name: str) -> str:
+def _describe_archive(name: str) -> str:
     return (
         f"{name} is an archive (webdataset), which is not read; unpack it into a folder first: tar -xf {name}"
     )
@@ -163,7 +163,7 @@ def _is_archive(name: str) -> str:
 
 
 def _find_tables(scan: FolderScan) -> list[str]:
-    """Return the tables that lie highest in the folder; Flickr8k calls one captions.txt."""
+    """Find the tables that lie highest in the folder; that of Flickr8k is called captions.txt."""
     found = [name for name in scan.others if name.lower().endswith(TABLES)]
     found += [name for name in scan.others if name.lower() in ("captions.txt", "flickr8k.token.txt")]
     highest = min((name.count("/") for name in found), default=0)
@@ -178,7 +178,7 @@ def _only_name(names: list[str]) -> str:
     return names[0]
 
 
-def _read_one(scan: FolderScan, name: str, options: _Options) -> RawDocuments:
+def _read_named_table(scan: FolderScan, name: str, options: _Options) -> RawDocuments:
     with file_errors(name):
         return _read_table_file(scan, scan.others[name], name, name.rpartition("/")[0], options)
 
@@ -198,46 +198,46 @@ def _read_rows(
     return _check_has_pictures(gather_rows(scan, table, roles, title, folder), form)
 
 
-def _check_has_pictures(gathering: DocumentBuilder, form: str) -> RawDocuments:
+def _check_has_pictures(builder: DocumentBuilder, form: str) -> RawDocuments:
     """Refuse captions without any picture: there is nothing to show, and nothing to learn from."""
-    if not gathering.n_pictures:
-        first = gathering.first_skipped
+    if not builder.n_pictures:
+        first = builder.first_skipped
         raise DataFileError(
             "expected the pictures that the captions are about, got none of them "
             f"({first.name}: {first.reason}); put them beside the captions, or say which column names them "
             "with image_column="
         )
-    return gathering.documents(form)
+    return builder.documents(form)
 
 
 def _read_others(scan: FolderScan, tables: list[str], options: _Options) -> RawDocuments:
-    """Read the one other table that names pictures; else what lies beside each picture."""
+    """Read the one other table that names pictures, or else the files beside each picture."""
     useful, why = [], {}
     for name in tables:
         try:
-            table = read_table(scan.others[name], name, options.limits, at_most=_PEEKED)
+            table = read_table(scan.others[name], name, options.limits, at_most=_SAMPLED_ROWS)
             if options.image_column in table.names or find_image_column(table) is not None:
                 useful.append(name)
         except DataFileError as error:
             why[name] = str(error)
     if useful:
-        return _read_one(scan, _only_name(useful), options)
-    gathering, form = gather_sidecars(scan, options.limits)
+        return _read_named_table(scan, _only_name(useful), options)
+    builder, form = gather_sidecars(scan, options.limits)
     if tables and form == "images":
-        return _read_one(scan, tables[0], options)  # raises, and says which columns there are
+        return _read_named_table(scan, tables[0], options)  # raises, and says which columns there are
     for name in tables:
-        gathering.skip(name, why.get(name, "a table without a column that names pictures"))
-    return gathering.documents(form)
+        builder.skip(name, why.get(name, "a table without a column that names pictures"))
+    return builder.documents(form)
 
 
 # JSON
 
 
 def _find_json_files(scan: FolderScan) -> dict[str, Path]:
-    """Return the files of captions in COCO's form; those called so, else those that look like it."""
+    """Find the files of captions in COCO's form: by their names, or else by their first bytes."""
     found = {name: path for name, path in scan.others.items() if _may_be_coco(name)}
-    called = {name: path for name, path in found.items() if "caption" in name.lower()}
-    return called or {name: path for name, path in found.items() if looks_like_coco(path)}
+    by_name = {name: path for name, path in found.items() if "caption" in name.lower()}
+    return by_name or {name: path for name, path in found.items() if looks_like_coco(path)}
 
 
 def _may_be_coco(name: str) -> bool:
@@ -246,12 +246,12 @@ def _may_be_coco(name: str) -> bool:
 
 
 def _read_json_files(scan: FolderScan, files: dict[str, Path], options: _Options) -> RawDocuments:
-    gathering, finder = DocumentBuilder(scan), PictureFinder(scan)
+    builder, finder = DocumentBuilder(scan), PictureFinder(scan)
     for name, path in files.items():
         with file_errors(name):
             content = read_captions_json(path, options.limits)
             if is_coco(content):
-                gather_coco(gathering, finder, content, name)
+                gather_coco(builder, finder, content, name)
                 continue
             table = find_rows(content, name)
             if table is None:
@@ -261,4 +261,4 @@ def _read_json_files(scan: FolderScan, files: dict[str, Path], options: _Options
                     f"picture, got an object with {there}"
                 )
             return _read_rows(scan, table, name, "", "jsonl", options)
-    return _check_has_pictures(gathering, "coco")
+    return _check_has_pictures(builder, "coco")

@@ -1,4 +1,4 @@
-"""Group rows into documents: rows of one picture become one, and those that share a text one group."""
+"""Gather rows into documents: one per picture, and a group for documents that share a picture or a text."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class RawDocuments:
 
 
 _RESERVED = ("captions", "file")
-_MAX_ID_BYTES = 1024  # of an index
-_MAX_PAYLOAD_BYTES = 2**20  # of an index
-_MAX_VALUES = 100  # of one field, gathered from rows that differ
+_MAX_ID_BYTES = 1024  # as in an index
+_MAX_PAYLOAD_BYTES = 2**20  # as in an index
+_MAX_VALUES = 100  # in one field, gathered from rows that differ
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Document:
 
 
 class DocumentBuilder:
-    """Takes rows one by one; gives the documents at the end.
+    """Build documents from rows, which are added one by one.
 
     The rows of one picture (or of one id) are one document with all their captions. Where their other values
     differ, the document has the list of them, in order: a filter finds it by each.
@@ -94,12 +94,12 @@ class DocumentBuilder:
         payload: dict[str, Any],
         id: str | None = None,
     ) -> None:
-        """Take one row.
+        """Add one row.
 
         Parameters
         ----------
         where : str
-            What to call the row in the list of what was left out.
+            The name of the row in the list of what was left out.
         picture : str or None
             The relative name of a picture that the scan found.
         captions : iterable of str
@@ -109,13 +109,13 @@ class DocumentBuilder:
             None: the picture's name, or ``where``.
         """
         key = picture or where if id is None else id
-        reason = self._why_not(key, picture)
+        reason = self._reason_to_skip(key, picture)
         if reason:
             self.skip(where, reason)
             return
         document = self._documents.setdefault(key, _Document(picture))
         document.captions.update(dict.fromkeys(filter(None, map(clean_caption, captions))))
-        _merge_documents(document.payload, payload)
+        _merge_payload(document.payload, payload)
 
     @property
     def n_pictures(self) -> int:
@@ -128,16 +128,16 @@ class DocumentBuilder:
         return next(iter(self.skipped[self._n_scanned :]), Skipped("no row", "it names one"))
 
     @property
-    def named(self) -> set[str]:
+    def used_pictures(self) -> set[str]:
         """Pictures that are in some document."""
         return {document.picture for document in self._documents.values() if document.picture is not None}
 
     def documents(self, form: str) -> RawDocuments:
-        """Give everything that was taken."""
+        """Return the documents of all rows."""
         found = RawDocuments([], [], [], [], [], self.skipped, form)
         for id, document in self._documents.items():
-            payload = _payload(document)
-            reason = _payload_problem(payload)
+            payload = _make_payload(document)
+            reason = _find_payload_problem(payload)
             if reason:
                 self.skip(id, reason)
                 continue
@@ -148,7 +148,7 @@ class DocumentBuilder:
         found.groups = _label_groups(found)
         return found
 
-    def _why_not(self, id: str, picture: str | None) -> str:
+    def _reason_to_skip(self, id: str, picture: str | None) -> str:
         if len(id.encode("utf-8", "replace")) > _MAX_ID_BYTES:
             return f"expected an id of at most {_MAX_ID_BYTES} bytes, got {id[:40]!r}…"
         known = self._documents.get(id)
@@ -161,11 +161,11 @@ class DocumentBuilder:
 
 
 def clean_caption(text: str) -> str:
-    """Return a caption composed (NFC), on one line, without space around it."""
+    """Normalise a caption: composed (NFC), on one line, without space around it."""
     return " ".join(normalize("NFC", text).split())
 
 
-def _merge_documents(old: dict[str, Any], new: dict[str, Any]) -> None:
+def _merge_payload(old: dict[str, Any], new: dict[str, Any]) -> None:
     for name, value in new.items():
         if name not in old:
             old[name] = value
@@ -179,8 +179,8 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _payload(document: _Document) -> dict[str, Any]:
-    # a column that is called like one of ours keeps its values under another name
+def _make_payload(document: _Document) -> dict[str, Any]:
+    # A column with a reserved name gets another one.
     payload = {f"{key}_" if key in _RESERVED else key: value for key, value in document.payload.items()}
     if document.captions:
         payload["captions"] = list(document.captions)
@@ -189,7 +189,7 @@ def _payload(document: _Document) -> dict[str, Any]:
     return payload
 
 
-def _payload_problem(payload: dict[str, Any]) -> str:
+def _find_payload_problem(payload: dict[str, Any]) -> str:
     """Say why an index would refuse a payload, so that one row does not stop all others."""
     try:
         n_bytes = len(canonical_json(plain_json(payload, "payload")))
@@ -202,19 +202,19 @@ def _payload_problem(payload: dict[str, Any]) -> str:
 
 def _label_groups(found: RawDocuments) -> list[str | None]:
     """Label documents that share a picture or a text, directly or through others."""
-    above = list(range(len(found)))
+    parents = list(range(len(found)))
     first: dict[object, int] = {}
     for row, (picture, texts) in enumerate(zip(found.pictures, found.texts, strict=True)):
         for shared in (*texts, *([] if picture is None else [picture])):
-            one, other = _find_root(above, first.setdefault(shared, row)), _find_root(above, row)
-            above[max(one, other)] = min(one, other)
-    tops = [_find_root(above, row) for row in range(len(found))]
-    shared_tops = {top for row, top in enumerate(tops) if top != row}
-    return [found.ids[top] if top in shared_tops else None for top in tops]
+            one, other = _find_root(parents, first.setdefault(shared, row)), _find_root(parents, row)
+            parents[max(one, other)] = min(one, other)
+    roots = [_find_root(parents, row) for row in range(len(found))]
+    shared_roots = {root for row, root in enumerate(roots) if root != row}
+    return [found.ids[root] if root in shared_roots else None for root in roots]
 
 
-def _find_root(above: list[int], row: int) -> int:
-    while above[row] != row:
-        above[row] = above[above[row]]
-        row = above[row]
+def _find_root(parents: list[int], row: int) -> int:
+    while parents[row] != row:
+        parents[row] = parents[parents[row]]
+        row = parents[row]
     return row

@@ -1,4 +1,4 @@
-"""List the files of a folder, and find the picture that a table means by a name; none lies outside of it."""
+"""List the files of a folder, and find the pictures that tables name, never outside of the folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FolderScan:
     others : dict of str to Path
         Regular files that are no pictures.
     skipped : list of Skipped
-        Links that lead out or nowhere, pictures of kinds that are not read, what cannot be looked into.
+        Links that lead out or nowhere, pictures of kinds that are not read, folders that cannot be listed.
     """
 
     root: Path
@@ -55,12 +55,12 @@ class FolderScan:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file is called like a picture that can be read."""
+    """Tell by its name whether a file is a picture that can be read."""
     return name.lower().endswith(EXTENSIONS)
 
 
 def names_picture(value: str) -> bool:
-    """Whether a table may mean a picture by this; Flickr8k writes NAME.jpg#0 for the first caption."""
+    """Tell whether a value may name a picture; Flickr8k writes NAME.jpg#0 for the first caption."""
     return is_picture(value.strip()) or is_picture(value.strip().partition("#")[0])
 
 
@@ -79,7 +79,7 @@ def scan_folder(root: Path, limits: Limits) -> FolderScan:
     """
     scan = FolderScan(root)
     inside = os.path.realpath(root)
-    for entry, relative in _entries(scan, inside):
+    for entry, relative in _iterate_files(scan, inside):
         _classify_entry(scan, entry, relative, inside)
         if len(scan.pictures) + len(scan.others) > limits.rows:
             raise DataFileError(f"expected at most {limits.rows} files, got more; split the folder")
@@ -88,7 +88,7 @@ def scan_folder(root: Path, limits: Limits) -> FolderScan:
     return scan
 
 
-def _entries(scan: FolderScan, inside: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+def _iterate_files(scan: FolderScan, inside: str) -> Iterator[tuple[os.DirEntry[str], str]]:
     """Yield everything that is no folder, with its relative name as it is on the disk."""
     folders = [""]
     while folders:
@@ -108,7 +108,7 @@ def _entries(scan: FolderScan, inside: str) -> Iterator[tuple[os.DirEntry[str], 
 def _list_folder(scan: FolderScan, folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(scan.root / folder) as entries:
-            # composed names first, so that they are called as they are
+            # Composed names first, so that these keep their names.
             return sorted(entries, key=lambda entry: (not is_normalized("NFC", entry.name), entry.name))
     except OSError as error:
         if not folder:
@@ -133,7 +133,7 @@ def _classify_entry(scan: FolderScan, entry: os.DirEntry[str], relative: str, in
 
 
 def _keep_picture(scan: FolderScan, name: str, relative: str, path: Path) -> None:
-    """Take a picture; another may differ from it in how its accents are composed and in nothing else."""
+    """Keep a picture; another may have the same name but for how its accents are composed."""
     free = next((key for key in (name, relative) if key not in scan.pictures), None)
     if free is None:
         scan.skipped.append(Skipped(name, "another picture has this name, composed otherwise; rename it"))
@@ -175,7 +175,7 @@ def _is_unicode(name: str) -> bool:
 
 
 def normalize_name(relative: str) -> str:
-    """Return a name composed (NFC) and with ``/``, whatever bytes the disk has; fit for messages and ids."""
+    """Normalise a name for messages and ids: composed (NFC) and with ``/``, whatever bytes the disk has."""
     valid = relative.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return normalize("NFC", valid.replace(os.sep, "/"))
 
@@ -193,7 +193,7 @@ class FoundPicture(NamedTuple):
 
 
 class PictureFinder:
-    """Finds pictures of a folder by what people write: with or without folder or ending, in any case."""
+    """Find pictures of a folder by the names people write: with or without folder or ending, in any case."""
 
     def __init__(self, scan: FolderScan) -> None:
         self._pictures = scan.pictures
@@ -211,25 +211,25 @@ class PictureFinder:
         ----------
         written : str
         folder : str
-            The relative name of the folder that the table lies in; looked into first.
+            The relative name of the folder that the table lies in; searched first.
         """
         if not folder and written in self._pictures:  # the usual case, and it is in the folder
             return FoundPicture(written)
-        asked = normalize("NFC", written.strip().replace("\\", "/"))
-        if _ADDRESS.match(asked):
+        title = normalize("NFC", written.strip().replace("\\", "/"))
+        if _ADDRESS.match(title):
             return FoundPicture(
                 None, "an address, and nothing is fetched; download the picture into the folder"
             )
-        if asked.startswith(("/", "~")) or _DRIVE.match(asked) or ".." in asked.split("/"):
+        if title.startswith(("/", "~")) or _DRIVE.match(title) or ".." in title.split("/"):
             return FoundPicture(None, "leads out of the folder; write names relative to it")
-        asked = "/".join(part for part in asked.split("/") if part not in ("", "."))
-        for name in _candidate_names(asked, folder):
+        title = "/".join(part for part in title.split("/") if part not in ("", "."))
+        for name in _candidate_names(title, folder):
             if name in self._pictures:
                 return FoundPicture(name)
-        return self._by_parts(_CAPTION_NUMBER.sub("", asked))
+        return self._find_by_suffix(_CAPTION_NUMBER.sub("", title))
 
-    def _by_parts(self, asked: str) -> FoundPicture:
-        wanted = asked.casefold()
+    def _find_by_suffix(self, title: str) -> FoundPicture:
+        wanted = title.casefold()
         near = [name for name in self._by_last.get(_base_name(wanted), []) if _has_suffix(name, wanted)]
         whole = [name for name in near if _strip_extension(name) == wanted or name.casefold() == wanted]
         found = near if len(near) == 1 else whole
@@ -239,18 +239,18 @@ class PictureFinder:
             return FoundPicture(
                 None, f"meant may be {near[0]!r} or {near[1]!r}; write the name with its folder"
             )
-        return FoundPicture(None, self._why_missing(asked))
+        return FoundPicture(None, self._explain_missing(title))
 
-    def _why_missing(self, asked: str) -> str:
-        if asked in self._refused:
-            return self._refused[asked]
-        if asked in self._others and not is_picture(asked):
+    def _explain_missing(self, title: str) -> str:
+        if title in self._refused:
+            return self._refused[title]
+        if title in self._others and not is_picture(title):
             return f"expected a picture that ends in {picture_kinds()}"
-        return "no such picture in the folder" if asked else "no picture is named"
+        return "no such picture in the folder" if title else "no picture is named"
 
 
-def _candidate_names(asked: str, folder: str) -> list[str]:
-    plain = [asked, _CAPTION_NUMBER.sub("", asked)]
+def _candidate_names(title: str, folder: str) -> list[str]:
+    plain = [title, _CAPTION_NUMBER.sub("", title)]
     return [f"{folder}/{name}" for name in plain] + plain if folder else plain
 
 

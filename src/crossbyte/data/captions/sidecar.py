@@ -15,26 +15,26 @@ from crossbyte.errors import DataFileError
 
 T = TypeVar("T")
 
-_MAX_BESIDE = 2**20  # bytes of a text or description beside one picture
+_MAX_SIDECAR_BYTES = 2**20  # of one text or description
 
 
 def gather_sidecars(scan: FolderScan, limits: Limits) -> tuple[DocumentBuilder, str]:
-    """Take every picture with what lies beside it; returns the form too."""
-    gathering = DocumentBuilder(scan)
-    small = limits._replace(text_bytes=min(limits.text_bytes, _MAX_BESIDE))
-    beside = {name.casefold(): name for name in scan.others}
+    """Gather every picture with the files beside it; returns the form, too."""
+    builder = DocumentBuilder(scan)
+    small = limits._replace(text_bytes=min(limits.text_bytes, _MAX_SIDECAR_BYTES))
+    sidecars = {name.casefold(): name for name in scan.others}
     used: set[str] = set()
     for picture in scan.pictures:
-        texts, described = _sidecar_of(beside, picture, ".txt"), _sidecar_of(beside, picture, ".json")
+        texts, described = _find_sidecar(sidecars, picture, ".txt"), _find_sidecar(sidecars, picture, ".json")
         used.update(name for name in (texts, described) if name)
-        _gather_picture(gathering, scan, picture, texts, described, small)
-    _skip_unused(gathering, scan, used)
-    return gathering, _name_form(used)
+        _gather_picture(builder, scan, picture, texts, described, small)
+    _skip_unused(builder, scan, used)
+    return builder, _name_form(used)
 
 
-def _sidecar_of(beside: dict[str, str], picture: str, ending: str) -> str | None:
+def _find_sidecar(sidecars: dict[str, str], picture: str, ending: str) -> str | None:
     stem = picture.rpartition(".")[0].casefold()
-    return beside.get(stem + ending) or beside.get(picture.casefold() + ending)
+    return sidecars.get(stem + ending) or sidecars.get(picture.casefold() + ending)
 
 
 def _name_form(used: set[str]) -> str:
@@ -44,26 +44,26 @@ def _name_form(used: set[str]) -> str:
 
 
 def _gather_picture(
-    gathering: DocumentBuilder,
+    builder: DocumentBuilder,
     scan: FolderScan,
     picture: str,
     texts: str | None,
     described: str | None,
     limits: Limits,
 ) -> None:
-    payload: dict[str, Any] = _try_read(gathering, scan, described, _read_object, limits) or {}
+    payload: dict[str, Any] = _try_read(builder, scan, described, _read_object, limits) or {}
     captions = parse_captions(payload.pop("caption", None))
     if texts is not None and not captions:
-        read = _try_read(gathering, scan, texts, _read_captions, limits)
+        read = _try_read(builder, scan, texts, _read_captions, limits)
         captions = read or []
         if read == []:
-            gathering.skip(texts, "no caption in it; the picture is kept without a text")
+            builder.skip(texts, "no caption in it; the picture is kept without a text")
     payload = {name: value for name, value in payload.items() if value not in (None, "")}
-    gathering.add(picture, picture, captions, payload)
+    builder.add(picture, picture, captions, payload)
 
 
 def _try_read(
-    gathering: DocumentBuilder,
+    builder: DocumentBuilder,
     scan: FolderScan,
     name: str | None,
     read: Callable[[Path, Limits], T],
@@ -73,7 +73,7 @@ def _try_read(
     try:
         return None if name is None else read(scan.others[name], limits)
     except (DataFileError, OSError) as error:
-        gathering.skip(str(name), f"{error}; the picture is kept without it")
+        builder.skip(str(name), f"{error}; the picture is kept without it")
         return None
 
 
@@ -88,7 +88,7 @@ def _read_object(path: Path, limits: Limits) -> dict[str, Any]:
         return parse_object("".join(read_lines(opened, limits)), 1, limits.depth)
 
 
-def _skip_unused(gathering: DocumentBuilder, scan: FolderScan, used: set[str]) -> None:
+def _skip_unused(builder: DocumentBuilder, scan: FolderScan, used: set[str]) -> None:
     for name in scan.others:
         if name.lower().endswith(".txt") and name not in used:
-            gathering.skip(name, "no picture of this name beside it")
+            builder.skip(name, "no picture of this name beside it")

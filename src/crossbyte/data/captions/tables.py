@@ -29,16 +29,16 @@ Row = tuple[int, dict[str, Any]]
 
 
 class Table(NamedTuple):
-    """The rows of a table that were understood.
+    """The rows of a table that could be read.
 
     Attributes
     ----------
     names : list of str
-        Of all columns.
+        All columns.
     rows : list of (line, dict)
-        Of CSV, texts; of JSON lines, JSON values.
+        Texts for CSV, JSON values for JSON lines.
     bad : list of Skipped
-        Rows that were not understood.
+        Rows that could not be read.
     is_text : bool
         Whether the values are texts that may stand for numbers.
     """
@@ -49,7 +49,7 @@ class Table(NamedTuple):
     is_text: bool
 
     def type_columns(self, names: list[str]) -> None:
-        """Read numbers and booleans in columns that hold nothing else."""
+        """Parse numbers and booleans in columns that hold nothing else."""
         for name in names if self.is_text else ():
             typed = infer_column([values[name] for _, values in self.rows])
             for (_, values), value in zip(self.rows, typed, strict=True):
@@ -63,7 +63,7 @@ def read_table(path: Path, title: str, limits: Limits, at_most: int | None = Non
     ----------
     path : Path
     title : str
-        What to call the table in the list of bad rows.
+        The name of the table in the list of bad rows.
     limits : Limits
     at_most : int, optional
         How many rows to read.
@@ -84,7 +84,7 @@ def read_table(path: Path, title: str, limits: Limits, at_most: int | None = Non
         rows = list(islice(found, at_most))
     if not rows:
         raise DataFileError(_no_rows_error(bad))
-    return Table(names or _column_names(rows), rows, bad, is_text=read is _csv_rows)
+    return Table(names or _list_names(rows), rows, bad, is_text=read is _csv_rows)
 
 
 def _no_rows_error(bad: list[Skipped]) -> str:
@@ -92,7 +92,7 @@ def _no_rows_error(bad: list[Skipped]) -> str:
     return f"expected a row for each caption, got none that can be read{first}"
 
 
-def _column_names(rows: list[Row]) -> list[str]:
+def _list_names(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(name for _, values in rows for name in values))
 
 
@@ -130,13 +130,15 @@ def _csv_rows(
     first = next(rows, None)
     if first is None:
         return [], iter(())
-    headed = not any(map(names_picture, first[1]))  # Flickr8k's own lists begin with a picture at once
-    names = _check_header(first[1]) if headed else [f"column_{number + 1}" for number in range(len(first[1]))]
-    return names, _name_fields(names, rows, None if headed else first)
+    has_header = not any(map(names_picture, first[1]))  # Flickr8k's own lists begin with a picture at once
+    names = (
+        _check_header(first[1]) if has_header else [f"column_{number + 1}" for number in range(len(first[1]))]
+    )
+    return names, _name_fields(names, rows, None if has_header else first)
 
 
 def _guess_delimiter(line: str) -> str:
-    """Guess from the first line: the most frequent outside of quotes; commas where there is none."""
+    """Guess the delimiter from the first line: the most frequent outside of quotes, or a comma."""
     plain = _QUOTED.sub("", line)
     return max(_DELIMITERS, key=plain.count)
 
@@ -164,15 +166,15 @@ _IMAGES = [
     *("file_name", "filename", "file_path", "filepath", "file", "path", "photo", "picture", "pic", "images"),
     *("image_id", "img_id", "photo_id"),
 ]
-"""What columns of pictures are called, the surest first."""
+"""Usual names of columns of pictures, the surest first."""
 
 _TEXTS = [
     *("caption", "text", "sentence", "description", "desc", "alt", "alt_text"),
     *("title", "comment", "prompt"),
 ]
-"""What columns of captions are called; the first that occurs is taken, with its numbers (caption_0, …)."""
+"""Usual names of columns of captions; the first that occurs is used, with its numbers (caption_0, …)."""
 
-_LOOKED_AT = 1000  # rows
+_SAMPLED_ROWS = 1000
 
 
 class ColumnRoles(NamedTuple):
@@ -186,7 +188,7 @@ class ColumnRoles(NamedTuple):
 def find_roles(
     table: Table, image_column: str | None, text_columns: Sequence[str] | None, id_column: str | None
 ) -> ColumnRoles:
-    """Recognise the columns, or take those that are given.
+    """Recognise the columns, or use those that are given.
 
     Raises
     ------
@@ -203,7 +205,7 @@ def find_roles(
             "expected a column that names pictures (called image, file_name, path …, or with values that end "
             f"in {picture_kinds()}), got {_list_columns(table)}; say which it is with image_column="
         )
-    texts = tuple(text_columns) if text_columns is not None else _text_columns(table, image, id_column)
+    texts = tuple(text_columns) if text_columns is not None else _find_text_columns(table, image, id_column)
     return ColumnRoles(image, texts, id_column)
 
 
@@ -216,11 +218,11 @@ def find_image_column(table: Table) -> str | None:
 
 
 def names_pictures(table: Table) -> bool:
-    """Whether some column's values are names of picture files."""
+    """Tell whether some column's values are names of picture files."""
     return any(_holds_pictures(table, name) for name in table.names)
 
 
-def _text_columns(table: Table, image: str, id_column: str | None) -> tuple[str, ...]:
+def _find_text_columns(table: Table, image: str, id_column: str | None) -> tuple[str, ...]:
     others = [name for name in table.names if name not in (image, id_column)]
     for stem in _TEXTS:
         pattern = re.compile(rf"(?:image_|img_)?{stem}s?(?:_?\d+)?")
@@ -250,7 +252,7 @@ def _holds_words(table: Table, name: str) -> bool:
 
 
 def _nonempty_values(table: Table, name: str) -> list[Any]:
-    values = (values.get(name) for _, values in islice(table.rows, _LOOKED_AT))
+    values = (values.get(name) for _, values in islice(table.rows, _SAMPLED_ROWS))
     return [value for value in values if value not in (None, "")]
 
 
@@ -262,7 +264,7 @@ def _list_columns(table: Table) -> str:
 def gather_rows(
     scan: FolderScan, table: Table, roles: ColumnRoles, title: str, folder: str
 ) -> DocumentBuilder:
-    """Take the rows of a table.
+    """Gather the rows of a table into documents.
 
     Parameters
     ----------
@@ -274,18 +276,18 @@ def gather_rows(
     folder : str
         The relative name of its folder, "" for the one that was scanned.
     """
-    rest = [name for name in table.names if name not in (roles.image, *roles.texts, roles.id)]
-    table.type_columns(rest)
-    gathering, finder = DocumentBuilder(scan), PictureFinder(scan)
-    gathering.skipped += table.bad
+    payload_columns = [name for name in table.names if name not in (roles.image, *roles.texts, roles.id)]
+    table.type_columns(payload_columns)
+    builder, finder = DocumentBuilder(scan), PictureFinder(scan)
+    builder.skipped += table.bad
     for line, values in table.rows:
-        _gather_row(gathering, finder, roles, f"{title}, line {line}", values, folder)
-    _skip_unnamed(gathering, scan, title)
-    return gathering
+        _gather_row(builder, finder, roles, f"{title}, line {line}", values, folder)
+    _skip_unnamed(builder, scan, title)
+    return builder
 
 
 def _gather_row(
-    gathering: DocumentBuilder,
+    builder: DocumentBuilder,
     finder: PictureFinder,
     roles: ColumnRoles,
     where: str,
@@ -299,13 +301,13 @@ def _gather_row(
     if found is not None and found.name is None:
         reason = f"{str(written)[:200]!r}: {found.reason}"
     if reason:
-        gathering.skip(where, reason)
+        builder.skip(where, reason)
         return
     if roles.texts and not captions:
-        gathering.skip(where, "no caption; the picture is kept without a text")
+        builder.skip(where, "no caption; the picture is kept without a text")
     used = (roles.image, *roles.texts, roles.id)
     payload = {name: value for name, value in values.items() if name not in used and value not in (None, "")}
-    gathering.add(where, None if found is None else found.name, captions, payload, id)
+    builder.add(where, None if found is None else found.name, captions, payload, id)
 
 
 def _reason_to_skip_row(roles: ColumnRoles, captions: list[str], written: Any, id: str | None) -> str:
@@ -329,9 +331,9 @@ def parse_captions(value: Any) -> list[str]:
     return []
 
 
-def _skip_unnamed(gathering: DocumentBuilder, scan: FolderScan, title: str) -> None:
-    named = gathering.named
+def _skip_unnamed(builder: DocumentBuilder, scan: FolderScan, title: str) -> None:
+    named = builder.used_pictures
     left = [name for name in scan.pictures if name not in named]
     if left:
         more = f" and {len(left) - 1} more pictures" if len(left) > 1 else ""
-        gathering.skip(f"{left[0]}{more}", f"no row of {title} names them")
+        builder.skip(f"{left[0]}{more}", f"no row of {title} names them")

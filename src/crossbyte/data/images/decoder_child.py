@@ -1,7 +1,7 @@
 """Decode pictures with Pillow, one after another, in a child process of its own.
 
-This is the only place where users' pictures meet a decoder. It may die at any moment; the parent starts
-another.
+This is the only module that decodes users' pictures. The process may die at any moment; the parent
+starts another.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def decode(data: bytes, max_pixels: int) -> Decoded:
     Exception
         Whatever Pillow raises for damaged files; ``MemoryError`` among it.
     """
-    _check_pixels(_webp_size(data), max_pixels)  # its decoder takes the whole canvas when it is opened
+    _check_pixels(_read_webp_size(data), max_pixels)  # its decoder takes the whole canvas when it is opened
     Image.MAX_IMAGE_PIXELS = None  # so that our own error can say width and height
     with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
         warnings.simplefilter("ignore")
@@ -88,7 +88,7 @@ def _decode(image: Image.Image) -> Decoded:
     image.load()
     turn = _read_orientation(image)
     plain = _rotate(_flatten_alpha(_shrink(_to_smooth_mode(image), size)), turn)
-    plain.info.clear()  # what is saved below shall carry nothing of the file
+    plain.info.clear()  # the thumbnail must have no metadata of the file
     original = (height, width) if turn in _SWAPPING else (width, height)
     return Decoded(original, plain.size, plain.tobytes(), _make_thumbnail(plain))
 
@@ -98,7 +98,7 @@ def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
         raise TooManyPixels(*size)
 
 
-def _webp_size(data: bytes) -> tuple[int, int]:
+def _read_webp_size(data: bytes) -> tuple[int, int]:
     """Return width and height of a WEBP file from its first chunk; zeros where it does not say."""
     if data[:4] != b"RIFF" or len(data) < 30:
         return 0, 0
@@ -123,7 +123,7 @@ def _fit_within(width: int, height: int, short_side: int, long_side: int) -> tup
 
 
 def _to_smooth_mode(image: Image.Image) -> Image.Image:
-    """Bring the picture into a mode whose values may be averaged: no palette, no 16 bits, no key colour."""
+    """Convert a picture to a mode whose values may be averaged: no palette, no 16 bits, no key colour."""
     if image.mode.startswith("I"):  # 16 bits; a plain conversion would cut off, not scale
         return image.point(lambda value: value * (1 / 257) + 0.5).convert("L")
     if image.has_transparency_data and image.mode not in ("LA", "RGBA"):
@@ -181,7 +181,7 @@ def main(request_text: str) -> None:
 
 
 def _reserve_stdout() -> BinaryIO:
-    """Keep the pipe for answers; what libraries print goes nowhere."""
+    """Keep the pipe for answers, and discard what libraries print."""
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.stdout = sys.stderr
@@ -196,7 +196,7 @@ def _serve_requests(requests: BinaryIO, out: BinaryIO, limits: PictureLimits) ->
 
 
 def _limit_cpu(seconds: float) -> None:
-    """End this process after ``seconds`` more of CPU time; 0 takes the limit away. Not on Windows."""
+    """End this process after ``seconds`` more of CPU time; 0 removes the limit. Not on Windows."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
@@ -216,7 +216,7 @@ def _send_decoded(out: BinaryIO, data: bytes, max_pixels: int) -> None:
         send_answer(out, {"refused": "memory"})
     except TooManyPixels as error:
         send_answer(out, {"refused": "pixels", "reason": f"{error.width} x {error.height}"})
-    except Exception as error:  # whatever a decoder raises, the parent shall know
+    except Exception as error:  # the parent is told whatever a decoder raises
         send_answer(out, {"refused": "damaged", "reason": _describe_failure(error)})
     else:
         head = {"size": decoded.size, "shrunk": decoded.shrunk}

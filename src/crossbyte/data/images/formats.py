@@ -1,4 +1,4 @@
-"""Define pictures, their formats and limits, and tell a format by its first bytes."""
+"""Define pictures, their formats and limits, and detect a format by its first bytes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 """The endings of their names, in small letters."""
 
 SHORT_SIDE = 512
-"""No encoder looks at more than this of the short side."""
+"""The most pixels of the short side that any encoder uses."""
 LONG_SIDE = 4096
-"""Bounds the bytes of a strip one pixel high, whose short side says nothing."""
+"""Bounds the bytes of a strip one pixel high, which its short side does not."""
 THUMBNAIL_SIDE = 320
 
 
@@ -52,7 +52,7 @@ class Picture(NamedTuple):
         RGB, upright (EXIF orientation applied), transparent parts over white, the first frame of a moving
         picture. Shrunk so that the short side is at most 512 and the long one at most 4096; never enlarged.
     width, height : int
-        Of the original, upright.
+        Size of the original, upright.
     thumbnail : bytes
         A JPEG file of our own making, longest side at most 320, without metadata.
     digest : str
@@ -112,12 +112,12 @@ def detect_format(data: bytes) -> str | None:
 
 
 def check_format(data: bytes) -> None:
-    """Refuse what does not even begin as one of the formats.
+    """Refuse data that do not begin like one of the formats.
 
     Raises
     ------
     PictureError
-        Says what the file is, as far as its first bytes tell, and what to do.
+        The message says what the file is, as far as its first bytes tell, and what to do.
     """
     if not data:
         raise PictureError(f"{_EXPECTED}, got an empty file (0 bytes); copy or download it again")

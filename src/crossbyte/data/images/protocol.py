@@ -1,6 +1,6 @@
-"""What parent and child say to each other over the pipes, and how little of it the parent believes.
+"""Define the protocol between the parent and the decoding child; the parent checks everything it reads.
 
-The child says ``R`` once when it is ready. A request is 8 bytes of length and the bytes of a file. An answer
+The child sends ``R`` once when it is ready. A request is 8 bytes of length and the bytes of a file. An answer
 is three lengths of 4 bytes each, then a head in JSON, the pixels, and the thumbnail. The head is either
 ``{"size": [w, h], "shrunk": [w, h]}`` or ``{"refused": kind, "reason": text}``; a refusal has no other parts.
 """
@@ -55,7 +55,7 @@ def read_request(pipe: BinaryIO) -> bytes | None:
 
 
 def send_answer(out: BinaryIO, head: dict[str, Any], pixels: bytes = b"", thumbnail: bytes = b"") -> None:
-    """Say what became of a file."""
+    """Send the answer to one request."""
     text = json.dumps(head).encode()
     out.write(_ANSWER.pack(len(text), len(pixels), len(thumbnail)))
     out.writelines((text, pixels, thumbnail))
@@ -68,14 +68,14 @@ def read_answer(pipe: Stream, limits: PictureLimits) -> DecodedImage:
     Raises
     ------
     ChildRefused
-        The child says why there is no picture.
+        The child gave a reason why there is no picture.
     ChildEnded
-        It stopped talking, or talks nonsense, as one does whose memory a file has overwritten.
+        It ended, or sent nonsense, as it does when a file has overwritten its memory.
     """
     n_head, n_pixels, n_thumbnail = _ANSWER.unpack(read_exactly(pipe, _ANSWER.size))
     if n_head > _MAX_HEAD or n_thumbnail > _MAX_THUMBNAIL:
         raise ChildEnded
-    head = _parse(read_exactly(pipe, n_head))
+    head = _parse_head(read_exactly(pipe, n_head))
     if "refused" in head:
         raise ChildRefused(str(head["refused"]), _clean_reason(str(head.get("reason", ""))))
     width, height = _check_sides(head.get("size"), limits.max_pixels)
@@ -97,7 +97,7 @@ def _fill(pipe: Stream, buffer: memoryview) -> None:
         raise ChildEnded from error
 
 
-def _parse(text: bytes) -> dict[str, Any]:
+def _parse_head(text: bytes) -> dict[str, Any]:
     try:
         head = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _clean_reason(reason: str) -> str:
-    """Keep words; a child that a file has taken over shall not write to a terminal or a page."""
+    """Keep printable ASCII: a child that a file has taken over must not control a terminal or a page."""
     return "".join(sign for sign in reason if sign.isascii() and sign.isprintable() and sign not in "<>")[
         :_MAX_REASON
     ]

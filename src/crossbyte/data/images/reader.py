@@ -23,7 +23,7 @@ _AHEAD = 4  # pictures per child that `read_many` may hold ready; each takes at 
 
 
 class PictureReader:
-    """Decodes pictures in child processes, so that no file can crash, fill or stop this one.
+    """Decode pictures in child processes, so that no file can crash, fill or stop this one.
 
     Children start with the first picture and live for many; one that dies, hangs or passes a limit costs its
     picture and is replaced. All methods may be called from many threads. Close it, or use it in ``with``.
@@ -86,7 +86,7 @@ class PictureReader:
         Parameters
         ----------
         sources : iterable of bytes or paths
-            Taken a few ahead of what was asked for, no more.
+            Read only a few ahead of what was consumed.
 
         Yields
         ------
@@ -147,12 +147,12 @@ class PictureReader:
     def _decode(self, data: bytes) -> DecodedImage:
         if os.getpid() != self._process_id:
             raise InvalidInput("this PictureReader was made before a fork; make another in this process")
-        with self._pool.decoder() as decoder:
+        with self._pool.borrow() as decoder:
             return decoder.decode(data)
 
 
 class _DecoderPool:
-    """The decoders; one that is not idle belongs to the thread that took it."""
+    """The decoders; one that is not idle belongs to one thread."""
 
     def __init__(self, limits: PictureLimits, n_children: int) -> None:
         self._decoders = [Decoder(limits) for _ in range(n_children)]
@@ -161,7 +161,7 @@ class _DecoderPool:
             self._idle.put(decoder)
 
     @contextmanager
-    def decoder(self) -> Iterator[Decoder]:
+    def borrow(self) -> Iterator[Decoder]:
         decoder = self._idle.get()
         try:
             yield decoder
@@ -169,7 +169,7 @@ class _DecoderPool:
             self._idle.put(decoder)
 
     def close(self) -> None:
-        """Stop all, so that busy ones come back at once, and reap them. They stay, to refuse."""
+        """Stop all, so that busy ones return at once, and reap them. They stay, to refuse pictures."""
         for decoder in self._decoders:
             decoder.stop()
         for decoder in [self._idle.get() for _ in self._decoders]:

@@ -17,7 +17,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:@/?#\[\]\\]+))(?::[0-9]{0,5})?",
 
 
 class AuthMiddleware:
-    """Stops a request before anything of its body is read."""
+    """Refuse a request before anything of its body is read."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
@@ -36,7 +36,7 @@ class AuthMiddleware:
 
 
 def check_request(scope: Scope, settings: Settings) -> None:
-    """Refuse a request that has no business here.
+    """Refuse a request by its head.
 
     Raises
     ------
@@ -67,20 +67,20 @@ def _check_framing(headers: Headers) -> None:
 
 
 def _check_host(headers: Headers, settings: Settings) -> None:
-    """Answer to our own names only.
+    """Accept only our own names.
 
     A page of another site can make its own name point to this machine (DNS rebinding), and would then be
     let in by browsers; but it still calls us by that name. An address in numbers cannot be made to lie.
     """
     given = headers.getlist("host")
-    name = _hostname(given[0]) if len(given) == 1 else ""
+    name = _parse_hostname(given[0]) if len(given) == 1 else ""
     known = {"localhost", settings.host.lower(), *(host.lower() for host in settings.allowed_hosts)}
     if name not in known and not _is_address(name):
         raise RequestRefused("unknown_host", None, "start the server with this name among its allowed hosts")
 
 
-def _hostname(host: str) -> str:
-    """Take the port off; nothing else may be in it."""
+def _parse_hostname(host: str) -> str:
+    """Drop the port; empty where anything else is in it."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""
 
@@ -94,7 +94,7 @@ def _is_address(name: str) -> bool:
 
 
 def _check_origin(headers: Headers) -> None:
-    """Take calls that may change something from our own page, or from programs, which have no origin."""
+    """Accept writing calls only from our own page, or from programs, which send no origin."""
     host = headers["host"].lower()
     if {origin.lower() for origin in headers.getlist("origin")} - {f"http://{host}", f"https://{host}"}:
         raise RequestRefused("foreign_origin", None, "call from the server's own page, or without a browser")
@@ -108,7 +108,7 @@ def _check_token(headers: Headers, level: Permission, settings: Settings) -> Non
     given = headers.getlist("authorization")
     kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
     expected = settings.token or ""
-    # Compared as a whole whatever comes, so that the time says nothing of how much of it is right.
+    # In constant time, so that the time does not tell how much of the token is right.
     same = hmac.compare_digest(token.strip().encode(), expected.encode())
     if not (same and expected and kind.lower() == "bearer"):
         raise RequestRefused("unauthorized")

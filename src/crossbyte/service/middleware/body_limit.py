@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crossbyte.service.error_codes import RequestRefused, error_response, get_request_id
 from crossbyte.service.settings import LIMITS, Settings
 
-_SMALL_BYTES = 64 * 2**10  # a body up to this size needs no place of its own
+_SMALL_BYTES = 64 * 2**10  # bodies up to this size are not counted
 _LARGE_AT_ONCE = 16  # larger ones at the same time: half a gigabyte at most
 
 
@@ -40,24 +40,24 @@ class BodyLimitMiddleware:
             body.release()
 
     def enter(self) -> None:
-        """Take a place for a large body."""
+        """Count one large body more, or refuse it."""
         if self._n_large >= _LARGE_AT_ONCE:
             raise RequestRefused("too_busy", "too many large uploads at the same time")
         self._n_large += 1
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Count one large body less."""
         self._n_large -= 1
 
 
 class _IncomingBody:
     """One body on its way in."""
 
-    def __init__(self, receiver: BodyLimitMiddleware) -> None:
-        self._receiver, self._is_large, self._size = receiver, False, 0
+    def __init__(self, middleware: BodyLimitMiddleware) -> None:
+        self._middleware, self._is_large, self._size = middleware, False, 0
 
     async def read(self, scope: Scope, receive: Receive, seconds: float) -> bytes:
-        self._expect(_declared_length(scope))
+        self._check_size(_read_declared_length(scope))
         chunks: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
@@ -67,7 +67,7 @@ class _IncomingBody:
                         raise ClientDisconnect
                     chunks.append(message.get("body", b""))
                     self._size += len(chunks[-1])
-                    self._expect(self._size)
+                    self._check_size(self._size)
                     if not message.get("more_body", False):
                         return b"".join(chunks)
         except TimeoutError as error:
@@ -75,33 +75,33 @@ class _IncomingBody:
                 "request_timeout", f"expected the body within {seconds:g} seconds"
             ) from error
 
-    def _expect(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > LIMITS.body_bytes:
             raise RequestRefused("body_too_large", f"expected a body of at most {LIMITS.body_bytes} bytes")
         if size > _SMALL_BYTES and not self._is_large:
-            self._receiver.enter()
+            self._middleware.enter()
             self._is_large = True
 
     def release(self) -> None:
         if self._is_large:
-            self._receiver.leave()
+            self._middleware.leave()
 
 
-def _declared_length(scope: Scope) -> int:
+def _read_declared_length(scope: Scope) -> int:
     """Read the declared length; what arrives is counted anyway."""
     values = [value for name, value in scope["headers"] if name == b"content-length"]
     return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 20 else 0
 
 
 def _replay_body(data: bytes, receive: Receive) -> Receive:
-    """Give the body once; after that, what the client does."""
-    given = False
+    """Deliver the body once, and then whatever the client sends."""
+    delivered = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal delivered
+        if delivered:
             return await receive()
-        given = True
+        delivered = True
         return {"type": "http.request", "body": data, "more_body": False}
 
     return replay

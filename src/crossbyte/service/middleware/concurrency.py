@@ -10,12 +10,12 @@ from crossbyte.service.error_codes import RequestRefused, error_response, get_re
 from crossbyte.service.permissions import match_route
 from crossbyte.service.settings import Settings
 
-# Whoever watches the server must be answered when it is busy: then above all.
+# Monitoring must be answered above all when the server is busy.
 _UNLIMITED = ("/healthz", "/readyz", "/metrics")
 
 
 class ConcurrencyMiddleware:
-    """Tells one request too many to come back, and ends those that take too long."""
+    """Refuse one request too many, and end those that take too long."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings, self._count = app, settings, 0
@@ -28,35 +28,35 @@ class ConcurrencyMiddleware:
         if self._count >= self._settings.concurrency:
             raise RequestRefused("too_busy")
         self._count += 1
-        work = _RunningRequest(self, send)
+        running = _RunningRequest(self, send)
         try:
-            await self._timed(scope, receive, work)
+            await self._run_with_timeout(scope, receive, running)
         finally:
-            work.end()
+            running.end()
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Count one running request less."""
         self._count -= 1
 
-    async def _timed(self, scope: Scope, receive: Receive, work: _RunningRequest) -> None:
+    async def _run_with_timeout(self, scope: Scope, receive: Receive, running: _RunningRequest) -> None:
         seconds = self._settings.request_seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._app(scope, receive, work.send)
+                await self._app(scope, receive, running.send)
         except TimeoutError:
-            if work.has_answered:
+            if running.has_answered:
                 raise
             error = RequestRefused(
                 "timed_out", f"no answer within {seconds:g} seconds", "ask for less at once"
             )
-            await error_response(error.problem, get_request_id(scope))(scope, receive, work.send)
+            await error_response(error.problem, get_request_id(scope))(scope, receive, running.send)
 
 
 class _RunningRequest:
-    """One request that is worked on: until the last of its answer is made, not until it is taken."""
+    """One request that is worked on: until its answer is complete, not until the client has read it."""
 
-    def __init__(self, limiter: ConcurrencyMiddleware, send: Send) -> None:
-        self._limiter, self._send, self._has_ended = limiter, send, False
+    def __init__(self, middleware: ConcurrencyMiddleware, send: Send) -> None:
+        self._middleware, self._send, self._has_ended = middleware, send, False
         self.has_answered = False
 
     async def send(self, message: Message) -> None:
@@ -68,4 +68,4 @@ class _RunningRequest:
     def end(self) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._limiter.leave()
+            self._middleware.leave()

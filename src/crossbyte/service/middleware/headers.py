@@ -47,27 +47,27 @@ class HeadersMiddleware:
         scope.setdefault("state", {})["request_id"] = request_id
         status: list[int] = []
 
-        async def framed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status.append(message["status"])
                 _add_headers(message, request_id)
             await send(message)
 
         try:
-            await self._app(scope, receive, framed)
+            await self._app(scope, receive, send_with_headers)
         except Exception as error:
             _log.error("request %s failed", request_id, exc_info=error)
             if status:  # half an answer is out already: cut it off, so that nobody takes it for a whole one
                 raise
             response = error_response(Problem("internal", ERROR_CODES["internal"].meaning), request_id)
-            await response(scope, receive, framed)
+            await response(scope, receive, send_with_headers)
         finally:
             self._count(scope, status, time.perf_counter() - start)
 
     def _count(self, scope: Scope, status: list[int], seconds: float) -> None:
-        # Whatever a caller may invent is one name: no label of a metric grows without bound.
+        # Whatever a caller may invent counts as "other": no label of a metric grows without bound.
         method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
-        self._metrics.answered(
+        self._metrics.count_request(
             method, match_route(scope["path"]) or "other", status[0] if status else 0, seconds
         )
 

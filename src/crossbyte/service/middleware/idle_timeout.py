@@ -1,4 +1,4 @@
-"""Close connections that send nothing, or take nothing: uvicorn itself would wait for ever."""
+"""Close connections that send nothing, or read nothing: uvicorn itself would wait for ever."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TAKE_SECONDS = 30.0
 
 
 class IdleTimeoutProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends: for the head of a request, and for a client that takes no answer."""
+    """HTTP/1.1 with two timeouts: for the head of a request, and for a client that reads no answer."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _take_timer: asyncio.TimerHandle | None = None
@@ -19,66 +19,66 @@ class IdleTimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._await_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         """Stop waiting once a head is complete; wait again for the next one."""
         super().data_received(data)
-        if self._is_at_work():
-            self._stop_waiting()
+        if self._is_answering():
+            self._cancel_head_timer()
         elif self._head_timer is None:
-            self._await_head()
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._stop_waiting()
-        self._taken()
+        self._cancel_head_timer()
+        self._cancel_take_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take what was sent."""
+        """Begin to wait for the client to read what was sent."""
         super().pause_writing()
-        self._await_taking()
+        self._start_take_timer()
 
     def resume_writing(self) -> None:
         """Stop waiting for the client."""
         super().resume_writing()
-        self._taken()
+        self._cancel_take_timer()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Let an idle connection go, and what it never took with it."""
+        """Close an idle connection, and drop what the client never read."""
         super().timeout_keep_alive_handler()
         self.transport.abort()
 
-    def _await_taking(self) -> None:
-        self._taken()
+    def _start_take_timer(self) -> None:
+        self._cancel_take_timer()
         size = self.transport.get_write_buffer_size()
-        self._take_timer = self.loop.call_later(TAKE_SECONDS, self._check_taking, size)
+        self._take_timer = self.loop.call_later(TAKE_SECONDS, self._abort_if_stuck, size)
 
-    def _check_taking(self, size: int) -> None:
-        """Go on waiting for a client that has taken something meanwhile, however slow it is."""
+    def _abort_if_stuck(self, size: int) -> None:
+        """Go on waiting for a client that has read something meanwhile, however slow it is."""
         if self.transport.get_write_buffer_size() < size:
-            self._await_taking()
+            self._start_take_timer()
         else:
             self.transport.abort()
 
-    def _taken(self) -> None:
+    def _cancel_take_timer(self) -> None:
         if self._take_timer is not None:
             self._take_timer.cancel()
             self._take_timer = None
 
-    def _is_at_work(self) -> bool:
+    def _is_answering(self) -> bool:
         return bool(self.cycle) and not self.cycle.response_complete
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close_if_idle)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _give_up(self) -> None:
+    def _close_if_idle(self) -> None:
         self._head_timer = None
-        if not self._is_at_work() and not self.transport.is_closing():
+        if not self._is_answering() and not self.transport.is_closing():
             self.transport.close()

@@ -40,17 +40,17 @@ router = APIRouter(tags=["documents"])
 @router.get("/v1/document", summary="One document", **describe_route(schemas.DocumentAnswer))
 async def document(request: Request, query: Annotated[schemas.IdQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_read_document, service, query.id))
+    return schemas.json_response(await service.thread_pools.reading.run(_read_document, service, query.id))
 
 
 def _read_document(service: Service, name: str) -> dict[str, Any]:
-    def look(view: BaseIndex) -> dict[str, Any]:
+    def read(view: BaseIndex) -> dict[str, Any]:
         found = view.get(resolve_id(view, name))
         if found is None:
             raise UnknownId(f"id: no document has the id {name[:200]!r}")
         return schemas.document_to_json(service.gallery, found)
 
-    return service.read(look)
+    return service.read(read)
 
 
 @router.get(
@@ -60,13 +60,13 @@ def _read_document(service: Service, name: str) -> dict[str, Any]:
 )
 async def documents(request: Request, query: Annotated[schemas.BrowseQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_browse, service, query))
+    return schemas.json_response(await service.thread_pools.reading.run(_browse, service, query))
 
 
 def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
     check_filter(query.where)
 
-    def look(view: BaseIndex) -> dict[str, Any]:
+    def read(view: BaseIndex) -> dict[str, Any]:
         found = view.documents(query.where, query.after, query.limit + 1)
         shown = found[: query.limit]
         return {
@@ -75,7 +75,7 @@ def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
             "next": shown[-1].number if len(found) > query.limit else None,
         }
 
-    return service.read(look)
+    return service.read(read)
 
 
 @router.get(
@@ -83,30 +83,30 @@ def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
 )
 async def facets(request: Request, query: Annotated[schemas.FacetsQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_count_facets, service, query))
+    return schemas.json_response(await service.thread_pools.reading.run(_count_facets, service, query))
 
 
 def _count_facets(service: Service, query: schemas.FacetsQuery) -> dict[str, Any]:
     check_filter(query.where)
     fields = None if query.fields is None else [name for name in query.fields.split(",") if name]
 
-    def look(view: BaseIndex) -> dict[str, Any]:
+    def read(view: BaseIndex) -> dict[str, Any]:
         found = view.facets(query.where, fields)
         return {"generation": view.generation, "facets": [_facet_to_json(each) for each in found]}
 
-    return service.read(look)
+    return service.read(read)
 
 
 def _facet_to_json(facet: Facet) -> dict[str, Any]:
-    """Give a facet in plain types; JSON has no number for what is beyond float64."""
+    """Convert a facet to plain types; values beyond float64, which JSON cannot have, count as others."""
     values = [(value, count) for value, count in facet.values if _is_json_number(value)]
-    unspoken = sum(count for _, count in facet.values) - sum(count for _, count in values)
+    n_omitted = sum(count for _, count in facet.values) - sum(count for _, count in values)
     return {
         "field": facet.field,
         "kind": facet.kind,
         "n_documents": facet.n_documents,
         "values": [{"value": value, "count": count} for value, count in values],
-        "others": facet.n_others + unspoken,
+        "others": facet.n_others + n_omitted,
         "low": facet.low if _is_json_number(facet.low) else None,
         "high": facet.high if _is_json_number(facet.high) else None,
     }
@@ -123,16 +123,16 @@ def _is_json_number(value: Any) -> bool:
 )
 async def thumbnail(request: Request, query: Annotated[schemas.IdQuery, Query()]) -> Response:
     service = get_service(request)
-    data = await service.lanes.reading.run(_read_thumbnail, service, query.id)
-    mark = f'"{blake2b(data, digest_size=16).hexdigest()}"'
-    headers = {"ETag": mark, "Cache-Control": "private, max-age=300", "Content-Disposition": "inline"}
-    if request.headers.get("if-none-match") == mark:
+    data = await service.thread_pools.reading.run(_read_thumbnail, service, query.id)
+    etag = f'"{blake2b(data, digest_size=16).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": "private, max-age=300", "Content-Disposition": "inline"}
+    if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return Response(data, headers=headers, media_type="image/jpeg")
 
 
 def _read_thumbnail(service: Service, name: str) -> bytes:
-    def look(view: BaseIndex) -> bytes:
+    def read(view: BaseIndex) -> bytes:
         data = service.gallery.thumbnail(resolve_id(view, name))
         if data is None and view.lost:  # which may hold a document whose id is this number
             raise RequestRefused("shard_lost")
@@ -140,7 +140,7 @@ def _read_thumbnail(service: Service, name: str) -> bytes:
             raise RequestRefused("no_thumbnail", f"id: no picture is kept for {name[:200]!r}")
         return data
 
-    return service.read(look)
+    return service.read(read)
 
 
 writing_router = APIRouter(tags=["writing"])
@@ -161,17 +161,17 @@ _FORM_FIELDS = {
 async def add(request: Request) -> Response:
     service, body = get_service(request), await request.body()
 
-    def work() -> dict[str, Any]:
+    def parse_and_add() -> dict[str, Any]:
         given = parse_body(schemas.NewDocuments, request, body)
         return _add_documents(
             service, [_check_document(service, each) for each in given.documents], given.upsert
         )
 
-    return schemas.json_response(await service.lanes.writing.run(work))
+    return schemas.json_response(await service.thread_pools.writing.run(parse_and_add))
 
 
 def _check_document(service: Service, document: schemas.NewDocument) -> GalleryDocument:
-    """Judge all that can be judged first: documents of different sides are commits of their own."""
+    """Check everything before the first commit: documents of different sides are commits of their own."""
     model, name = service.gallery.index.model, str(document.id)[:200]
     _check_payload(document.payload, name)
     _check_row(document.image_features, model.n_features_in_, f"document {name!r}: image_features")
@@ -196,7 +196,7 @@ def _check_row(row: list[float] | None, width: int, what: str) -> None:
 
 
 def _check_payload(payload: Any, id: str) -> None:
-    """Weigh a payload before it is looked into: messages about its values name their places in full."""
+    """Check the size of a payload before its values: messages about these name their places in full."""
     size = len(json.dumps(payload, separators=(",", ":")))
     if size > LIMITS.payload_bytes:
         message = f"document {id!r}: expected a payload of at most {LIMITS.payload_bytes} bytes, got {size}"
@@ -220,8 +220,10 @@ def _add_documents(service: Service, documents: list[GalleryDocument], upsert: b
 )
 async def add_picture(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    document, upsert = await service.lanes.pictures.run(_parse_picture_form, service, request, body)
-    return schemas.json_response(await service.lanes.writing.run(_add_documents, service, [document], upsert))
+    document, upsert = await service.thread_pools.pictures.run(_parse_picture_form, service, request, body)
+    return schemas.json_response(
+        await service.thread_pools.writing.run(_add_documents, service, [document], upsert)
+    )
 
 
 def _parse_picture_form(service: Service, request: Request, body: bytes) -> tuple[GalleryDocument, bool]:
@@ -240,8 +242,8 @@ def _parse_picture_form(service: Service, request: Request, body: bytes) -> tupl
     return _check_document(service, given)._replace(picture=service.gallery.read_picture(data)), upsert
 
 
-def _form_value(parts: dict[str, FormField], name: str, read: Callable[[str], Any] = str) -> Any:
-    return read(parts[name].text) if name in parts and parts[name].data else None
+def _form_value(parts: dict[str, FormField], name: str, parse: Callable[[str], Any] = str) -> Any:
+    return parse(parts[name].text) if name in parts and parts[name].data else None
 
 
 def _parse_flag(text: str) -> bool:
@@ -258,9 +260,9 @@ def _parse_flag(text: str) -> bool:
 async def delete(request: Request) -> Response:
     service, body = get_service(request), await request.body()
 
-    def work() -> dict[str, Any]:
+    def parse_and_delete() -> dict[str, Any]:
         given = parse_body(schemas.Deletion, request, body)
         deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
         return {"deleted": deleted, "generation": service.gallery.index.generation}
 
-    return schemas.json_response(await service.lanes.writing.run(work))
+    return schemas.json_response(await service.thread_pools.writing.run(parse_and_delete))

@@ -1,4 +1,4 @@
-"""Routes that describe the index and the service: info, report, health, metrics, the page."""
+"""Answer the routes of the page, of the index (info, report, audit, stats), and of health and metrics."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ async def static(request: Request, name: str) -> Response:
 
 
 async def _send_file(request: Request, name: str) -> Response:
-    path = await get_service(request).lanes.reading.run(_find_file, name)
-    data = await get_service(request).lanes.reading.run(path.read_bytes)
-    mark = f'"{blake2b(data, digest_size=16).hexdigest()}"'
-    headers = {"ETag": mark, "Cache-Control": "no-cache", "Content-Type": _MEDIA_TYPES[path.suffix]}
-    if request.headers.get("if-none-match") == mark:
+    path = await get_service(request).thread_pools.reading.run(_find_file, name)
+    data = await get_service(request).thread_pools.reading.run(path.read_bytes)
+    etag = f'"{blake2b(data, digest_size=16).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache", "Content-Type": _MEDIA_TYPES[path.suffix]}
+    if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return Response(data, headers=headers)
 
 
 def _find_file(name: str) -> Path:
-    """Compare with the names that there are; what a caller sends never becomes part of a path."""
+    """Find a file of the page by comparing names; what a caller sends never becomes part of a path."""
     for path in _FOLDER.iterdir() if _FOLDER.is_dir() else ():
         if path.name == name and path.suffix in _MEDIA_TYPES and path.is_file():
             return path
@@ -72,7 +72,7 @@ router = APIRouter(tags=["about"])
 @router.get("/v1/info", summary="What is served", **describe_route(schemas.InfoAnswer))
 async def info(request: Request) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_describe_index, service))
+    return schemas.json_response(await service.thread_pools.reading.run(_describe_index, service))
 
 
 def _describe_index(service: Service) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _find_report(service: Service) -> Any:
 )
 async def report(request: Request) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_read_report, service))
+    return schemas.json_response(await service.thread_pools.reading.run(_read_report, service))
 
 
 def _read_report(service: Service) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _read_report(service: Service) -> dict[str, Any]:
 @router.get("/v1/audit", summary="Pairs that look wrong", **describe_route(schemas.AuditAnswer))
 async def audit(request: Request, query: Annotated[schemas.PageQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.lanes.reading.run(_read_audit, service, query.limit))
+    return schemas.json_response(await service.thread_pools.reading.run(_read_audit, service, query.limit))
 
 
 def _read_audit(service: Service, limit: int) -> dict[str, Any]:
@@ -141,15 +141,15 @@ def _read_audit(service: Service, limit: int) -> dict[str, Any]:
     if found is None:
         raise RequestRefused("not_audited", None, "build the index from a folder of pictures and texts")
 
-    def look(view: BaseIndex) -> dict[str, Any]:
+    def read(view: BaseIndex) -> dict[str, Any]:
         rows = [_complete_audit_row(service, view, row) for row in found["rows"][:limit]]
         return found | {"rows": rows, "partial": service.is_partial(view)}
 
-    return service.read(look)
+    return service.read(read)
 
 
 def _complete_audit_row(service: Service, view: BaseIndex, row: dict[str, Any]) -> dict[str, Any]:
-    """Show what the row is about; a document that was deleted since, or is lost, has nothing to show."""
+    """Add a row's payload and thumbnail; None where its document was deleted since, or is lost."""
     document = schemas.find_document(view, row["id"])
     if document is None:
         return row | {"payload": None, "thumbnail": None}
@@ -164,7 +164,7 @@ def _complete_audit_row(service: Service, view: BaseIndex, row: dict[str, Any]) 
 )
 async def stats(request: Request) -> Response:
     service = get_service(request)
-    work = service.lanes.reading.run(service.read, lambda view: view.stats())
+    work = service.thread_pools.reading.run(service.read, lambda view: view.stats())
     return schemas.json_response(await work)
 
 
@@ -181,8 +181,8 @@ async def readyz(request: Request) -> Response:
     service = get_service(request)
     if service.closing:
         raise RequestRefused("shutting_down")
-    lost = await service.lanes.reading.run(service.look_for_shards)
-    if await service.lanes.reading.run(service.is_replaced):
+    lost = await service.thread_pools.reading.run(service.find_lost_shards)
+    if await service.thread_pools.reading.run(service.is_replaced):
         raise RequestRefused("index_replaced", None, "restart the server to serve the new file")
     return schemas.json_response({"status": "degraded" if lost else "ready"})
 
@@ -193,8 +193,8 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     service = get_service(request)
 
-    def text(view: BaseIndex) -> bytes:
+    def write_metrics(view: BaseIndex) -> bytes:
         return service.metrics.to_text(len(view), view.generation, len(view.lost))
 
-    data = await service.lanes.reading.run(service.read, text)
+    data = await service.thread_pools.reading.run(service.read, write_metrics)
     return Response(data, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})

@@ -29,39 +29,101 @@ from crossbyte.service.state import Service, get_service
 
 _OTHER_SIDE = {"images": "text", "texts": "image"}
 _NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
+_EXAMPLE_FIELDS = ("id", "payload", "thumbnail")
+router = APIRouter(tags=["search"])
+_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
 
 
-def encode_text(service: Service, text: str) -> dict[str, Any]:
-    """Make a query of words."""
-    with service.metrics.step("encode"):
-        return {"texts": service.gallery.encode_texts([text])}
+# Searching
 
 
-def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
-    """Make a query of the bytes of a picture."""
-    with service.metrics.step("encode"):
-        picture = service.gallery.read_picture(data)
-        return {"images": service.gallery.encode_pictures([picture])}
+@router.get(
+    "/v1/search", summary="Search in words, while they are typed", **describe_route(schemas.SearchAnswer)
+)
+async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, Query()]) -> Response:
+    service = get_service(request)
+    encode = partial(encode_text, service, query.text)
+    return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
 
 
-def encode_query(service: Service, query: schemas.Search | schemas.Explain) -> dict[str, Any]:
-    """Make a query of whatever a body gives: words, an id, or features."""
-    if query.text is not None:
-        return encode_text(service, query.text)
-    if query.like is not None:
-        return {"like": query.like}
-    if query.image_features is not None:
-        return {"images": np.array(query.image_features, dtype=np.float64)}
-    return {"texts": np.array(query.text_features, dtype=np.float64)}
+@router.post(
+    "/v1/search",
+    summary="Search by words, features, or a document",
+    **describe_route(schemas.SearchAnswer, body=schemas.Search, more=(415,)),
+)
+async def search(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    return schemas.json_response(
+        await service.thread_pools.reading.run(_search_by_body, service, request, body)
+    )
+
+
+def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
+    query = parse_body(schemas.Search, request, body)
+    return run_search(service, partial(encode_query, service, query), query)
+
+
+@router.post(
+    "/v1/search/image",
+    summary="Search by a picture",
+    **describe_route(schemas.SearchAnswer, body=_PICTURE_FORM, more=(415,)),
+)
+async def search_by_picture(request: Request, options: Annotated[schemas.SearchOptions, Query()]) -> Response:
+    service, body = get_service(request), await request.body()
+
+    def search_picture() -> dict[str, Any]:
+        picture = get_picture(parse_form(request, body))
+        return run_search(service, partial(encode_picture, service, picture), options)
+
+    return schemas.json_response(await service.thread_pools.pictures.run(search_picture))
+
+
+@router.post(
+    "/v1/search/batch",
+    summary="Search many times: one line of JSON per query, in order, as soon as it is known",
+    **describe_route(
+        "A SearchAnswer, or an ErrorAnswer, per line.",
+        body=schemas.Batch,
+        more=(415,),
+        media="application/x-ndjson",
+    ),
+)
+async def search_batch(request: Request) -> Response:
+    service, body = get_service(request), await request.body()
+    batch = await service.thread_pools.reading.run(parse_body, schemas.Batch, request, body)
+    lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
+    return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+async def _stream_answers(
+    service: Service, queries: list[schemas.Search], request_id: str
+) -> AsyncIterator[bytes]:
+    """Answer one query after another; those that are not answered in time get an error."""
+    end = time.monotonic() + 0.9 * service.settings.request_seconds  # before the whole request is cut off
+    for query in queries:
+        if time.monotonic() > end:
+            line = Problem("timed_out", "the batch took too long", "send fewer queries").to_dict(request_id)
+        else:
+            line = await _answer_line(service, query, request_id)
+        yield schemas.encode_json(line) + b"\n"
+
+
+async def _answer_line(service: Service, query: schemas.Search, request_id: str) -> dict[str, Any]:
+    try:
+        return await service.thread_pools.reading.run(
+            run_search, service, partial(encode_query, service, query), query
+        )
+    except Exception as error:  # one failed query does not end the batch
+        return describe_error(error, request_id, service.gallery.index.path).to_dict(request_id)
 
 
 def run_search(
     service: Service, encode: Callable[[], dict[str, Any]], options: schemas.SearchOptions
 ) -> dict[str, Any]:
-    """Encode a query and search with it; gives a ``SearchAnswer``."""
+    """Encode a query and search with it; return a ``SearchAnswer``."""
     start = time.perf_counter()
     check_filter(options.where)
-    with service.metrics.step("total"):
+    with service.metrics.time_step("total"):
         query = encode()
         found = service.read(lambda view: _search_view(service, view, query, options))
     return found | {"took_ms": round(1000 * (time.perf_counter() - start), 3)}
@@ -71,9 +133,9 @@ def _search_view(
     service: Service, view: BaseIndex, query: dict[str, Any], options: schemas.SearchOptions
 ) -> dict[str, Any]:
     """Search one generation of the index."""
-    with service.metrics.step("scan"):
+    with service.metrics.time_step("scan"):
         hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
-    with service.metrics.step("payload"):
+    with service.metrics.time_step("payload"):
         payloads = schemas.read_payloads(view, hits) if options.payloads else None
     [(keyword, value)] = query.items()
     target = options.target or _default_target(view, keyword, value)
@@ -89,7 +151,7 @@ def _search_view(
 
 
 def _default_target(view: BaseIndex, keyword: str, value: Any) -> str:
-    """Name what is searched where nothing was chosen: the other side, or of a document its own."""
+    """Choose what is searched where the caller did not: the other side, or a document's own."""
     if keyword != "like":
         return _OTHER_SIDE[keyword]
     document = view.get(value)
@@ -109,125 +171,7 @@ def _count_conditions(condition: Condition) -> int:
     return _count_conditions(condition.operand) if isinstance(condition, Not) else 1
 
 
-_SHOWN = ("id", "payload", "thumbnail")
-
-
-def explain_document(
-    service: Service, view: BaseIndex, id: Id, query: dict[str, Any], target: str | None
-) -> dict[str, Any]:
-    """Say why a document is as near to a query as it is."""
-    vocabulary = service.gallery.vocabulary()
-    why = view.explain(id, **query, target=target, vocabulary=vocabulary).to_dict()
-    why["examples"] = [
-        example | _training_document(service, view, example["row"]) for example in why["examples"]
-    ]
-    return why
-
-
-def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str, Any]:
-    """Give what is still known of a training pair: nothing if it was deleted, or came as plain features."""
-    id = service.gallery.training_id(row)
-    document = None if id is None else schemas.find_document(view, id)
-    answer = {} if document is None else schemas.document_to_json(service.gallery, document)
-    return {name: answer.get(name) for name in _SHOWN}
-
-
-router = APIRouter(tags=["search"])
-_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
-
-
-@router.get(
-    "/v1/search", summary="Search in words, while they are typed", **describe_route(schemas.SearchAnswer)
-)
-async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, Query()]) -> Response:
-    service = get_service(request)
-    encode = partial(encode_text, service, query.text)
-    return schemas.json_response(await service.lanes.reading.run(run_search, service, encode, query))
-
-
-@router.post(
-    "/v1/search",
-    summary="Search by words, features, or a document",
-    **describe_route(schemas.SearchAnswer, body=schemas.Search, more=(415,)),
-)
-async def search(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    return schemas.json_response(await service.lanes.reading.run(_search_by_body, service, request, body))
-
-
-def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    query = parse_body(schemas.Search, request, body)
-    return run_search(service, partial(encode_query, service, query), query)
-
-
-@router.post(
-    "/v1/search/image",
-    summary="Search by a picture",
-    **describe_route(schemas.SearchAnswer, body=_PICTURE_FORM, more=(415,)),
-)
-async def search_by_picture(request: Request, options: Annotated[schemas.SearchOptions, Query()]) -> Response:
-    service, body = get_service(request), await request.body()
-
-    def work() -> dict[str, Any]:
-        picture = get_picture(parse_form(request, body))
-        return run_search(service, partial(encode_picture, service, picture), options)
-
-    return schemas.json_response(await service.lanes.pictures.run(work))
-
-
-def get_picture(parts: dict[str, FormField], others: tuple[str, ...] = ()) -> bytes:
-    """Take the picture out of a form, which has no other fields than these."""
-    if "image" not in parts:
-        raise RequestRefused("bad_multipart", "expected a form with the field image, got none")
-    known = ("image", *others)
-    unknown = [name for name in parts if name not in known]
-    if unknown:
-        message = f"expected no fields but {', '.join(known)}, got {unknown[0][:100]!r}"
-        raise RequestRefused("bad_multipart", message, "leave it out")
-    data = parts["image"].data
-    if len(data) > LIMITS.upload_bytes:
-        message = f"expected a picture of at most {LIMITS.upload_bytes} bytes, got {len(data)}"
-        raise RequestRefused("picture_too_large", message, "send a smaller one")
-    return data
-
-
-@router.post(
-    "/v1/search/batch",
-    summary="Search many times: one line of JSON per query, in order, as soon as it is known",
-    **describe_route(
-        "A SearchAnswer, or an ErrorAnswer, per line.",
-        body=schemas.Batch,
-        more=(415,),
-        media="application/x-ndjson",
-    ),
-)
-async def search_batch(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    batch = await service.lanes.reading.run(parse_body, schemas.Batch, request, body)
-    lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
-    return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
-
-
-async def _stream_answers(
-    service: Service, queries: list[schemas.Search], request_id: str
-) -> AsyncIterator[bytes]:
-    """Answer query after query; what is not answered in time says so."""
-    end = time.monotonic() + 0.9 * service.settings.request_seconds  # before the whole request is cut off
-    for query in queries:
-        if time.monotonic() > end:
-            line = Problem("timed_out", "the batch took too long", "send fewer queries").to_dict(request_id)
-        else:
-            line = await _answer_line(service, query, request_id)
-        yield schemas.encode_json(line) + b"\n"
-
-
-async def _answer_line(service: Service, query: schemas.Search, request_id: str) -> dict[str, Any]:
-    try:
-        return await service.lanes.reading.run(
-            run_search, service, partial(encode_query, service, query), query
-        )
-    except Exception as error:  # a line says what went wrong with it; the others do not suffer
-        return describe_error(error, request_id, service.gallery.index.path).to_dict(request_id)
+# Explaining
 
 
 @router.post(
@@ -237,7 +181,9 @@ async def _answer_line(service: Service, query: schemas.Search, request_id: str)
 )
 async def explain(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    return schemas.json_response(await service.lanes.reading.run(_explain_by_body, service, request, body))
+    return schemas.json_response(
+        await service.thread_pools.reading.run(_explain_by_body, service, request, body)
+    )
 
 
 def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
@@ -254,10 +200,73 @@ def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[st
 async def explain_picture(request: Request, options: Annotated[schemas.ExplainOptions, Query()]) -> Response:
     service, body = get_service(request), await request.body()
 
-    def work() -> dict[str, Any]:
+    def explain_by_picture() -> dict[str, Any]:
         query = encode_picture(service, get_picture(parse_form(request, body)))
         return service.read(
             lambda view: explain_document(service, view, resolve_id(view, options.id), query, options.target)
         )
 
-    return schemas.json_response(await service.lanes.pictures.run(work))
+    return schemas.json_response(await service.thread_pools.pictures.run(explain_by_picture))
+
+
+def explain_document(
+    service: Service, view: BaseIndex, id: Id, query: dict[str, Any], target: str | None
+) -> dict[str, Any]:
+    """Say why a document is as near to a query as it is."""
+    vocabulary = service.gallery.vocabulary()
+    why = view.explain(id, **query, target=target, vocabulary=vocabulary).to_dict()
+    why["examples"] = [
+        example | _training_document(service, view, example["row"]) for example in why["examples"]
+    ]
+    return why
+
+
+def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str, Any]:
+    """Describe a training pair as far as it is known: not if it was deleted, or came as plain features."""
+    id = service.gallery.training_id(row)
+    document = None if id is None else schemas.find_document(view, id)
+    answer = {} if document is None else schemas.document_to_json(service.gallery, document)
+    return {name: answer.get(name) for name in _EXAMPLE_FIELDS}
+
+
+# Queries
+
+
+def encode_text(service: Service, text: str) -> dict[str, Any]:
+    """Encode words as a query."""
+    with service.metrics.time_step("encode"):
+        return {"texts": service.gallery.encode_texts([text])}
+
+
+def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
+    """Encode the bytes of a picture as a query."""
+    with service.metrics.time_step("encode"):
+        picture = service.gallery.read_picture(data)
+        return {"images": service.gallery.encode_pictures([picture])}
+
+
+def encode_query(service: Service, query: schemas.Search | schemas.Explain) -> dict[str, Any]:
+    """Turn the query of a body into one of the index: words are encoded, features and ids passed on."""
+    if query.text is not None:
+        return encode_text(service, query.text)
+    if query.like is not None:
+        return {"like": query.like}
+    if query.image_features is not None:
+        return {"images": np.array(query.image_features, dtype=np.float64)}
+    return {"texts": np.array(query.text_features, dtype=np.float64)}
+
+
+def get_picture(parts: dict[str, FormField], others: tuple[str, ...] = ()) -> bytes:
+    """Return the picture of a form; refuse fields other than these."""
+    if "image" not in parts:
+        raise RequestRefused("bad_multipart", "expected a form with the field image, got none")
+    known = ("image", *others)
+    unknown = [name for name in parts if name not in known]
+    if unknown:
+        message = f"expected no fields but {', '.join(known)}, got {unknown[0][:100]!r}"
+        raise RequestRefused("bad_multipart", message, "leave it out")
+    data = parts["image"].data
+    if len(data) > LIMITS.upload_bytes:
+        message = f"expected a picture of at most {LIMITS.upload_bytes} bytes, got {len(data)}"
+        raise RequestRefused("picture_too_large", message, "send a smaller one")
+    return data
