@@ -34,18 +34,18 @@ N_SHARDS, N_QUERIES, SINGLES, K = 4, 1000, 300, 10
 
 
 class Watched:
-    """A holder of shards that notes how long the slowest one took, each time they rank."""
+    """A pool of shards that notes how long the slowest one took, each time they rank."""
 
-    def __init__(self, holder: ShardPool) -> None:
-        self.names, self.lost, self.close = holder.names, holder.lost, holder.close
+    def __init__(self, pool: ShardPool) -> None:
+        self.names, self.lost, self.close = pool.names, pool.lost, pool.close
         self.slowest: list[float] = []
-        self._holder = holder
+        self._pool = pool
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
     ) -> dict[int, Any]:
         """Pass a question on."""
-        answers = self._holder.ask(method, calls, patient=patient)
+        answers = self._pool.ask(method, calls, patient=patient)
         if method == "rank":
             self.slowest.append(max(found.seconds for found in answers.values()))
         return answers
@@ -85,7 +85,7 @@ def measure(path: Path, folder: Path, coded: Coded) -> tuple[list[Goal], dict[st
     with Index.open(path, n_jobs=1) as index, ShardedIndex.open(folder, cluster="local") as shards:
         equal = same_bits(index, shards, coded)
         alone = single_times(index, texts)
-        shards._holder = watched = Watched(shards._holder)
+        shards._pool = watched = Watched(shards._pool)
         whole = single_times(shards, texts)
         slowest = watched.slowest[-SINGLES:]
     overhead = [one - other for one, other in zip(whole, slowest, strict=True)]

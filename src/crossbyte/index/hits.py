@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""Hold the answers of a search, and documents, as users see them."""
 
 from __future__ import annotations
 

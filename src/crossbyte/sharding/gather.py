@@ -36,7 +36,7 @@ class MergedHits:
             np.arange(first, len(self.ids)),
         )
         if len(parts[0].counts) == 1:
-            return [whole.ordered(k)]
+            return [whole.nearest(k)]
         return _order_queries(whole, [part.counts for part in parts], k)
 
 

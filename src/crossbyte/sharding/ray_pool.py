@@ -148,7 +148,7 @@ class RayShardPool:
         self._actors: list[Any] = []
         self._closed = False
         self._cluster = RayCluster(address).__enter__()
-        self._hearing = LivenessMonitor(self._ray, self._cluster, timeout, manifest.shards)
+        self._liveness = LivenessMonitor(self._ray, self._cluster, timeout, manifest.shards)
         try:
             with translate_ray_errors(self._cluster):
                 self._start(manifest, mode, n_jobs or 1)
@@ -160,7 +160,7 @@ class RayShardPool:
     @property
     def lost(self) -> Mapping[int, wire.ShardLost]:
         """Shards that did not answer when they were last asked, and why."""
-        return self._hearing.lost
+        return self._liveness.lost
 
     def _start(self, manifest: Manifest, mode: str, n_jobs: int) -> None:
         """Start all actors, and wait until each has found a place."""
@@ -194,7 +194,7 @@ class RayShardPool:
     def _open(self, manifest: Manifest) -> None:
         """Have all files opened; what is wrong with one is said as itself."""
         calls = self._call("open", dict.fromkeys(range(len(self._actors)), ()))
-        _, lost = self._hearing.gather(calls, self._ping, patient=True)
+        _, lost = self._liveness.gather(calls, self._ping, patient=True)
         for shard, why in lost.items():
             if isinstance(why, wire.ShardUnopened):
                 raise why.cause
@@ -207,10 +207,10 @@ class RayShardPool:
         if not self._ray.is_initialized():  # Ray would quietly start another one
             raise self._cluster.lost("this process is no longer connected to it")
         with translate_ray_errors(self._cluster):
-            away = self._hearing.away(calls, lambda shard: self._actors[shard].summary.remote())
+            away = self._liveness.away(calls, lambda shard: self._actors[shard].summary.remote())
             references = self._call(method, {each: calls[each] for each in sorted(calls.keys() - away)})
-            answers, lost = self._hearing.gather(references, self._ping, patient)
-        self._hearing.note(references, lost)
+            answers, lost = self._liveness.gather(references, self._ping, patient)
+        self._liveness.note(references, lost)
         if method == "rank":
             return {shard: wire.unpack_found(data) for shard, data in answers.items()}
         return answers

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crossbyte.index.ivf.state import SideCells
 
 
-def describe_shard_cells(moment: ShardedSnapshot) -> Cells | None:
+def describe_shard_cells(snapshot: ShardedSnapshot) -> Cells | None:
     """Say of the cells of all shards what one index would; None unless all of them have the same.
 
     Raises
@@ -36,11 +36,11 @@ def describe_shard_cells(moment: ShardedSnapshot) -> Cells | None:
     ShardLost
         How well cells fit cannot be told without a part of the documents.
     """
-    if moment.cells is None:
+    if snapshot.cells is None:
         return None
-    parts = moment.ask_all("cell_sums")
+    parts = snapshot.ask_all("cell_sums")
     sums = {side: _add_cell_sums([part[side] for part in parts]) for side in parts[0]}
-    told: Cells = next(iter(moment.ask("cells", sums).values()))
+    told: Cells = next(iter(snapshot.ask("cells", sums).values()))
     return told
 
 
@@ -71,7 +71,7 @@ def make_build_error(path: str | os.PathLike[str]) -> InvalidInput:
     )
 
 
-def measure_shards(moment: ShardedSnapshot) -> dict[str, Any]:
+def measure_shards(snapshot: ShardedSnapshot) -> dict[str, Any]:
     """Count documents and bytes: see :meth:`crossbyte.ShardedIndex.stats`.
 
     Returns
@@ -80,29 +80,29 @@ def measure_shards(moment: ShardedSnapshot) -> dict[str, Any]:
         As :func:`crossbyte.index.snapshot.measure_index` gives it, with ``partial``, and ``shards``: a list
         of dicts with ``name``, ``documents``, ``generation``, ``lost``, and ``disk`` and ``memory`` in bytes.
     """
-    answers = moment.ask("stats")
+    answers = snapshot.ask("stats")
     whole = {name: _add_counts(each[name] for each in answers.values()) for name in ("items", "codings")}
     n_items = max(1, sum(whole["items"].values()))
     return {
-        "documents": len(moment),
+        "documents": len(snapshot),
         "deleted": sum(each["deleted"] for each in answers.values()),
         **whole,
-        "fields": {field: sorted(types) for field, types in sorted(moment.fields.items())},
-        "generation": sum(summary.generation for summary in moment.summaries),
+        "fields": {field: sorted(types) for field, types in sorted(snapshot.fields.items())},
+        "generation": sum(summary.generation for summary in snapshot.summaries),
         "segments": sum(each["segments"] for each in answers.values()),
         "disk": summarize_bytes(_add_counts(each["disk"]["bytes"] for each in answers.values()), n_items),
         "memory": summarize_bytes(_add_counts(each["memory"]["bytes"] for each in answers.values()), n_items),
-        "partial": len(answers) < len(moment.summaries),
+        "partial": len(answers) < len(snapshot.summaries),
         "shards": [
-            _describe_shard(moment, shard, answers.get(shard)) for shard in range(len(moment.summaries))
+            _describe_shard(snapshot, shard, answers.get(shard)) for shard in range(len(snapshot.summaries))
         ],
     }
 
 
-def _describe_shard(moment: ShardedSnapshot, shard: int, answer: dict[str, Any] | None) -> dict[str, Any]:
-    summary = moment.summaries[shard]
+def _describe_shard(snapshot: ShardedSnapshot, shard: int, answer: dict[str, Any] | None) -> dict[str, Any]:
+    summary = snapshot.summaries[shard]
     return {
-        "name": moment.holder.names[shard],
+        "name": snapshot.pool.names[shard],
         "documents": summary.n_documents,
         "generation": summary.generation,
         "lost": answer is None,
@@ -129,18 +129,16 @@ class ShardedSnapshot:
     ----------
     path : str
         Of the sharded index, for messages.
-    holder : ShardPool
+    pool : ShardPool
     summaries : sequence of ShardSummary
         One per shard.
     n_threads : int
     """
 
-    def __init__(
-        self, path: str, holder: ShardPool, summaries: Sequence[ShardSummary], n_threads: int
-    ) -> None:
-        self.path, self.holder, self.summaries, self.n_threads = path, holder, summaries, n_threads
+    def __init__(self, path: str, pool: ShardPool, summaries: Sequence[ShardSummary], n_threads: int) -> None:
+        self.path, self.pool, self.summaries, self.n_threads = path, pool, summaries, n_threads
         self.partial = False
-        self._pool = MergedHits()
+        self._merged = MergedHits()
 
     # What is known without asking
 
@@ -192,9 +190,9 @@ class ShardedSnapshot:
             None of them answers.
         """
         calls = {shard: (each.generation, *arguments) for shard, each in enumerate(self.summaries)}
-        answers = self.holder.ask(method, calls)
+        answers = self.pool.ask(method, calls)
         if not answers:
-            reasons = self._reasons(self.holder.names)
+            reasons = self._reasons(self.pool.names)
             raise ShardLost(
                 f"{self.path}: none of its {len(calls)} shards answers{reasons}; try again in a while, or "
                 "open it anew"
@@ -212,7 +210,7 @@ class ShardedSnapshot:
 
     def complete(self, answers: dict[int, Any]) -> list[Any]:
         """Refuse answers among which one is missing."""
-        missing = [name for shard, name in enumerate(self.holder.names) if shard not in answers]
+        missing = [name for shard, name in enumerate(self.pool.names) if shard not in answers]
         if missing:
             raise self.lost(missing)
         return list(answers.values())
@@ -226,7 +224,7 @@ class ShardedSnapshot:
 
     def _reasons(self, names: Sequence[str]) -> str:
         """Why shards are lost, where that is known."""
-        lost = {self.holder.names[shard]: why for shard, why in self.holder.lost.items()}
+        lost = {self.pool.names[shard]: why for shard, why in self.pool.lost.items()}
         known = [f"{name}: {lost[name]}" for name in names if name in lost]
         return f" ({'; '.join(known)})" if known else ""
 
@@ -284,7 +282,7 @@ class ShardedSnapshot:
         for some in query.parts():
             answers = self.ask("rank", some, where, distinct, grouped)
             self.partial = self.partial or len(answers) < len(self.summaries)
-            rankings += self._pool.merge(answers, k)
+            rankings += self._merged.merge(answers, k)
         return rankings
 
     def standing(self, query: Query, number: int) -> Standing:
@@ -293,11 +291,11 @@ class ShardedSnapshot:
 
     def groups(self, ranking: Ranking) -> list[Id | None]:
         """The groups of ranked documents."""
-        return [self._pool.groups[row] for row in ranking.rows.tolist()]
+        return [self._merged.groups[row] for row in ranking.rows.tolist()]
 
     def ids(self, ranking: Ranking) -> list[Id]:
         """The ids of ranked documents."""
-        return [self._pool.ids[row] for row in ranking.rows.tolist()]
+        return [self._merged.ids[row] for row in ranking.rows.tolist()]
 
     def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
         """The payloads of ranked documents, from the shards that have them.
@@ -307,14 +305,14 @@ class ShardedSnapshot:
         ShardLost
             One of them was lost since it has found something.
         """
-        owners = self._pool.shards[ranking.rows]
+        owners = self._merged.shards[ranking.rows]
         calls = {
             shard: (self.summaries[shard].generation, ranking.numbers[owners == shard])
             for shard in np.unique(owners).tolist()
         }
-        answers = self.holder.ask("payloads", calls)
+        answers = self.pool.ask("payloads", calls)
         if len(answers) < len(calls):
-            raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
+            raise self.lost([self.pool.names[shard] for shard in calls if shard not in answers])
         pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
         return [answers[shard][number] for shard, number in pairs]
 

@@ -97,7 +97,7 @@ def _make_cell_records(snapshot: Snapshot, shard: int, n_shards: int) -> list[Ne
     if snapshot.cells is None:
         return []
     sides = {name: split_side(side, shard, n_shards) for name, side in snapshot.cells.sides.items()}
-    return [replace(snapshot.cells.settled(), sides=sides).to_record()]
+    return [replace(snapshot.cells.without_assignments(), sides=sides).to_record()]
 
 
 def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within: range) -> None:
