@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ValueCount(NamedTuple):
-    """How many different values a field of a shard has, how many documents have any, and whether several."""
+    """Counts the different values of a field in a shard, and the documents with any value."""
 
     n_values: int
     n_documents: int
@@ -27,7 +27,7 @@ class ValueCount(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """All values of a field in some documents of a shard, and how many documents have each, and any."""
+    """Lists the values of a field in a shard, the documents of each, and the documents with any."""
 
     values: list[Any]
     counts: list[int]
@@ -41,7 +41,7 @@ def count_different_values(snapshot: Snapshot, field: str, kind: str) -> ValueCo
 
 
 def hash_values(snapshot: Snapshot, field: str, kind: str) -> NDArray[np.uint64]:
-    """One number for each different text: far less to send than the texts."""
+    """Hash each different text: far less to send than the texts."""
     return PackedIds.of(count_values(snapshot, field, kind, None).values).hashes()
 
 
@@ -70,7 +70,7 @@ def merge_tallies(field: str, kind: str, tallies: Sequence[Tally], limit: int) -
 def count_facets(
     snapshot: ShardedSnapshot, where: str | None, fields: Sequence[str] | None, limit: int
 ) -> list[Facet]:
-    """Count values: see :meth:`crossbyte.Index.facets`."""
+    """Count the values of fields: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
     known = snapshot.fields
     offered = [name for name in sorted(known) if is_offered(name, known[name])]
@@ -88,7 +88,7 @@ def count_facets(
 
 
 def _find_kinds(snapshot: ShardedSnapshot, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each field with the kind that most of its values have, in all shards together."""
+    """Find the kind that most values of each field have, in all shards together."""
     parts = snapshot.ask_all("kinds", names)
     return [(name, _find_commonest_kind([part[place] for part in parts])) for place, name in enumerate(names)]
 
@@ -111,7 +111,7 @@ def _select_fields(
 def _can_be_chosen(
     snapshot: ShardedSnapshot, field: str, kind: str, counts: Sequence[ValueCount], limit: int
 ) -> bool:
-    """Judge by as little as decides: how many different values there are at least, at most, or exactly."""
+    """Decide by bounds on the number of different values, where these are enough; else by their number."""
     n_documents, is_list = sum(each.n_documents for each in counts), any(each.is_list for each in counts)
 
     def can(n_values: int) -> bool:

@@ -441,7 +441,7 @@ class ShardedIndex(ShardedReader):
             raise errors.ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
         lost = self._move("refresh", self._everywhere)
         if lost:
-            raise self.snapshot().lost(lost)
+            raise self.snapshot().make_lost_error(lost)
         return self.snapshot()
 
     def _write(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> None:
