@@ -32,7 +32,7 @@ Homes = NDArray[np.intp]
 
 
 class Manifest(NamedTuple):
-    """Which files make up a sharded index.
+    """Lists the files of a sharded index.
 
     Attributes
     ----------

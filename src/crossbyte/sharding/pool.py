@@ -51,7 +51,7 @@ class ShardPool(Protocol):
 
 
 class LocalShardPool:
-    """All shards in this process: none of them can be lost.
+    """Holds all shards in this process, where none of them can be lost.
 
     Parameters
     ----------

@@ -19,8 +19,8 @@ from crossbyte.sharding.shard import Shard
 
 # A process with an open index over its file, as docs/scale.md computes it: with cells, codes are there twice.
 _OVER_FILE, _OVER_FILE_WITH_CELLS = 1.2, 2.2
-_AT_ONCE = 8  # questions that an actor answers at the same time: a long one holds up nobody
-_WATCH = "watch"  # a thread of its own for whoever asks whether it is there
+_AT_ONCE = 8  # questions that an actor answers at the same time, so that a long one blocks no other
+_WATCH = "watch"  # concurrency group of pings: a thread of their own
 _SECONDS_TO_START = 60.0  # in which at least one more actor must have found a place and started
 _SECONDS_TO_CLOSE = 10.0
 _NUMBER = 8  # bytes of a generation

@@ -81,7 +81,7 @@ class Shard:
         Raises
         ------
         WrongModel
-            The file is of another model than the manifest names: somebody has put it there since.
+            The file is of another model than the manifest names: it was replaced since.
         The errors of :meth:`crossbyte.Index.open`.
         """
         with self._opening:
