@@ -131,7 +131,7 @@ class ShardedIndex(ShardedReader):
         summaries = ShardedSnapshot(manifest.folder, pool, (), 1).complete(known)
         super().__init__(manifest.folder, model, pool, tuple(summaries), Workers(n_jobs).n_jobs)
         self._manifest, self._mode = manifest, mode
-        self._writing, self._looking = threading.RLock(), threading.Lock()
+        self._writing, self._views_lock = threading.RLock(), threading.Lock()
         self._views: weakref.WeakSet[ShardedReader | ShardedSnapshot] = weakref.WeakSet()
 
     # Opening
@@ -221,17 +221,16 @@ class ShardedIndex(ShardedReader):
         """
         with self._writing:
             before = self._summaries
-            self._move("refresh", self._everywhere)
+            self._advance("refresh", self._everywhere)
             return self._summaries != before
 
     def pinned(self) -> ShardedReader:
         """Give a view that stays at these generations, whatever is written or refreshed.
 
-        It is closed with the index.
-        A compaction ends it, and so does the restart of a lost shard that was written to since:
-        :class:`StaleReader`.
+        It is closed with the index. A compaction ends it, and so does the restart of a lost shard that was
+        written to since: :class:`StaleReader`.
         """
-        with self._looking:
+        with self._views_lock:
             view = ShardedReader(self._path, self._model, self._pool, self._summaries, self._n_threads)
             self._views.add(view)
         return view
@@ -243,7 +242,7 @@ class ShardedIndex(ShardedReader):
 
     def snapshot(self) -> ShardedSnapshot:
         """Give the generations of all shards that are seen; shards keep them as long as it is used."""
-        with self._looking:
+        with self._views_lock:
             snapshot = super().snapshot()
             self._views.add(snapshot)
         return snapshot
@@ -252,15 +251,15 @@ class ShardedIndex(ShardedReader):
         """Learn what the shards have now: one may have been restarted with what was written since."""
         if self._summaries == snapshot.summaries:
             with self._writing:
-                self._learn(self._pool.ask("summary", self._everywhere))
+                self._update_summaries(self._pool.ask("summary", self._everywhere))
         return self._summaries != snapshot.summaries
 
-    def _learn(self, known: Mapping[int, ShardSummary]) -> None:
+    def _update_summaries(self, known: Mapping[int, ShardSummary]) -> None:
         self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
 
-    def _move(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
+    def _advance(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
         """Have shards go on to their next generation; give the names of those that are lost."""
-        with self._looking:
+        with self._views_lock:
             views = [
                 view._summaries if isinstance(view, ShardedReader) else view.summaries for view in self._views
             ]
@@ -272,7 +271,7 @@ class ShardedIndex(ShardedReader):
             with suppress(errors.CrossbyteError):
                 self._catch_up(self.snapshot())  # some may have moved before one failed
             raise
-        self._learn(known)
+        self._update_summaries(known)
         return [self._pool.names[shard] for shard in calls if shard not in known]
 
     # The files
@@ -439,7 +438,7 @@ class ShardedIndex(ShardedReader):
         """
         if self._mode != "rw":
             raise errors.ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
-        lost = self._move("refresh", self._everywhere)
+        lost = self._advance("refresh", self._everywhere)
         if lost:
             raise self.snapshot().make_lost_error(lost)
         return self.snapshot()
@@ -451,7 +450,7 @@ class ShardedIndex(ShardedReader):
         ------
         ClusterError
         """
-        lost = self._move(method, calls)
+        lost = self._advance(method, calls)
         if lost:
             raise ShardLost(
                 f"{self.path}: {', '.join(lost)} went away while writing; look, when it is back, whether it "
