@@ -85,7 +85,7 @@ def measure(path: Path, folder: Path, coded: Coded) -> tuple[list[Goal], dict[st
     with Index.open(path, n_jobs=1) as index, ShardedIndex.open(folder, cluster="local") as shards:
         equal = same_bits(index, shards, coded)
         alone = single_times(index, texts)
-        shards._holder = watched = TimedPool(shards._holder)
+        shards._pool = watched = TimedPool(shards._pool)
         whole = single_times(shards, texts)
         slowest = watched.slowest[-SINGLES:]
     overhead = [one - other for one, other in zip(whole, slowest, strict=True)]

@@ -35,7 +35,7 @@ def until(happens: Callable[[], bool]) -> None:
 
 def kill(server: Client, shard: int) -> None:
     """End the process of an actor from outside, if there is one at the moment."""
-    process = server.service.gallery.index._holder.ask("process", {shard: ()}).get(shard)
+    process = server.service.gallery.index._pool.ask("process", {shard: ()}).get(shard)
     if process is not None:
         os.kill(process, signal.SIGKILL)
 
@@ -68,9 +68,9 @@ def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -
 
 
 def test_a_silent_shard_holds_up_one_answer_only(served: Client) -> None:
-    expected, holder = hits(served), served.service.gallery.index._holder
-    stopped = holder.ask("process", {1: ()})[1]
-    holder._hearing.timeout, seconds = 2.0, holder._hearing.timeout
+    expected, pool = hits(served), served.service.gallery.index._pool
+    stopped = pool.ask("process", {1: ()})[1]
+    pool._liveness.timeout, seconds = 2.0, pool._liveness.timeout
     os.kill(stopped, signal.SIGSTOP)
     try:
         assert hits(served)[0]
@@ -81,7 +81,7 @@ def test_a_silent_shard_holds_up_one_answer_only(served: Client) -> None:
         assert served.get("/readyz").json() == {"status": "degraded"}
         assert time.monotonic() - start < 2.0
     finally:
-        holder._hearing.timeout = seconds
+        pool._liveness.timeout = seconds
         os.kill(stopped, signal.SIGCONT)
     until(lambda: hits(served) == expected)
 

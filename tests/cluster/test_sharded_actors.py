@@ -45,7 +45,7 @@ def both(cluster: str, tmp_path_factory: Any) -> Iterator[Both]:
 
 def kill(shards: ShardedIndex, shard: int) -> None:
     """End the process of an actor from outside, in the middle of whatever it does."""
-    os.kill(shards._holder.ask("process", {shard: ()})[shard], signal.SIGKILL)
+    os.kill(shards._pool.ask("process", {shard: ()})[shard], signal.SIGKILL)
 
 
 def until(happens: Callable[[], bool]) -> None:
@@ -113,14 +113,14 @@ def test_a_lost_shard_is_said_until_it_is_back(both: Both) -> None:
 @contextmanager
 def silenced(shards: ShardedIndex, shard: int) -> Iterator[None]:
     """Have an actor not answer, as if its machine were cut off; others need not wait long for it."""
-    holder: Any = shards._holder
-    process = holder.ask("process", {shard: ()})[shard]
+    pool: Any = shards._pool
+    process = pool.ask("process", {shard: ()})[shard]
     os.kill(process, signal.SIGSTOP)
-    seconds, holder._hearing.timeout = holder._hearing.timeout, 0.5
+    seconds, pool._liveness.timeout = pool._liveness.timeout, 0.5
     try:
         yield
     finally:
-        holder._hearing.timeout = seconds
+        pool._liveness.timeout = seconds
         os.kill(process, signal.SIGCONT)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_written_or_left_out_while_a_shard_is_lost(both: Both) -> Non
 
 def test_all_shards_lost_is_an_error(both: Both) -> None:
     index, shards = both
-    processes = shards._holder.ask("process", {0: (), 1: ()})
+    processes = shards._pool.ask("process", {0: (), 1: ()})
     for process in processes.values():
         os.kill(process, signal.SIGKILL)
 
@@ -187,7 +187,7 @@ def test_what_a_restarted_shard_has_more_is_seen(both: Both) -> None:
     """Killed right after a commit of which the driver never heard, a shard comes back with it."""
     index, shards = both
     view = shards.pinned()
-    shards._holder.ask("delete", {0: (["p11"], ())})  # behind the driver's back
+    shards._pool.ask("delete", {0: (["p11"], ())})  # behind the driver's back
     kill(shards, 0)
     until(lambda: shards.search(texts=TEXTS)[0].partial)
     until(lambda: not shards.search(texts=TEXTS)[0].partial)

@@ -48,7 +48,7 @@ def shards(cluster: str, folder: Path) -> Iterator[ShardedIndex]:
 
 def process(shards: ShardedIndex, shard: int) -> int:
     """The process of an actor."""
-    return int(shards._holder.ask("process", {shard: ()})[shard])
+    return int(shards._pool.ask("process", {shard: ()})[shard])
 
 
 def until(happens: Callable[[], bool]) -> None:

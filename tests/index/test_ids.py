@@ -172,7 +172,7 @@ def test_documents_are_found_by_their_ids_after_any_growth(rng: Any) -> None:
         count = int(rng.integers(0, 40))
         first = len(known)
         new = [f"n{i}" if i % 2 else i for i in range(first, first + count)]
-        lookup = lookup.grown(PackedIds.of(new), np.arange(first, first + count))
+        lookup = lookup.with_documents(PackedIds.of(new), np.arange(first, first + count))
         known |= {value: first + i for i, value in enumerate(new)}
         lengths = [len(run[0]) for run in lookup.runs]
         assert all(left > 2 * right for left, right in zip(lengths, lengths[1:], strict=False))
@@ -185,8 +185,8 @@ def test_documents_are_found_by_their_ids_after_any_growth(rng: Any) -> None:
 
 
 def test_growing_leaves_the_old_lookup_alone() -> None:
-    old = IdLookup().grown(PackedIds.of(["a"]), np.array([3]))
-    new = old.grown(PackedIds.of(["b", "a"]), np.array([4, 5]))
+    old = IdLookup().with_documents(PackedIds.of(["a"]), np.array([3]))
+    new = old.with_documents(PackedIds.of(["b", "a"]), np.array([4, 5]))
     assert candidates(old, ["a", "b"]) == [{3}, set()]
     assert candidates(new, ["a", "b"]) == [{3, 5}, {4}]
 
@@ -194,7 +194,7 @@ def test_growing_leaves_the_old_lookup_alone() -> None:
 def test_ids_of_one_hash_are_all_candidates() -> None:
     twin = twin_of("abc")
     assert PackedIds.of([twin]).hashes()[0] == PackedIds.of(["abc"]).hashes()[0]
-    lookup = IdLookup().grown(PackedIds.of(["abc", twin, 7]), np.array([0, 1, 2]))
+    lookup = IdLookup().with_documents(PackedIds.of(["abc", twin, 7]), np.array([0, 1, 2]))
     assert candidates(lookup, [twin, "abc", 7]) == [{0, 1}, {0, 1}, {2}]
 
 

@@ -318,7 +318,7 @@ def break_ties_backwards(patch: pytest.MonkeyPatch) -> None:
     def spoiled(ranking: Ranking, k: int) -> Ranking:
         return ranking.take(np.lexsort((-ranking.numbers, ranking.distances))[:k])
 
-    patch.setattr(Ranking, "ordered", spoiled)
+    patch.setattr(Ranking, "nearest", spoiled)
 
 
 def forget_groups_in_compactions(patch: pytest.MonkeyPatch) -> None:

@@ -318,7 +318,7 @@ def test_files_and_folders_are_told_apart(tmp_path: Path) -> None:
         assert isinstance(index, kind) and index.lost == ()
         index.close()
     with Gallery.open(f"{many}/") as gallery:
-        assert gallery.beside.folder == Path(f"{many}.files") and gallery.thumbnail("scene-1")
+        assert gallery.files.folder == Path(f"{many}.files") and gallery.thumbnail("scene-1")
 
 
 def test_a_cluster_for_one_file_is_refused(tmp_path: Path) -> None:

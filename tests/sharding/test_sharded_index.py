@@ -164,13 +164,13 @@ def test_many_queries_are_asked_in_parts(both: Both, monkeypatch: pytest.MonkeyP
     index, shards = both
     _, texts = features(2500, seed=5)
     asked: list[int] = []
-    ask = shards._holder.ask
+    ask = shards._pool.ask
 
     def watched(method: str, calls: Any, **options: Any) -> dict[int, Any]:
         asked.extend(len(query.points) for _, query, *_ in calls.values())
         return ask(method, calls, **options)
 
-    monkeypatch.setattr(shards._holder, "ask", watched)
+    monkeypatch.setattr(shards._pool, "ask", watched)
     assert_same(index.search(texts=texts, k=3), shards.search(texts=texts, k=3))
     assert sum(asked) == shards.n_shards * len(texts) and max(asked) <= 1024
 
@@ -611,12 +611,12 @@ def test_shards_forget_what_nobody_looks_at(pair: Both) -> None:
     shards = pair[1]
     view = shards.pinned()
     shards.delete(["p0"])
-    kept = [sorted(shard._kept) for shard in shards._holder._shards]  # type: ignore[attr-defined]
+    kept = [sorted(shard._kept) for shard in shards._pool._shards]  # type: ignore[attr-defined]
     assert sum(map(len, kept)) >= 1
     del view
     shards.delete(["p1"])
     shards.refresh()
-    assert [shard._kept for shard in shards._holder._shards] == [{}, {}, {}]  # type: ignore[attr-defined]
+    assert [shard._kept for shard in shards._pool._shards] == [{}, {}, {}]  # type: ignore[attr-defined]
 
 
 # The files

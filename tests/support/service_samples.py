@@ -95,7 +95,7 @@ def _made() -> Path:
         gallery.add([_document(number, scene) for number, scene in enumerate(scenes()[:N_SERVED])])
         gallery.add([NewDocument(7, text="a red circle", payload={"colour": "red"})])
         gallery.add([NewDocument(UNICODE_ID, picture=picture(scenes()[61]), payload={"colour": "blue"})])
-        gallery.beside.keep_audit(AUDIT)
+        gallery.files.keep_audit(AUDIT)
     return path
 
 

@@ -28,28 +28,28 @@ def sharded(folder: Path, n_shards: int = N_SHARDS) -> Path:
 
 
 class Losing:
-    """A holder some of whose shards do not answer."""
+    """A pool some of whose shards do not answer."""
 
-    def __init__(self, holder: ShardPool, lost: set[int]) -> None:
-        self.names, self._holder = holder.names, holder
+    def __init__(self, pool: ShardPool, lost: set[int]) -> None:
+        self.names, self._pool = pool.names, pool
         self.lost = {shard: ShardLost("it was taken away") for shard in lost}
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
     ) -> dict[int, Any]:
         there = {shard: arguments for shard, arguments in calls.items() if shard not in self.lost}
-        return self._holder.ask(method, there, patient=patient)
+        return self._pool.ask(method, there, patient=patient)
 
     def close(self) -> None:
-        self._holder.close()
+        self._pool.close()
 
 
 @contextmanager
 def losing(index: Any, *shards: int) -> Iterator[None]:
     """Let shards of an open index be lost for a while."""
-    holder = index._holder
-    index._holder = Losing(holder, set(shards))
+    pool = index._pool
+    index._pool = Losing(pool, set(shards))
     try:
         yield
     finally:
-        index._holder = holder
+        index._pool = pool

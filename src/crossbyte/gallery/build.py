@@ -36,102 +36,6 @@ _MOST_ROWS = 200
 # Flickr8k's training part, codes of 4 bytes find 0.75 with these, 0.72 where "auto" chooses the codes, too.
 _DIMS = 64
 _CODES = {"correlation": 3.0, "cross_term": "stored"}
-
-
-class FitOptions(NamedTuple):
-    """What is asked of a model, and of its fit.
-
-    Attributes
-    ----------
-    n_bits : int
-    mapping : str
-    parameters : dict
-        Others of CMCQ.
-    seed : int
-    n_jobs : int or None
-    curve : sequence of int or None
-        Bytes at which quality is measured; None to measure nothing.
-    max_memory : int or None
-        Bytes; what the fit needs beyond these is on disk.
-    cluster : str or None
-        Where Ray is that the fit works on.
-    """
-
-    n_bits: int
-    mapping: str
-    parameters: dict[str, Any]
-    seed: int
-    n_jobs: int | None
-    curve: Sequence[int] | None
-    max_memory: int | None = None
-    cluster: str | None = None
-
-    def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
-        """Make the estimator; ``usual`` parameters are taken where others are not given."""
-        given = {
-            "n_bits": self.n_bits,
-            "mapping": self.mapping,
-            "random_state": self.seed,
-            "n_jobs": self.n_jobs,
-        }
-        return CMCQ(**(usual | self.parameters | given), callback=callback)
-
-    def fit_arguments(self) -> dict[str, Any]:
-        """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
-        given = {"max_memory": self.max_memory, "cluster": self.cluster}
-        return {name: value for name, value in given.items() if value is not None}
-
-
-def make_model(
-    options: FitOptions, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None
-) -> CMCQ:
-    """Make the estimator for raw documents; with too few groups to try spaces on, of the simplest space."""
-    if options.mapping == "auto":
-        options = options._replace(mapping="cca" if n_groups < MIN_GROUPS else "auto-space")
-    usual: dict[str, Any] = {} if options.mapping == "sparse" else dict(_CODES)
-    if text_width > _TEXT_COMPONENTS:
-        usual["text_components"] = _TEXT_COMPONENTS
-    if options.mapping != "sparse" and options.n_bits <= _DIMS:
-        usual["n_components"] = _DIMS
-    return options.model(callback, **usual)
-
-
-def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
-    """Refuse what no model can be learned from."""
-    if n_pairs >= MIN_PAIRS:
-        return
-    came = f"{n_pairs} of {n_pictures} pictures and {n_texts} texts"
-    raise InvalidInput(
-        f"expected at least {MIN_PAIRS} pictures with a text to learn from, got {came}; give pictures with "
-        f"captions ({MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
-    )
-
-
-def fit_model(pairs: encode.Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
-    """Fit, and measure where there are groups enough."""
-    model = make_model(options, pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
-    if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
-        model.calibrate(*pairs, curve=options.curve)
-    return model
-
-
-def audit_model(
-    model: CMCQ, pairs: encode.Pairs, ids: Sequence[Id], callback: ProgressCallback
-) -> dict[str, Any] | None:
-    """The pairs that look wrong, as they are kept; None where there are too few to compare."""
-    if pairs.n_groups < MIN_GROUPS:
-        return None
-    document = audit_pairs(model, *pairs, callback=callback).to_dict()
-    kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
-    return kept | {"rows": [_add_ids(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
-
-
-def _add_ids(entry: dict[str, Any], ids: Sequence[Id]) -> dict[str, Any]:
-    better = entry["best_text"]
-    figures = {name: value for name, value in entry.items() if name not in ("row", "best_text")}
-    return {"id": ids[entry["row"]], **figures, "best_text_id": None if better is None else ids[better]}
-
-
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
 _ROWS_AT_ONCE = 20_000
@@ -139,7 +43,7 @@ _ROWS_AT_ONCE = 20_000
 
 @dataclass
 class BuildResult:
-    """What was made.
+    """What :func:`build_gallery` made.
 
     Attributes
     ----------
@@ -261,14 +165,14 @@ def build_at_free_path(
 
 
 def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
-    """Refuse before any long work what would be refused after it."""
+    """Check all that can be checked before any long work."""
     from crossbyte.model.params import check_parameters
 
     check_parameters(make_model(options, 0))
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
-    pieces = encode.DocumentParts(documents)
-    check_enough_pairs(pieces.n_pairs, len(pieces.paths), len(pieces.texts))
+    parts = encode.DocumentParts(documents)
+    check_enough_pairs(parts.n_pairs, len(parts.paths), len(parts.texts))
 
 
 def _check_name_free(target: Path) -> None:
@@ -287,9 +191,9 @@ def _build(
     callback: ProgressCallback,
     thumbnails: bool,
 ) -> BuildResult:
-    ready, beside, clock = _make_given_encoders(specs), CompanionFiles.of(target), _StageClock()
+    ready, files, clock = _make_given_encoders(specs), CompanionFiles.of(target), _StageClock()
     opened = encode.EncodingSession.open(
-        beside, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback
+        files, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback
     )
     with opened as session:
         with clock.timed("encode"):
@@ -303,13 +207,13 @@ def _build(
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
             some = _sample_rows(rows, _MOST_AUDITED, options.seed)
-            pairs, names = encoded.pairs(session.cache, some), encoded.picked("ids", some)
+            pairs, names = encoded.pairs(session.cache, some), encoded.values("ids", some)
             audit = audit_model(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(session, beside, target, model, encoded)
-    beside.keep_audit(audit)
-    beside.keep_training(encoded.picked("ids", encoded.repeated(learned)))
-    beside.keep_local_encoders(specs)
+            n_documents = _write_index(session, files, target, model, encoded)
+    files.keep_audit(audit)
+    files.keep_training(encoded.values("ids", encoded.repeat_by_captions(learned)))
+    files.keep_local_encoders(specs)
     skipped = [*documents.skipped, *encoded.skipped]
     return BuildResult(target, model, n_documents, len(rows), skipped, clock.seconds)
 
@@ -328,32 +232,32 @@ class _StageClock:
 
 
 def _make_given_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:
-    """Those that need not learn, before any picture is read: what is missing is said at once."""
+    """Make the encoders that need no training before any picture is read, so that errors come first."""
     from crossbyte.encoders.registry import make_encoder
 
     return {side: make_encoder(spec, side, ()) for side, spec in specs.items() if spec != encode.BUILTIN}
 
 
 def _make_encoder_chooser(session: encode.EncodingSession, ready: Mapping[str, Encoder], seed: int) -> Any:
-    def encoder_of(side: str, pieces: encode.DocumentParts) -> Encoder:
+    def encoder_of(side: str, parts: encode.DocumentParts) -> Encoder:
         if side in ready:
             return ready[side]
         if side == "image":
-            return encode.learn_picture_encoder(session, pieces.picture_ids, pieces.paths, seed)
-        return encode.learn_text_encoder(session, [each for some in pieces.captions for each in some], seed)
+            return encode.learn_picture_encoder(session, parts.picture_ids, parts.paths, seed)
+        return encode.learn_text_encoder(session, [each for some in parts.captions for each in some], seed)
 
     return encoder_of
 
 
 def _list_paired_rows(encoded: encode.EncodedDocuments) -> list[int]:
-    """Rows of documents that can be learned from."""
+    """List the rows of documents that the model can be fitted on."""
     rows = encoded.rows(("image", "text"))
     check_enough_pairs(len(rows), *(len(encoded.digests[side]) for side in ("image", "text")))
     return rows
 
 
 def _sample_rows(rows: list[int], most: int, seed: int) -> list[int]:
-    """These rows, or a sample of them."""
+    """Give all rows, or a sample of ``most`` of them."""
     if len(rows) <= most:
         return rows
     chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:most])
@@ -362,13 +266,13 @@ def _sample_rows(rows: list[int], most: int, seed: int) -> list[int]:
 
 def _write_index(
     session: encode.EncodingSession,
-    beside: CompanionFiles,
+    files: CompanionFiles,
     target: Path,
     model: CMCQ,
     encoded: encode.EncodedDocuments,
 ) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
-    made = beside.folder / "building.cb"
+    made = files.folder / "building.cb"
     _remove_index(made)
     try:
         with Index.create(made, model, n_jobs=model.n_jobs) as index:
@@ -434,7 +338,7 @@ def add_documents(
     """
     _check_new_documents(gallery, documents, upsert)
     opened = encode.EncodingSession.open(
-        gallery.beside, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or ignore_progress
+        gallery.files, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or ignore_progress
     )
     with opened as session:
         encoded = encode.encode_documents(session, documents, lambda side, _: gallery.encoder(side))
@@ -451,14 +355,14 @@ def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool
             raise DuplicateId(
                 f"ids: {id!r} is in the index already; use upsert=True in add_documents(…) to replace it"
             )
-    pieces = encode.DocumentParts(documents)
-    for side, items in (("image", pieces.paths), ("text", pieces.texts)):
+    parts = encode.DocumentParts(documents)
+    for side, items in (("image", parts.paths), ("text", parts.texts)):
         if items:
             gallery.encoder(side)
 
 
 def take_documents(documents: RawDocuments, rows: Sequence[int]) -> RawDocuments:
-    """Some of the documents; what was left out stays listed."""
+    """Give some of the documents; the list of those that were skipped stays."""
     return replace(
         documents,
         ids=[documents.ids[row] for row in rows],
@@ -467,3 +371,100 @@ def take_documents(documents: RawDocuments, rows: Sequence[int]) -> RawDocuments
         payloads=[documents.payloads[row] for row in rows],
         groups=[documents.groups[row] for row in rows],
     )
+
+
+# The model
+
+
+class FitOptions(NamedTuple):
+    """Parameters of a model, and of its fit.
+
+    Attributes
+    ----------
+    n_bits : int
+    mapping : str
+    parameters : dict
+        Others of CMCQ.
+    seed : int
+    n_jobs : int or None
+    curve : sequence of int or None
+        Bytes at which quality is measured; None to measure nothing.
+    max_memory : int or None
+        Bytes; what the fit needs beyond these is on disk.
+    cluster : str or None
+        Where Ray is that the fit works on.
+    """
+
+    n_bits: int
+    mapping: str
+    parameters: dict[str, Any]
+    seed: int
+    n_jobs: int | None
+    curve: Sequence[int] | None
+    max_memory: int | None = None
+    cluster: str | None = None
+
+    def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
+        """Make the estimator; ``usual`` parameters are taken where others are not given."""
+        given = {
+            "n_bits": self.n_bits,
+            "mapping": self.mapping,
+            "random_state": self.seed,
+            "n_jobs": self.n_jobs,
+        }
+        return CMCQ(**(usual | self.parameters | given), callback=callback)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
+        given = {"max_memory": self.max_memory, "cluster": self.cluster}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def make_model(
+    options: FitOptions, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None
+) -> CMCQ:
+    """Make the estimator for raw documents; with too few groups to try spaces on, with the simplest space."""
+    if options.mapping == "auto":
+        options = options._replace(mapping="cca" if n_groups < MIN_GROUPS else "auto-space")
+    usual: dict[str, Any] = {} if options.mapping == "sparse" else dict(_CODES)
+    if text_width > _TEXT_COMPONENTS:
+        usual["text_components"] = _TEXT_COMPONENTS
+    if options.mapping != "sparse" and options.n_bits <= _DIMS:
+        usual["n_components"] = _DIMS
+    return options.model(callback, **usual)
+
+
+def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
+    """Refuse what no model can be learned from."""
+    if n_pairs >= MIN_PAIRS:
+        return
+    came = f"{n_pairs} of {n_pictures} pictures and {n_texts} texts"
+    raise InvalidInput(
+        f"expected at least {MIN_PAIRS} pictures with a text to learn from, got {came}; give pictures with "
+        f"captions ({MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
+    )
+
+
+def fit_model(pairs: encode.Pairs, options: FitOptions, callback: ProgressCallback) -> CMCQ:
+    """Fit, and measure where there are groups enough."""
+    model = make_model(options, pairs.n_groups, pairs.texts.shape[1], callback).fit(*pairs)
+    if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
+        model.calibrate(*pairs, curve=options.curve)
+    return model
+
+
+def audit_model(
+    model: CMCQ, pairs: encode.Pairs, ids: Sequence[Id], callback: ProgressCallback
+) -> dict[str, Any] | None:
+    """List the pairs that look wrong, as they are kept; None where there are too few to compare."""
+    if pairs.n_groups < MIN_GROUPS:
+        return None
+    document = audit_pairs(model, *pairs, callback=callback).to_dict()
+    kept = {name: document[name] for name in ("n_pairs", "n_suspects", "agreement")}
+    return kept | {"rows": [_add_ids(entry, ids) for entry in document["rows"][:_MOST_ROWS]]}
+
+
+def _add_ids(entry: dict[str, Any], ids: Sequence[Id]) -> dict[str, Any]:
+    better = entry["best_text"]
+    figures = {name: value for name, value in entry.items() if name not in ("row", "best_text")}
+    return {"id": ids[entry["row"]], **figures, "best_text_id": None if better is None else ids[better]}

@@ -45,7 +45,7 @@ class FeatureCache:
     # Features
 
     def known(self, encoder: EncoderState) -> set[str]:
-        """Digests of everything that this encoder has encoded."""
+        """List the digests of everything that this encoder has encoded."""
         statement = "SELECT digest FROM features WHERE encoder = ?"
         return {digest for (digest,) in self._database.rows(statement, [encoder.fingerprint])}
 
@@ -96,17 +96,17 @@ class FeatureCache:
         self._database.write("INSERT OR REPLACE INTO encoders VALUES (?, ?)", [(key, body)])
 
     def _damaged(self, error: Exception) -> DamagedIndexFile:
-        said = f"{self._path}: the kept features are damaged ({error}); remove this file, it is made again"
-        return DamagedIndexFile(said)
+        message = f"{self._path}: the kept features are damaged ({error}); remove this file, it is made again"
+        return DamagedIndexFile(message)
 
 
 def digest_text(text: str) -> str:
-    """Digest of a text."""
+    """Compute the digest of a text."""
     return _make_hasher(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_file(path: Path, max_bytes: int) -> str | None:
-    """Digest of a file's bytes, as a picture's; None for what cannot be read, or is larger."""
+    """Compute the digest of a picture's file; None for one that cannot be read, or is larger."""
     hasher, left = _make_hasher(), max_bytes
     try:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Keep the files beside an index (thumbnails, features, JSON notes), which can all be done without."""
+"""Keep the files beside an index: thumbnails, features, JSON notes. The index works without them."""
 
 from __future__ import annotations
 
@@ -18,58 +18,9 @@ from crossbyte.index.docids import Id
 from crossbyte.index.storage.records import translate_sqlite_errors
 
 _BUSY_SECONDS = 10
-
-
-class Database:
-    """One connection behind a lock.
-
-    Parameters
-    ----------
-    path : Path
-    schema : str
-        ``CREATE TABLE IF NOT EXISTS`` statements, run if it may be written.
-    writable : bool
-        Make the file if it is missing; else it must be there.
-    """
-
-    def __init__(self, path: Path, schema: str, *, writable: bool) -> None:
-        self._path, self._lock = str(path), threading.Lock()
-        mode = "rwc" if writable else "ro"
-        with translate_sqlite_errors(self._path, writing=writable):
-            self._connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                timeout=_BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            if writable:
-                self._connection.executescript(schema)
-
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Everything that a query finds."""
-        with self._lock, translate_sqlite_errors(self._path, writing=False):
-            return self._connection.execute(statement, values).fetchall()
-
-    def write(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for every row: all of it or nothing."""
-        with self._lock, translate_sqlite_errors(self._path, writing=True):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.executemany(statement, rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-
-    def close(self) -> None:
-        """Close the file; may be called again."""
-        with self._lock:
-            self._connection.close()
-
-
 _MAX_JSON_BYTES = 2**24  # far above what is ever written
+_SCHEMA = "CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, digest TEXT, jpeg BLOB) WITHOUT ROWID"
+_JPEG = b"\xff\xd8\xff"  # what every JPEG begins with
 
 
 class CompanionFiles(NamedTuple):
@@ -85,17 +36,17 @@ class CompanionFiles(NamedTuple):
 
     @classmethod
     def of(cls, index: str | os.PathLike[str]) -> CompanionFiles:
-        """Of the index of this path, whether it is there yet or not."""
+        """Name the files of the index at this path, whether it is there yet or not."""
         return cls(Path(os.path.realpath(os.fspath(index)) + ".files"))
 
     @property
     def thumbnails(self) -> Path:
-        """Small pictures by document id."""
+        """The file of small pictures by document id."""
         return self.folder / "thumbnails.sqlite"
 
     @property
     def features(self) -> Path:
-        """Features by encoder and content: encoding goes on where it was."""
+        """The file of features by encoder and content, with which encoding goes on where it was."""
         return self.folder / "features.sqlite"
 
     def make(self) -> None:
@@ -103,7 +54,7 @@ class CompanionFiles(NamedTuple):
         self.folder.mkdir(exist_ok=True)
 
     def local_encoders(self) -> dict[str, str]:
-        """Paths of ONNX files on this machine, by side; never anything that is imported."""
+        """Read the paths of ONNX files on this machine, by side; never anything that is imported."""
         found = _read_json(self.folder / "local.json")
         paths = found if isinstance(found, dict) else {}
         return {side: paths[side] for side in SIDES if _is_onnx(paths.get(side))}
@@ -115,12 +66,15 @@ class CompanionFiles(NamedTuple):
         _write_json(self.folder / "local.json", paths)
 
     def audit(self) -> dict[str, Any] | None:
-        """What was kept of the audit of the pairs."""
+        """Read the audit of the pairs that was kept; None without one."""
         found = _read_json(self.folder / "audit.json")
         return found if isinstance(found, dict) and isinstance(found.get("rows"), list) else None
 
     def training(self) -> list[Id] | None:
-        """Ids of the documents that the model was fitted on, row by row; two captions make two rows."""
+        """Read the ids of the documents that the model was fitted on, row by row; None without them.
+
+        A document with two captions has two rows.
+        """
         found = _read_json(self.folder / "training.json")
         return found if isinstance(found, list) and all(isinstance(id, str | int) for id in found) else None
 
@@ -139,12 +93,12 @@ class CompanionFiles(NamedTuple):
 
 
 def _is_onnx(spec: Any) -> bool:
-    """Whether it names an ONNX file, or its description: both are read, never imported."""
+    """Say whether this names an ONNX file, or its description: both are read, never imported."""
     return isinstance(spec, str) and spec.lower().endswith((".onnx", ".json"))
 
 
 def _read_json(path: Path) -> Any:
-    """A JSON document; None if it is not there or no JSON, since everything works without it."""
+    """Read a JSON document; None if it is not there or no JSON, since everything works without it."""
     try:
         with path.open("rb") as stream:
             return parse_json(stream.read(_MAX_JSON_BYTES).decode())
@@ -154,10 +108,6 @@ def _read_json(path: Path) -> Any:
 
 def _write_json(path: Path, document: Any) -> None:
     replace_file(str(path), json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1).encode())
-
-
-_SCHEMA = "CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, digest TEXT, jpeg BLOB) WITHOUT ROWID"
-_JPEG = b"\xff\xd8\xff"  # what every JPEG begins with
 
 
 class Thumbnail(NamedTuple):
@@ -188,7 +138,7 @@ class Thumbnails:
         return cls(Database(path, _SCHEMA, writable=True))
 
     def get(self, id: Id) -> bytes | None:
-        """The JPEG of a document, or None."""
+        """Read the JPEG of a document, or None."""
         try:
             found = self._database.rows("SELECT jpeg FROM thumbnails WHERE id = ?", [_make_key(id)])
         except (IndexFileError, sqlite3.ProgrammingError):  # damaged, or closed meanwhile
@@ -197,7 +147,7 @@ class Thumbnails:
         return jpeg if isinstance(jpeg, bytes) and jpeg.startswith(_JPEG) else None
 
     def digest(self, id: Id) -> str | None:
-        """Digest of the file that a document's thumbnail was made of, or None."""
+        """Read the digest of the file that a document's thumbnail was made of, or None."""
         found = self._database.rows("SELECT digest FROM thumbnails WHERE id = ?", [_make_key(id)])
         return found[0][0] if found else None
 
@@ -233,5 +183,54 @@ def replace_thumbnails(path: Path, forgotten: Iterable[Id], made: Sequence[Thumb
 
 
 def _make_key(id: Id) -> str:
-    """Text that tells 1 and "1" apart."""
+    """Write an id as text in which 1 and "1" differ."""
     return json.dumps(id)
+
+
+class Database:
+    """Lets threads share one SQLite connection.
+
+    Parameters
+    ----------
+    path : Path
+    schema : str
+        ``CREATE TABLE IF NOT EXISTS`` statements, run if the file is writable.
+    writable : bool
+        Make the file if it is missing; else it must be there.
+    """
+
+    def __init__(self, path: Path, schema: str, *, writable: bool) -> None:
+        self._path, self._lock = str(path), threading.Lock()
+        mode = "rwc" if writable else "ro"
+        with translate_sqlite_errors(self._path, writing=writable):
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            if writable:
+                self._connection.executescript(schema)
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Give all rows that a query finds."""
+        with self._lock, translate_sqlite_errors(self._path, writing=False):
+            return self._connection.execute(statement, values).fetchall()
+
+    def write(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for every row: all of it or nothing."""
+        with self._lock, translate_sqlite_errors(self._path, writing=True):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(statement, rows)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        with self._lock:
+            self._connection.close()

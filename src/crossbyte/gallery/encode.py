@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from crossbyte.data.images.reader import PictureReader
 
 
+BUILTIN = "builtin"
+_BOTH_SIDES = ("image", "text")
+_SAMPLE_PICTURES = 400  # a megabyte each while they are learned from
+_SAMPLE_TEXTS = 200_000
+_PICTURES_AT_ONCE = 16
+_TEXTS_AT_ONCE = 256
+
+Item = TypeVar("Item")
+
+
 def drop_empty_captions(captions: Sequence[str]) -> list[str]:
     """Give the captions that are not blank."""
     return [caption for caption in captions if caption.strip()]
@@ -62,27 +72,27 @@ class EncodingSession:
     @classmethod
     @contextmanager
     def open(
-        cls, beside: CompanionFiles, *, thumbnails: bool, n_jobs: int | None, callback: ProgressCallback
+        cls, files: CompanionFiles, *, thumbnails: bool, n_jobs: int | None, callback: ProgressCallback
     ) -> Iterator[EncodingSession]:
         """Open everything, and close it after the block."""
         from crossbyte.data.images.formats import PictureLimits
         from crossbyte.data.images.reader import PictureReader
 
-        beside.make()
+        files.make()
         limits = PictureLimits()
         n_children = available_cores() if n_jobs is None or n_jobs < 1 else n_jobs
         with ExitStack() as stack:
-            cache = stack.enter_context(closing(FeatureCache(beside.features)))
-            small = stack.enter_context(closing(Thumbnails.write(beside.thumbnails))) if thumbnails else None
+            cache = stack.enter_context(closing(FeatureCache(files.features)))
+            small = stack.enter_context(closing(Thumbnails.write(files.thumbnails))) if thumbnails else None
             reader = stack.enter_context(PictureReader(limits=limits, n_children=n_children))
             yield cls(cache, small, reader, limits, callback)
 
     def digest(self, path: Path) -> str | None:
-        """Digest of a picture's file, before it is decoded."""
+        """Compute the digest of a picture's file, before it is decoded."""
         return digest_file(path, self.limits.max_bytes)
 
     def has_thumbnail(self, id: Id, digest: str) -> bool:
-        """Whether a document's thumbnail need not be made."""
+        """Say whether a document's thumbnail need not be made."""
         return self.thumbnails is None or self.thumbnails.digest(id) == digest
 
     def keep(
@@ -96,17 +106,8 @@ class EncodingSession:
             self.thumbnails.put([Thumbnail(id, each.digest, each.thumbnail) for id, each in made])
 
 
-BUILTIN = "builtin"
-_SAMPLE_PICTURES = 400  # a megabyte each while they are learned from
-_SAMPLE_TEXTS = 200_000
-_PICTURES_AT_ONCE = 16
-_TEXTS_AT_ONCE = 256
-
-Item = TypeVar("Item")
-
-
 class EncodedItems(NamedTuple):
-    """What became of items.
+    """Items that were encoded, by the digests under which their features are kept.
 
     Attributes
     ----------
@@ -167,7 +168,7 @@ def _choose_sample(n_items: int, most: int, seed: int) -> list[int]:
 
 
 def _make_sample_key(side: str, digests: Iterable[str]) -> str:
-    """What a learned encoder depends on: our version, and the sample."""
+    """Hash what a learned encoder depends on: the version of crossbyte, and the sample."""
     hasher = hashlib.blake2b(f"{side} {crossbyte.__version__}".encode(), digest_size=16)
     for digest in digests:
         hasher.update(f"\n{digest}".encode())
@@ -229,7 +230,7 @@ def encode_pictures(
 
 
 def _find_known_digest(session: EncodingSession, known: set[str], id: Id, path: Path) -> str | None:
-    """The digest of a picture that need not be decoded; None for all others."""
+    """Find the digest of a picture that need not be decoded; None for all others."""
     digest = session.digest(path) if known else None
     return digest if digest is not None and digest in known and session.has_thumbnail(id, digest) else None
 
@@ -257,9 +258,6 @@ def _iterate_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
-
-
-_BOTH_SIDES = ("image", "text")
 
 
 class Pairs(NamedTuple):
@@ -298,7 +296,7 @@ class EncodedDocuments:
     skipped: list[Skipped]
 
     def rows(self, sides: Sequence[str]) -> list[int]:
-        """Rows of documents with exactly these sides."""
+        """List the rows of documents with exactly these sides."""
         wanted = set(sides)
         return [
             row
@@ -307,51 +305,51 @@ class EncodedDocuments:
         ]
 
     def features(self, cache: FeatureCache, side: str, rows: Sequence[int]) -> Raw:
-        """Features (n, d) of one side of these documents."""
+        """Read the features (n, d) of one side of these documents."""
         return cache.get(self.encoders[side], [self.digests[side][row] for row in rows])
 
-    def picked(self, name: str, rows: Sequence[int]) -> list[Any]:
-        """Ids, payloads or groups of these documents."""
-        values = getattr(self.documents, name)
-        return [values[row] for row in rows]
+    def values(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """Give the ids, payloads or groups of these documents."""
+        column = getattr(self.documents, name)
+        return [column[row] for row in rows]
 
     def group_numbers(self, rows: Sequence[int]) -> NDArray[np.intp]:
-        """A number per document, the same for documents of one group."""
+        """Number the groups of these documents: (n,), the same for documents of one group."""
         groups = self.documents.groups
         labels = [("alone", row) if groups[row] is None else groups[row] for row in rows]
         numbers: dict[Any, int] = {}
         return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.intp)
 
     def pairs(self, cache: FeatureCache, rows: Sequence[int]) -> Pairs:
-        """Each of these documents with its whole text."""
+        """Pair each of these documents with its whole text."""
         images, texts = (self.features(cache, side, rows) for side in _BOTH_SIDES)
         return Pairs(images, texts, self.group_numbers(rows))
 
-    def repeated(self, rows: Sequence[int]) -> list[int]:
-        """Each of these rows as often as it has captions."""
+    def repeat_by_captions(self, rows: Sequence[int]) -> list[int]:
+        """Repeat each of these rows as often as it has captions."""
         return [row for row in rows for _ in self.captions[row]]
 
     def pair_captions(self, cache: FeatureCache, rows: Sequence[int]) -> Pairs:
-        """Each of these documents with each of its captions, as :meth:`repeated` names them."""
+        """Pair these documents with each of their captions, in the order of :meth:`repeat_by_captions`."""
         digests = [digest for row in rows for digest in self.captions[row]]
-        repeated = self.repeated(rows)
+        repeated = self.repeat_by_captions(rows)
         texts = cache.get(self.encoders["text"], digests)
         return Pairs(self.features(cache, "image", repeated), texts, self.group_numbers(repeated))
 
     def blocks(self, cache: FeatureCache, size: int) -> Iterator[dict[str, Any]]:
-        """Arguments of ``Index.add`` for all documents, a block after another."""
+        """Yield the arguments of ``Index.add`` for all documents, block after block."""
         for sides in (_BOTH_SIDES, ("image",), ("text",)):
             rows = self.rows(sides)
             for first in range(0, len(rows), size):
                 yield self._block(cache, sides, rows[first : first + size])
 
     def _block(self, cache: FeatureCache, sides: Sequence[str], rows: Sequence[int]) -> dict[str, Any]:
-        block: dict[str, Any] = {name: self.picked(name, rows) for name in ("ids", "payloads", "groups")}
+        block: dict[str, Any] = {name: self.values(name, rows) for name in ("ids", "payloads", "groups")}
         return block | {f"{side}s": self.features(cache, side, rows) for side in sides}
 
 
 class DocumentParts:
-    """Pictures and texts of documents, with the rows that have them."""
+    """Lists the pictures and texts of documents, with the rows that have them."""
 
     def __init__(self, documents: RawDocuments) -> None:
         pictures = [(row, path) for row, path in enumerate(documents.pictures) if path is not None]
@@ -386,24 +384,24 @@ def encode_documents(
     apart : bool
         Whether captions are wanted one by one, too.
     """
-    pieces = DocumentParts(documents)
+    parts = DocumentParts(documents)
     digests: dict[str, dict[int, str]] = {side: {} for side in _BOTH_SIDES}
     encoders: dict[str, EncoderState] = {}
     reasons: dict[int, str] = {}
-    if pieces.paths:
-        found = encode_pictures(session, encoder_of("image", pieces), pieces.picture_ids, pieces.paths)
-        encoders["image"], rows = found.encoder, pieces.picture_rows
+    if parts.paths:
+        found = encode_pictures(session, encoder_of("image", parts), parts.picture_ids, parts.paths)
+        encoders["image"], rows = found.encoder, parts.picture_rows
         digests["image"] = {r: digest for r, digest in zip(rows, found.digests, strict=True) if digest}
         reasons = {rows[at]: reason for at, reason in found.reasons.items()}
     captions: dict[int, list[str]] = {}
-    if pieces.texts:
-        more = [caption for each in pieces.captions for caption in each] if apart else []
-        made = encode_texts(session, encoder_of("text", pieces), [*pieces.texts, *more])
+    if parts.texts:
+        more = [caption for each in parts.captions for caption in each] if apart else []
+        made = encode_texts(session, encoder_of("text", parts), [*parts.texts, *more])
         encoders["text"] = made.encoder
-        known = zip(pieces.text_rows, made.digests[: len(pieces.texts)], strict=True)
+        known = zip(parts.text_rows, made.digests[: len(parts.texts)], strict=True)
         digests["text"] = {r: digest for r, digest in known if digest and r not in reasons}
         captions = {
-            r: list(map(digest_text, each)) for r, each in zip(pieces.text_rows, pieces.captions, strict=True)
+            r: list(map(digest_text, each)) for r, each in zip(parts.text_rows, parts.captions, strict=True)
         }
     skipped = [Skipped(_name_document(documents, row), reason) for row, reason in sorted(reasons.items())]
     return EncodedDocuments(documents, encoders, digests, captions, skipped)

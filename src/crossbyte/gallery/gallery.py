@@ -1,4 +1,4 @@
-"""Search and change an index with words and pictures: Gallery, its encoders, and how an index is opened."""
+"""Search and change an index with words and pictures, encoded as the model's features were."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from crossbyte.index.explain.explanation import Explanation
     from crossbyte.sharding.index import ShardedIndex
 
+PathLike = str | os.PathLike[str]
+Searchable: TypeAlias = "Index | ShardedIndex"
+"""An open index: read, followed, and written where it was opened for that."""
+_SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
+# Ours, which keep nothing between calls, and sessions of ONNX Runtime, which may be shared.
+_SHAREABLE = ("builtin", "onnx")
+
 
 class NewDocument(NamedTuple):
     """A document on its way into an index.
@@ -52,210 +59,6 @@ class NewDocument(NamedTuple):
     group: Id | None = None
 
 
-def make_blocks(
-    documents: Sequence[NewDocument],
-    encode_pictures: Callable[[Sequence[Picture]], Raw],
-    encode_texts: Callable[[Sequence[str]], Raw],
-) -> list[dict[str, Any]]:
-    """Give the arguments of ``Index.add`` for documents; those of the same sides come together."""
-    return [_make_block(some, encode_pictures, encode_texts) for some in _group_by_sides(documents)]
-
-
-def _make_block(
-    documents: Sequence[NewDocument],
-    encode_pictures: Callable[[Sequence[Picture]], Raw],
-    encode_texts: Callable[[Sequence[str]], Raw],
-) -> dict[str, Any]:
-    block: dict[str, Any] = {"ids": [document.id for document in documents]}
-    block["payloads"] = [_make_payload(document) for document in documents]
-    block["groups"] = [document.group for document in documents]
-    sides = _list_sides(documents[0])
-    if "image" in sides:
-        pictures = [each.picture for each in documents if each.image_features is None and each.picture]
-        made = encode_pictures(pictures) if pictures else None
-        block["images"] = _interleave_rows([each.image_features for each in documents], made)
-    if "text" in sides:
-        texts = [each.text for each in documents if each.text_features is None and each.text is not None]
-        made = encode_texts(texts) if texts else None
-        block["texts"] = _interleave_rows([each.text_features for each in documents], made)
-    return block
-
-
-def _list_sides(document: NewDocument) -> tuple[str, ...]:
-    has_image = document.picture is not None or document.image_features is not None
-    has_text = document.text is not None or document.text_features is not None
-    return tuple(side for side, has in (("image", has_image), ("text", has_text)) if has)
-
-
-def _group_by_sides(documents: Sequence[NewDocument]) -> list[list[NewDocument]]:
-    """Documents of the same sides together, in the order of their first."""
-    found: dict[tuple[str, ...], list[NewDocument]] = {}
-    for document in documents:
-        sides = _list_sides(document)
-        if not sides:
-            raise InvalidInput(f"document {document.id!r}: expected a picture, a text, or features, got none")
-        found.setdefault(sides, []).append(document)
-    return list(found.values())
-
-
-def _make_payload(document: NewDocument) -> dict[str, Any] | None:
-    payload = None if document.payload is None else dict(document.payload)
-    if document.text is None or not document.text.strip():
-        return payload
-    return {"captions": [document.text]} | (payload or {})
-
-
-def _interleave_rows(given: Sequence[Any], made: Raw | None) -> Raw:
-    """Interleave rows that were encoded with rows that came as features."""
-    if made is not None and all(row is None for row in given):
-        return made
-    rows, fresh = [], iter(range(0 if made is None else made.shape[0]))
-    for row in given:
-        chosen: Any = made[[next(fresh)]] if row is None and made is not None else row
-        dense = chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
-        rows.append(dense.reshape(1, -1))
-    if len({row.shape[1] for row in rows}) != 1:
-        raise InvalidInput("expected features of one width, got several; give as many numbers for each")
-    return np.concatenate(rows)
-
-
-# Ours, which keep nothing between calls, and sessions of ONNX Runtime, which may be shared.
-_SHAREABLE = ("builtin", "onnx")
-
-
-class LazyEncoders:
-    """Encodes texts and pictures as the model's features were made.
-
-    Parameters
-    ----------
-    model : CMCQ
-        Names its encoders, unless it was fitted on plain features.
-    given : mapping of side to str
-        What the user says where to find one.
-    local : mapping of side to str
-        Where one was found before on this machine; the user's word counts more.
-    """
-
-    def __init__(self, model: CMCQ, given: Mapping[str, str], local: Mapping[str, str]) -> None:
-        self.states = model.encoder_states_
-        self._widths = {"image": model.n_features_in_, "text": model.n_text_features_}
-        self._given, self._local = given, local
-        self._made: dict[str, Encoder] = {}
-        self._making, self._busy = threading.Lock(), threading.Lock()
-
-    def get(self, side: str) -> Encoder:
-        """Give the encoder of a side.
-
-        Raises
-        ------
-        NoEncoder, WrongEncoder, MissingExtra
-        """
-        with self._making:
-            if side not in self._made:
-                self._made[side] = self._make(side)
-            return self._made[side]
-
-    def encode(self, side: str, items: Sequence[Any]) -> Raw:
-        """Encode texts, or pictures as arrays of pixels; any thread may call it."""
-        encoder = self.get(side)
-        if encoder.state.kind.startswith(_SHAREABLE):
-            return encoder.encode(items)
-        with self._busy:
-            return encoder.encode(items)
-
-    def _make(self, side: str) -> Encoder:
-        from crossbyte.encoders.registry import restore_encoder
-
-        if side in self.states:
-            state = self.states[side]
-            if side not in self._given and side in self._local and state.kind == "onnx":
-                with suppress(FileNotFoundError):  # moved since: then say which option brings it
-                    return restore_encoder(state, side, self._local[side])
-            return restore_encoder(state, side, self._given.get(side))
-        if side not in self._given:
-            what = "pictures" if side == "image" else "texts"
-            raise NoEncoder(
-                f"this index was made from features, and says of no encoder that makes them from {what}; "
-                f"ask with features, or name it with --{side}-encoder"
-            )
-        return self._foreign(side, self._given[side])
-
-    def _foreign(self, side: str, spec: str) -> Encoder:
-        """The user's encoder for a model of plain features; only its width can be judged."""
-        from crossbyte.encoders.registry import make_encoder
-
-        if spec == "builtin":
-            raise NoEncoder(
-                f"{side} encoder: the built-in one learns from the pairs of its model, and this model has "
-                "none; name the encoder that made the features"
-            )
-        made = make_encoder(spec, side, ())
-        if made.state.dimension != self._widths[side]:
-            raise WrongEncoder(
-                f"{side} encoder: expected features of the model's width {self._widths[side]}, got "
-                f"{made.state.name!r} with {made.state.dimension}; name the encoder that made the features"
-            )
-        return made
-
-
-PathLike = str | os.PathLike[str]
-Searchable: TypeAlias = "Index | ShardedIndex"
-"""An open index: read, followed, and written where it was opened for that."""
-_SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
-
-
-def is_sharded(path: PathLike) -> bool:
-    """Whether it is a folder of shards, by its name (``photos.cbs``) or by the list of them inside."""
-    name = os.path.realpath(os.fspath(path))
-    return os.path.isdir(name) and (
-        name.endswith(".cbs") or os.path.isfile(os.path.join(name, "shards.json"))
-    )
-
-
-def open_index(
-    path: PathLike,
-    mode: str = "r",
-    *,
-    model: CMCQ | None = None,
-    cluster: str | None = None,
-    n_jobs: int | None = None,
-) -> Searchable:
-    """Open an index, of one file or of many shards.
-
-    Parameters
-    ----------
-    path : path-like
-        A file, or a folder of shards.
-    mode : {"r", "rw"}
-    model : CMCQ, optional
-        The model that the index must have been made with.
-    cluster : str, optional
-        Of shards only: "local" starts Ray here, else the address of one that runs. None: all in this process.
-    n_jobs : int or None
-        Threads; None for all cores.
-
-    Raises
-    ------
-    InvalidInput
-        A cluster was named for an index of one file.
-    ClusterError, MissingExtra
-        There is no such cluster, or Ray is not installed.
-    The errors of :meth:`crossbyte.Index.open`.
-    """
-    if is_sharded(path):
-        from crossbyte.sharding.index import ShardedIndex
-
-        return ShardedIndex.open(
-            path, mode, model=model, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS
-        )
-    if cluster is not None and os.path.exists(path):
-        raise InvalidInput(
-            f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
-            "cut it with crossbyte shard (crossbyte.split_index in Python), or leave the cluster out"
-        )
-    return Index.open(path, mode, model=model, n_jobs=n_jobs)
-
-
 class Gallery:
     """An index with the encoders that made its features, and the files beside it.
 
@@ -265,13 +68,13 @@ class Gallery:
     ----------
     index : Searchable
         An Index, or a ShardedIndex.
-    beside : CompanionFiles
+    files : CompanionFiles
         Names of the files beside the index.
     """
 
     def __init__(self, index: Searchable, given: Mapping[str, str]) -> None:
-        self.index, self.beside = index, CompanionFiles.of(index.path)
-        self._encoders = LazyEncoders(index.model, given, self.beside.local_encoders())
+        self.index, self.files = index, CompanionFiles.of(index.path)
+        self._encoders = LazyEncoders(index.model, given, self.files.local_encoders())
         self._thumbnails: Thumbnails | None = None
         self._training: list[Id] | None = None
         self._reader: PictureReader | None = None
@@ -346,7 +149,7 @@ class Gallery:
 
     @property
     def encoders(self) -> Mapping[str, EncoderState]:
-        """What made the features, by side; empty for an index of plain features."""
+        """The encoders that made the features, by side; empty for an index of plain features."""
         return self._encoders.states
 
     def encode_texts(self, texts: Sequence[str]) -> Raw:
@@ -392,14 +195,14 @@ class Gallery:
         return self._encoders.get(side)
 
     def unknown_words(self, text: str) -> list[str] | None:
-        """Words of a text that no caption had when the model was fitted; None where that is not known."""
+        """Find the words of a text that no caption had when the model was fitted; None if not known."""
         known = self.vocabulary()
         if known is None:
             return None
         words: list[str] = getattr(self.encoder("text"), "words_of")(text)  # noqa: B009
         return [word for word in words if word not in known]
 
-    # Asking
+    # Searching
 
     def search(
         self, *, text: str | None = None, image: bytes | PathLike | Picture | None = None, **options: Any
@@ -485,33 +288,33 @@ class Gallery:
         picture = self.read_picture(image) if isinstance(image, bytes | str | os.PathLike) else image
         return {"images": self.encode_pictures([picture])}
 
-    # What lies beside the index
+    # Files beside the index
 
     def thumbnail(self, id: Id) -> bytes | None:
         """Give a document's small picture (JPEG), or None."""
-        found = self._shown()
+        found = self._open_thumbnails()
         return None if found is None else found.get(id)
 
     @property
     def has_thumbnails(self) -> bool:
-        """Whether there are any."""
-        return self._shown() is not None
+        """Whether there are thumbnails."""
+        return self._open_thumbnails() is not None
 
     def audit(self) -> dict[str, Any] | None:
         """Give the pairs that looked wrong when the index was made, the most surprising first, or None."""
-        return self.beside.audit()
+        return self.files.audit()
 
     def training_id(self, row: int) -> Id | None:
         """Give the document of a row that the model was fitted on (explanations name such rows), or None."""
         with self._opening:
             if self._training is None:
-                self._training = self.beside.training() or []
+                self._training = self.files.training() or []
             return self._training[row] if 0 <= row < len(self._training) else None
 
-    def _shown(self) -> Thumbnails | None:
+    def _open_thumbnails(self) -> Thumbnails | None:
         with self._opening:
             if self._thumbnails is None:
-                self._thumbnails = Thumbnails.open(self.beside.thumbnails)
+                self._thumbnails = Thumbnails.open(self.files.thumbnails)
             return self._thumbnails
 
     # Changing
@@ -561,13 +364,207 @@ class Gallery:
         names = list(ids)
         with self._writing:
             deleted = self.index.delete(names, missing_ok=missing_ok)
-            if self.beside.thumbnails.is_file():
-                replace_thumbnails(self.beside.thumbnails, names, [])
+            if self.files.thumbnails.is_file():
+                replace_thumbnails(self.files.thumbnails, names, [])
         return deleted
 
     def _keep_thumbnails(self, documents: Sequence[NewDocument]) -> None:
         pictures = [(document.id, document.picture) for document in documents]
         made = [Thumbnail(id, each.digest, each.thumbnail) for id, each in pictures if each is not None]
-        if made or self.beside.thumbnails.is_file():
-            self.beside.make()
-            replace_thumbnails(self.beside.thumbnails, [document.id for document in documents], made)
+        if made or self.files.thumbnails.is_file():
+            self.files.make()
+            replace_thumbnails(self.files.thumbnails, [document.id for document in documents], made)
+
+
+def is_sharded(path: PathLike) -> bool:
+    """Say whether a path is a folder of shards, by its name (``photos.cbs``) or the manifest inside."""
+    name = os.path.realpath(os.fspath(path))
+    return os.path.isdir(name) and (
+        name.endswith(".cbs") or os.path.isfile(os.path.join(name, "shards.json"))
+    )
+
+
+def open_index(
+    path: PathLike,
+    mode: str = "r",
+    *,
+    model: CMCQ | None = None,
+    cluster: str | None = None,
+    n_jobs: int | None = None,
+) -> Searchable:
+    """Open an index, of one file or of many shards.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder of shards.
+    mode : {"r", "rw"}
+    model : CMCQ, optional
+        The model that the index must have been made with.
+    cluster : str, optional
+        Of shards only: "local" starts Ray here, else the address of one that runs. None: all in this process.
+    n_jobs : int or None
+        Threads; None for all cores.
+
+    Raises
+    ------
+    InvalidInput
+        A cluster was named for an index of one file.
+    ClusterError, MissingExtra
+        There is no such cluster, or Ray is not installed.
+    The errors of :meth:`crossbyte.Index.open`.
+    """
+    if is_sharded(path):
+        from crossbyte.sharding.index import ShardedIndex
+
+        return ShardedIndex.open(
+            path, mode, model=model, cluster=cluster, n_jobs=n_jobs, timeout=_SHARD_SECONDS
+        )
+    if cluster is not None and os.path.exists(path):
+        raise InvalidInput(
+            f"cluster: expected a folder of shards to spread over it, got the single file {os.fspath(path)}; "
+            "cut it with crossbyte shard (crossbyte.split_index in Python), or leave the cluster out"
+        )
+    return Index.open(path, mode, model=model, n_jobs=n_jobs)
+
+
+class LazyEncoders:
+    """Encodes texts and pictures with the model's encoders, which are loaded when first needed.
+
+    Parameters
+    ----------
+    model : CMCQ
+        Holds the state of its encoders, unless it was fitted on plain features.
+    given : mapping of side to str
+        Where the user says an encoder is.
+    local : mapping of side to str
+        Where one was found before on this machine, unless the user says otherwise.
+    """
+
+    def __init__(self, model: CMCQ, given: Mapping[str, str], local: Mapping[str, str]) -> None:
+        self.states = model.encoder_states_
+        self._widths = {"image": model.n_features_in_, "text": model.n_text_features_}
+        self._given, self._local = given, local
+        self._made: dict[str, Encoder] = {}
+        self._making, self._busy = threading.Lock(), threading.Lock()
+
+    def get(self, side: str) -> Encoder:
+        """Give the encoder of a side.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+        """
+        with self._making:
+            if side not in self._made:
+                self._made[side] = self._make(side)
+            return self._made[side]
+
+    def encode(self, side: str, items: Sequence[Any]) -> Raw:
+        """Encode texts, or pictures as arrays of pixels; any thread may call it."""
+        encoder = self.get(side)
+        if encoder.state.kind.startswith(_SHAREABLE):
+            return encoder.encode(items)
+        with self._busy:
+            return encoder.encode(items)
+
+    def _make(self, side: str) -> Encoder:
+        from crossbyte.encoders.registry import restore_encoder
+
+        if side in self.states:
+            state = self.states[side]
+            if side not in self._given and side in self._local and state.kind == "onnx":
+                with suppress(FileNotFoundError):  # moved since: then say which option brings it
+                    return restore_encoder(state, side, self._local[side])
+            return restore_encoder(state, side, self._given.get(side))
+        if side not in self._given:
+            what = "pictures" if side == "image" else "texts"
+            raise NoEncoder(
+                f"this index was made from features, and says of no encoder that makes them from {what}; "
+                f"ask with features, or name it with --{side}-encoder"
+            )
+        return self._make_given(side, self._given[side])
+
+    def _make_given(self, side: str, spec: str) -> Encoder:
+        """Make the user's encoder for a model of plain features; only its width can be checked."""
+        from crossbyte.encoders.registry import make_encoder
+
+        if spec == "builtin":
+            raise NoEncoder(
+                f"{side} encoder: the built-in one learns from the pairs of its model, and this model has "
+                "none; name the encoder that made the features"
+            )
+        made = make_encoder(spec, side, ())
+        if made.state.dimension != self._widths[side]:
+            raise WrongEncoder(
+                f"{side} encoder: expected features of the model's width {self._widths[side]}, got "
+                f"{made.state.name!r} with {made.state.dimension}; name the encoder that made the features"
+            )
+        return made
+
+
+def make_blocks(
+    documents: Sequence[NewDocument],
+    encode_pictures: Callable[[Sequence[Picture]], Raw],
+    encode_texts: Callable[[Sequence[str]], Raw],
+) -> list[dict[str, Any]]:
+    """Give the arguments of ``Index.add`` for documents; those of the same sides come together."""
+    return [_make_block(some, encode_pictures, encode_texts) for some in _group_by_sides(documents)]
+
+
+def _make_block(
+    documents: Sequence[NewDocument],
+    encode_pictures: Callable[[Sequence[Picture]], Raw],
+    encode_texts: Callable[[Sequence[str]], Raw],
+) -> dict[str, Any]:
+    block: dict[str, Any] = {"ids": [document.id for document in documents]}
+    block["payloads"] = [_make_payload(document) for document in documents]
+    block["groups"] = [document.group for document in documents]
+    sides = _list_sides(documents[0])
+    if "image" in sides:
+        pictures = [each.picture for each in documents if each.image_features is None and each.picture]
+        made = encode_pictures(pictures) if pictures else None
+        block["images"] = _interleave_rows([each.image_features for each in documents], made)
+    if "text" in sides:
+        texts = [each.text for each in documents if each.text_features is None and each.text is not None]
+        made = encode_texts(texts) if texts else None
+        block["texts"] = _interleave_rows([each.text_features for each in documents], made)
+    return block
+
+
+def _list_sides(document: NewDocument) -> tuple[str, ...]:
+    has_image = document.picture is not None or document.image_features is not None
+    has_text = document.text is not None or document.text_features is not None
+    return tuple(side for side, has in (("image", has_image), ("text", has_text)) if has)
+
+
+def _group_by_sides(documents: Sequence[NewDocument]) -> list[list[NewDocument]]:
+    """Group documents by their sides, in the order of the first of each."""
+    found: dict[tuple[str, ...], list[NewDocument]] = {}
+    for document in documents:
+        sides = _list_sides(document)
+        if not sides:
+            raise InvalidInput(f"document {document.id!r}: expected a picture, a text, or features, got none")
+        found.setdefault(sides, []).append(document)
+    return list(found.values())
+
+
+def _make_payload(document: NewDocument) -> dict[str, Any] | None:
+    payload = None if document.payload is None else dict(document.payload)
+    if document.text is None or not document.text.strip():
+        return payload
+    return {"captions": [document.text]} | (payload or {})
+
+
+def _interleave_rows(given: Sequence[Any], made: Raw | None) -> Raw:
+    """Interleave rows that were encoded with rows that came as features."""
+    if made is not None and all(row is None for row in given):
+        return made
+    rows, fresh = [], iter(range(0 if made is None else made.shape[0]))
+    for row in given:
+        chosen: Any = made[[next(fresh)]] if row is None and made is not None else row
+        dense = chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
+        rows.append(dense.reshape(1, -1))
+    if len({row.shape[1] for row in rows}) != 1:
+        raise InvalidInput("expected features of one width, got several; give as many numbers for each")
+    return np.concatenate(rows)

@@ -1,7 +1,7 @@
 """Judge whether anything in an answer matches: by all that a model knows, not by the best hit alone.
 
 Models are calibrated on partners. Where ten documents are equally right, each has a tenth of the probability;
-``Hits.no_match`` would then be said of most good answers. Everybody who shows answers asks here.
+``Hits.no_match`` would then be true of most good answers. Whatever shows answers uses this verdict instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEW_WORDS = 3  # models are calibrated on whole captions; a word or two is none
 
 
 def find_match_auroc(report: Report | None, query: str, target: str) -> float | None:
-    """How well a model tells queries with a partner from those without (AUROC); None if not measured."""
+    """Find how well a model tells queries with a partner from those without (AUROC); None if not measured."""
     ways = report.reliability if report is not None else ()
     return next((each.match_auroc for each in ways if (each.query, each.target) == (query, target)), None)
 

@@ -1,4 +1,4 @@
-"""Write the live documents of each coding anew, in as few segments as can be."""
+"""Compact an index: the live documents of each coding in as few segments as possible."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from crossbyte.index.segment import SEGMENT_ROWS, Segment, SegmentCells
 from crossbyte.index.snapshot import Snapshot, Update
 
 Key = tuple[int, int]
-"""number and version of a payload row"""
+"""Number and version of a payload row."""
 
 
 class PayloadRows(NamedTuple):
-    """What becomes of the payload rows.
+    """Payload rows that a compaction changes.
 
     Attributes
     ----------
     dead : list of (number, version)
-        Deleted: of deleted documents, or no longer current.
+        Rows to delete: of deleted documents, or no longer current.
     renamed : list of (number, version)
-        Become version 0.
+        Rows that become version 0.
     """
 
     dead: list[Key]
@@ -34,7 +34,7 @@ class PayloadRows(NamedTuple):
 
 
 def compact_segments(snapshot: Snapshot, n_codebooks: int, within: range | None = None) -> Iterator[Segment]:
-    """Yield the new segments, coding after coding; of the documents with these numbers, if they are given."""
+    """Yield the new segments, coding after coding; only of documents with numbers ``within``, if given."""
     for partition in snapshot.partitions.values():
         rows = partition.live_rows()
         if within is not None:
@@ -62,7 +62,7 @@ def _build_segment(
 
 
 def _take_cells(partition: Partition, rows: NDArray[np.intp]) -> SegmentCells | None:
-    """The cells of documents that are not new to them."""
+    """Give the cells of documents, which are not counted as new."""
     if not partition.inverted_lists:
         return None
     digest = next(iter(partition.inverted_lists.values())).digest
@@ -79,15 +79,14 @@ def _mark_payloads(snapshot: Snapshot, partition: Partition) -> NDArray[np.bool_
 
 
 def find_payload_rows(snapshot: Snapshot) -> PayloadRows:
-    """Say which payload rows go and which become version 0."""
+    """Find the payload rows to delete, and those that become version 0."""
     dead: list[Key] = []
     renamed: list[Key] = []
     for partition in snapshot.partitions.values():
         rows, there, updates = _find_updates(snapshot, partition)
-        gone = unpack_bits(partition.with_payload, len(partition)) & ~unpack_bits(
-            partition.live, len(partition)
-        )
-        with_row = np.zeros(len(partition), dtype=bool)
+        n_rows = len(partition)
+        gone = unpack_bits(partition.with_payload, n_rows) & ~unpack_bits(partition.live, n_rows)
+        with_row = np.zeros(n_rows, dtype=bool)
         with_row[rows[there]] = test_bits(partition.with_payload, rows[there])
         dead += [(number, 0) for number in partition.numbers[np.flatnonzero(gone | with_row)].tolist()]
         live = np.zeros(len(rows), dtype=bool)
@@ -103,7 +102,7 @@ def find_payload_rows(snapshot: Snapshot) -> PayloadRows:
 def _find_updates(
     snapshot: Snapshot, partition: Partition
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[Update]]:
-    """All updates of the snapshot: their rows in this partition, and which of them are on it."""
+    """Find the rows of all updates in this partition, which of them are in it, and the updates."""
     numbers = np.array(list(snapshot.updates), dtype=np.int64)
     rows, there = partition.numbers.find(numbers)
     return rows, there, list(snapshot.updates.values())

@@ -64,7 +64,7 @@ def resolve_id(known: Container[object], name: str) -> Id:
 
 
 def _as_plain_id(values: list[Any]) -> bool:
-    """Whether all are short ASCII strings, or all integers of 64 bits: no need to look at each."""
+    """Say whether all are short ASCII strings, or all integers of 64 bits, without checking each."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return max(map(len, values)) <= _MAX_BYTES and all(map(str.isascii, values))
@@ -108,7 +108,7 @@ class PackedIds:
 
     @classmethod
     def join(cls, parts: Sequence[PackedIds]) -> PackedIds:
-        """All ids of the parts, one part after the other."""
+        """Concatenate the ids of parts."""
         filled = [part for part in parts if len(part)]
         kinds = {part.kind for part in filled}
         if len(kinds) > 1:
@@ -252,7 +252,7 @@ class DocIds:
 
     @classmethod
     def join(cls, parts: Sequence[DocIds]) -> DocIds:
-        """All numbers of the parts; each part lies above those before it."""
+        """Concatenate numbers; those of each part are larger than those of the parts before."""
         filled = [part for part in parts if part.count]
         gapless = all(part.steps is None for part in filled) and all(
             left.first + left.count == right.first for left, right in zip(filled, filled[1:], strict=False)
@@ -271,7 +271,7 @@ class DocIds:
         return self.first + (self.count if self.steps is None else int(self.steps[-1]) + 1)
 
     def cut(self, rows: slice) -> DocIds:
-        """Those of some rows that follow each other."""
+        """Give the numbers of consecutive rows."""
         start, stop, _ = rows.indices(self.count)
         if self.steps is None:
             return DocIds(self.first + start, stop - start)
@@ -326,8 +326,8 @@ class IdLookup:
 
     runs: tuple[_Run, ...] = ()
 
-    def grown(self, ids: PackedIds, numbers: NDArray[np.int64]) -> IdLookup:
-        """The same with more documents."""
+    def with_documents(self, ids: PackedIds, numbers: NDArray[np.int64]) -> IdLookup:
+        """Give a lookup with more documents."""
         hashes = ids.hashes()
         order = np.argsort(hashes, kind="stable")
         runs = [*self.runs, (hashes[order], numbers[order])]

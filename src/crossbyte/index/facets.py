@@ -1,4 +1,4 @@
-"""What there is to choose from: the values of payload fields, with how many documents have each."""
+"""Count the documents of each value of payload fields (facets): what there is to choose from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Facet(NamedTuple):
 def count_facets(
     snapshot: Snapshot, where: str | None, fields: Sequence[str] | None, limit: int
 ) -> list[Facet]:
-    """Count values: see :meth:`crossbyte.Index.facets`."""
+    """Count the values of fields: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
     names = _select_fields(snapshot, limit) if fields is None else check_names(snapshot.fields, fields)
     snapshot.allowed(where)  # a filter that is wrong is refused even where there is no field
@@ -59,7 +59,7 @@ def count_facets(
 
 
 def check_names(known: Mapping[str, set[str]], fields: Any) -> list[str]:
-    """Take names of fields, each once; refuse those that no document has.
+    """Check names of fields, and give each once; refuse those that no document has.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def check_names(known: Mapping[str, set[str]], fields: Any) -> list[str]:
 
 
 def _select_fields(snapshot: Snapshot, limit: int) -> list[str]:
-    """Leave out what nobody can choose from: texts of which nearly each document has its own, and lists."""
+    """Select the fields to choose from: no texts that differ in most documents, and no long lists."""
     known = snapshot.fields
     values = {name: snapshot.values(name) for name in sorted(known) if is_offered(name, known[name])}
     return [
@@ -85,12 +85,12 @@ def _select_fields(snapshot: Snapshot, limit: int) -> list[str]:
 
 
 def is_offered(name: str, types: set[str]) -> bool:
-    """Whether a field may be one to choose from, by its name and types."""
+    """Say whether a field may be one to choose from, by its name and types."""
     return name not in _OWN and bool(types - {"null"})
 
 
 def can_be_chosen(kind: str, is_list: bool, n_values: int, n_documents: int, limit: int) -> bool:
-    """Judge by all documents, so that the fields stay the same whatever the filter is."""
+    """Say whether a field is one to choose from, by its values in all documents, whatever the filter is."""
     if is_list and n_values > _MAX_CHOICES:
         return False
     return kind != "text" or n_values <= max(limit, n_documents // 2)
@@ -100,7 +100,7 @@ def _count_field(snapshot: Snapshot, where: str | None, field: str, limit: int) 
     def count() -> Facet:
         return _make_facet(snapshot.values(field), field, snapshot.masks(where), limit)
 
-    kept: Facet = snapshot.counted((where, field, limit), count)
+    kept: Facet = snapshot.cache_count((where, field, limit), count)
     return kept._replace(values=list(kept.values))  # the caller's to change
 
 

@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""Hold the answers of a search, and documents, as users see them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Hits:
     probabilities: Float64 | None = None
     no_match: bool | None = None
     partial: bool = False
-    _codings: NDArray[np.uint8] | None = None  # known to whoever found them: shards need not be asked again
+    _codings: NDArray[np.uint8] | None = None  # so that shards need not be asked again
 
     def __len__(self) -> int:
         return len(self.ids)

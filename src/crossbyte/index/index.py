@@ -1,7 +1,7 @@
 """Open, search and write an index: one file with a fitted model and its documents.
 
-``BaseIndex`` is what can be asked of any open index, in one file or in many shards; ``Reader`` is one
-generation of a file; ``Index`` opens and writes it.
+``BaseIndex`` has the questions that any open index answers, in one file or in many shards; ``Reader`` answers
+them from one generation of a file; ``Index`` opens a file, follows it, and writes to it.
 """
 
 from __future__ import annotations
@@ -41,48 +41,58 @@ from crossbyte.model.estimator import CMCQ
 from crossbyte.progress import ProgressCallback, ignore_progress
 from crossbyte.validation import check_choice, check_number
 
+Path = str | os.PathLike[str]
 T = TypeVar("T")
 
 
 class BaseIndex(ABC):
-    """One generation of an index, asked in many threads: looked up, searched, and described."""
+    """An open index, whether one file or many shards: look up, search and describe its documents.
+
+    Every answer is taken from one generation. Many threads may ask at the same time.
+    """
+
+    def __init__(self, path: str, model: CMCQ) -> None:
+        self._path, self._model = path, model
 
     @property
-    @abstractmethod
     def path(self) -> str:
-        """The real path of the file or folder."""
+        """The real path of the file, or of the folder of shards."""
+        return self._path
 
     @property
-    @abstractmethod
     def model(self) -> CMCQ:
-        """The model of all documents."""
+        """The model of all documents, as it is inside the file or every shard."""
+        return self._model
 
     @property
     @abstractmethod
     def generation(self) -> int:
-        """The commit that is seen; of shards, the sum of theirs."""
+        """Number of the commit that is seen; of shards, the sum of theirs."""
 
     @property
     def n_shards(self) -> int | None:
-        """How many files there are; None for an index that is one file."""
+        """Number of shards; None for an index that is one file."""
         return None
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Names of the shards that did not answer when they were last asked; one file has none."""
+        """Names of the shards that did not answer the last question; never any of one file."""
         return ()
 
     @abstractmethod
     def __len__(self) -> int:
-        """Documents that are not deleted."""
+        """Count the documents that are not deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close all files; a writer gives up its place. May be called again."""
+        """Close all files; a writer gives up its lock. May be called again."""
 
     @abstractmethod
     def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
-        """Ask of what is seen now; ``payloads`` says that what is found is looked at once more."""
+        """Ask the generation that is seen now.
+
+        ``payloads`` says that the question first finds documents and then reads their payloads.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +108,7 @@ class BaseIndex(ABC):
         return self._answer(lambda backend: backend.contains(id))
 
     def ids(self) -> list[Id]:
-        """All ids in the order of the documents' numbers."""
+        """List all ids in the order of the documents' numbers."""
         return self._answer(lambda backend: backend.all_ids())
 
     def get(self, id: Id) -> Document | None:
@@ -129,7 +139,7 @@ class BaseIndex(ABC):
     def facets(
         self, where: str | None = None, fields: Sequence[str] | None = None, limit: int = 12
     ) -> list[Facet]:
-        """Say what there is to choose from: the values of payload fields, and how many documents have each.
+        """Count the documents of each value of payload fields: what there is to choose from.
 
         Parameters
         ----------
@@ -211,9 +221,9 @@ class BaseIndex(ABC):
         match_threshold : float
             ``no_match`` says that even the best hit is less probable than this.
         n_probe : int, "all" or None
-            How many cells of an index with cells (:meth:`Index.build_cells`) are searched: the answer is
-            exact among their documents. None: as many as were found to be enough, and everything where the
-            question is not one for cells (``like``, documents, no cells). "all": everything, always.
+            How many cells (inverted lists) are searched, of an index with cells (:meth:`Index.build_cells`);
+            the answer is exact among their documents. None: as many as were found to be enough, and all
+            documents where cells do not apply (``like``, target "document", no cells). "all": always all.
 
         Returns
         -------
@@ -302,11 +312,11 @@ class BaseIndex(ABC):
             )
         )
 
-    # What it is
+    # Description
 
     @property
     def cells(self) -> Cells | None:
-        """What is known of the index's cells; None if it has none, or if its shards have not all the same.
+        """Description of the cells (IVF); None if there are none, or if shards have different ones.
 
         Raises
         ------
@@ -324,11 +334,8 @@ class BaseIndex(ABC):
         return self._answer(lambda backend: backend.stats())
 
 
-Path = str | os.PathLike[str]
-
-
 class Reader(BaseIndex):
-    """What is seen of a file; :class:`crossbyte.index.index.Index` opens and writes it.
+    """One generation of an index file; :meth:`Index.pinned` gives one that stays at its generation.
 
     Parameters
     ----------
@@ -342,7 +349,8 @@ class Reader(BaseIndex):
     """
 
     def __init__(self, store: Store, model: CMCQ, n_jobs: int | None, pinned: Reader | None = None) -> None:
-        self._store, self._model, self._n_jobs = store, model, n_jobs
+        super().__init__(store.path, model)
+        self._store, self._n_jobs = store, n_jobs
         self._writing: Any = threading.RLock()  # held while the next generation is made
         if pinned is not None:
             self._writing, self._seen = pinned._writing, pinned.snapshot()
@@ -354,27 +362,20 @@ class Reader(BaseIndex):
             raise
 
     @property
-    def path(self) -> str:
-        """The real path of the file."""
-        return self._store.path
-
-    @property
-    def model(self) -> CMCQ:
-        """The model inside the file."""
-        return self._model
-
-    @property
     def generation(self) -> int:
-        """The commit that this handle sees."""
+        """Number of the commit that is seen."""
         return self._seen.generation
 
     @property
-    def n_threads(self) -> int:
+    def _n_threads(self) -> int:
         """Threads of a search."""
         return available_cores() if self._n_jobs is None or self._n_jobs < 0 else max(1, self._n_jobs)
 
     def snapshot(self) -> Snapshot:
-        """Give the generation that this handle sees, in memory.
+        """Give the documents of the generation that is seen, as they are held in memory.
+
+        For tools that look below ids and payloads: codes, segments, cells, the file. What it gives is not
+        changed by later writes; its members may change between versions.
 
         Raises
         ------
@@ -389,7 +390,7 @@ class Reader(BaseIndex):
         return snapshot
 
     def pinned(self) -> Reader:
-        """A view that stays at this generation, whatever is written or refreshed; closed with the index.
+        """Give a view that stays at this generation, whatever is written or refreshed; closed with the index.
 
         For several questions that must agree with each other, and with ``generation``. A compaction ends it:
         :class:`StaleReader`.
@@ -403,7 +404,7 @@ class Reader(BaseIndex):
             return self._seen is not before
 
     def close(self) -> None:
-        """Close the file; a writer gives up its place. May be called again."""
+        """Close the file; a writer gives up its lock. May be called again."""
         self._store.close()
 
     def __repr__(self) -> str:
@@ -413,12 +414,12 @@ class Reader(BaseIndex):
         return len(self._seen)
 
     def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
-        return question(LocalBackend(self.snapshot(), self.n_threads))
+        return question(LocalBackend(self.snapshot(), self._n_threads))
 
     def verify(self) -> None:
         """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
         self._store.verify()
-        check_snapshot(load_next(self._seen).unread())
+        check_snapshot(load_next(self._seen).without_caches())
 
     def backup(self, path: Path) -> None:
         """Copy the index as it is in the file now, safely beside a writer; nothing may be at ``path`` yet."""
@@ -520,7 +521,7 @@ class Index(Reader):
         names = range(len(model.image_codes_)) if ids is None else ids
         batch = Batch.check(model, names, documents, coding="training")
         numbers = DocIds(0, len(batch.ids))
-        segments = batch.segments(batch.codes(model), numbers)
+        segments = batch.segments(batch.encode(model), numbers)
         records = [model_record(model), *(segment.to_record() for segment in segments)]
         store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
         return cls(store, _copy_model(model, n_jobs), n_jobs)
@@ -629,7 +630,7 @@ class Index(Reader):
         groups: Any = None,
         callback: ProgressCallback | None = None,
     ) -> None:
-        """Put the documents into cells, so that a search looks at few of them: docs/cells.md.
+        """Put the documents into cells (IVF), so that a search looks at few of them: docs/cells.md.
 
         Parameters
         ----------
@@ -657,12 +658,12 @@ class Index(Reader):
         with self._writing:
             self._latest()
             state = build_cell_state(
-                self.model, self.snapshot(), self.n_threads, request, callback or ignore_progress
+                self.model, self.snapshot(), self._n_threads, request, callback or ignore_progress
             )
             self._commit(Commit([state.to_record()]))
 
     def drop_cells(self) -> None:
-        """Search everything again; the file keeps the bytes until it is compacted."""
+        """Forget the cells, and search everything again; the file keeps the bytes until it is compacted."""
         self._write(mutations.make_cell_removal)
 
     def compact(self) -> None:
@@ -671,41 +672,10 @@ class Index(Reader):
         Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
         """
         with self._writing:
-            self._store.replace(*mutations.make_compaction(self._latest().unread()))
+            self._store.replace(*mutations.make_compaction(self._latest().without_caches()))
             self.refresh()
 
     # Commits
-
-    def add_batch(
-        self,
-        batch: Batch,
-        callback: ProgressCallback | None = None,
-        *,
-        replacing: bool,
-        numbers: DocIds | None = None,
-        cluster: str | None = None,
-    ) -> int:
-        """Add documents that are judged already, in one commit; parameters as in :meth:`add`.
-
-        Parameters
-        ----------
-        batch : Batch
-        replacing : bool
-            Whether documents of the same ids make room.
-        numbers : Numbers, optional
-            Those of the documents: a shard is told them, so that they are unique over all shards.
-
-        Returns
-        -------
-        int
-            How many documents were added.
-        """
-        self._write(
-            lambda snapshot: mutations.make_addition(
-                snapshot, self.model, batch, callback, replacing=replacing, numbers=numbers, cluster=cluster
-            )
-        )
-        return len(batch.ids)
 
     def _add_all(
         self,
@@ -716,28 +686,36 @@ class Index(Reader):
         replacing: bool,
         cluster: str | None,
     ) -> int:
-        batches = mutations.check_batches(self.model, ids, documents)
-        with mutations.keep_cluster_open(cluster, ids, self.model):
-            return sum(
-                self.add_batch(batch, callback, replacing=replacing, cluster=cluster) for batch in batches
+        def add(batch: Batch) -> None:
+            self._write(
+                lambda snapshot: mutations.make_addition(
+                    snapshot, self.model, batch, callback, replacing=replacing, cluster=cluster
+                )
             )
 
+        return mutations.add_batches(self.model, ids, documents, cluster, add)
+
     def _write(self, change: Callable[[Snapshot], Commit | None]) -> None:
-        """Commit what a change of the newest generation writes, if that is anything."""
+        """Apply a change to the newest generation, and commit what it gives, if anything."""
         with self._writing:
             commit = change(self._latest())
             if commit is not None:
                 self._commit(commit)
 
     def _latest(self) -> Snapshot:
-        """What the next write builds on; a write whose end was interrupted may not have been seen yet."""
+        """Give what the next write builds on, a commit included whose end was interrupted before it was seen.
+
+        Raises
+        ------
+        ReadOnlyIndex
+        """
         if not self._store.writable:
             raise ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
         self.refresh()
         return self._seen
 
     def _commit(self, commit: Commit) -> None:
-        """Write records, segments and payloads as one commit, and see it."""
+        """Write records, segments and payloads as one commit, and go on to its generation."""
         snapshot, segments = self._seen, commit.segments
         written = [*commit.records, *(segment.to_record() for segment in segments)]
         following = snapshot.catalogue.next_number if commit.next_number is None else commit.next_number

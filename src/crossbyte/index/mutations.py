@@ -1,9 +1,9 @@
-"""Check documents, code them, and say what each write puts into a commit."""
+"""Check documents, encode them, and make the commit of each kind of write: add, update, delete, compact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypedDict, cast
 
@@ -37,7 +37,7 @@ from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.validation import check_codes, check_features
 
 MAX_PAYLOAD_BYTES = 2**20
-_ROWS_AT_ONCE = 16 * BLOCK_ROWS  # points of so many rows are in memory at a time
+_ROWS_AT_ONCE = 16 * BLOCK_ROWS  # whose points are in memory at the same time
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Payloads:
         return Payloads(self.objects[rows], self.bodies[rows])
 
     def take(self, rows: NDArray[np.intp]) -> Payloads:
-        """Those of some documents."""
+        """Give the payloads of some documents."""
         chosen = rows.tolist()
         return Payloads([self.objects[row] for row in chosen], [self.bodies[row] for row in chosen])
 
     def present(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which documents have one."""
+        """Say which documents (n,) have a payload."""
         return np.array([body is not None for body in self.bodies], dtype=bool)
 
 
 def check_payloads(payloads: Any, n_rows: int) -> Payloads:
-    """Take one JSON object (or None) per document; what is checked already stays as it is."""
+    """Check that there is one JSON object (or None) per document; Payloads are checked already."""
     if isinstance(payloads, Payloads):
         return payloads
     if payloads is None:
@@ -106,7 +106,7 @@ def _encode_payload(payload: dict[str, Any] | None, row: int) -> bytes | None:
 
 
 class DocumentFields(TypedDict, total=False):
-    """What may be said of documents beside their ids; :meth:`crossbyte.Index.add` explains each."""
+    """Hold what documents may have beside their ids; :meth:`crossbyte.Index.add` explains each."""
 
     images: Any
     texts: Any
@@ -118,7 +118,7 @@ class DocumentFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Batch:
-    """Documents that have passed every check but that of their ids against the index.
+    """Hold documents that have passed every check but that of their ids against the index.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Batch:
 
     @classmethod
     def check(cls, model: CMCQ, ids: Any, documents: DocumentFields, coding: str | None = None) -> Batch:
-        """Judge everything before anything is coded or written."""
+        """Check everything before anything is encoded or written."""
         _refuse_unknown(documents)
         names = check_ids(ids)
         features = _collect_sides(documents, {"image": "images", "text": "texts"})
@@ -168,15 +168,15 @@ class Batch:
             _check_groups(documents.get("groups"), len(names)),
         )
 
-    def codes(
+    def encode(
         self, model: CMCQ, callback: ProgressCallback | None = None, cluster: str | None = None
     ) -> dict[str, Codes]:
-        """Code the documents with what is known of them, here or on a cluster."""
+        """Encode the sides of the documents, pairs together, here or on a cluster; ready codes stay."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
-        learned, parts, done = model.fitted_, [], 0  # not through the model: features are judged already
+        learned, parts, done = model.fitted_, [], 0  # not through the model: features are checked already
         with make_executor(model.n_jobs, cluster=cluster) as workers:
-            for part in self._coded(learned, workers, cluster):
+            for part in self._encode_blocks(learned, workers, cluster):
                 parts.append(part)
                 done += len(part[0])
                 if callback is not None:
@@ -186,10 +186,10 @@ class Batch:
             side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
         }
 
-    def _coded(
+    def _encode_blocks(
         self, learned: FittedModel, workers: Executor, cluster: str | None
     ) -> Iterator[Sequence[Codes]]:
-        """Codes block by block: each by all threads, or each by one task."""
+        """Encode block after block: each with all threads, or each as one task of the cluster."""
         blocks = row_blocks(len(self.ids), _ROWS_AT_ONCE if cluster is None else SHARE_ROWS)
         some = ({side: features[rows] for side, features in self.sides.items()} for rows in blocks)
         if cluster is None:
@@ -197,12 +197,12 @@ class Batch:
         light = replace(learned, image_codes=learned.image_codes[:0], text_codes=learned.text_codes[:0])
         return workers.map(lambda block: _encode_sides(light, block, workers), some)
 
-    def coded(self, codes: Mapping[str, Codes]) -> Batch:
-        """The same documents with ready codes, which :meth:`codes` gave."""
+    def with_codes(self, codes: Mapping[str, Codes]) -> Batch:
+        """Give the same documents with ready codes, which :meth:`encode` gave."""
         return replace(self, sides=codes, ready=True)
 
     def take(self, rows: NDArray[np.intp]) -> Batch:
-        """Some of the documents."""
+        """Give some of the documents."""
         chosen = rows.tolist()
         return replace(
             self,
@@ -213,7 +213,7 @@ class Batch:
         )
 
     def segments(self, codes: Mapping[str, Codes], numbers: DocIds) -> Iterator[Segment]:
-        """Cut the coded documents, which have these numbers, into segments."""
+        """Cut the documents, given their codes and numbers, into segments."""
         for rows in row_blocks(len(self.ids), SEGMENT_ROWS):
             count = rows.stop - rows.start
             payloads = self.payloads[rows]
@@ -229,7 +229,7 @@ class Batch:
             )
 
     def payload_rows(self, numbers: DocIds) -> Iterator[tuple[int, int, bytes]]:
-        """Number, version and body of every payload."""
+        """Yield number, version and body of every payload."""
         rows = np.flatnonzero(self.payloads.present())
         for number, row in zip(numbers[rows].tolist(), rows.tolist(), strict=True):
             yield number, 0, self.payloads.bodies[row] or b""
@@ -243,7 +243,7 @@ def _refuse_unknown(documents: DocumentFields) -> None:
 
 
 def _collect_sides(documents: DocumentFields, names: Mapping[str, str]) -> dict[str, Any]:
-    """What was given of each side, under these names."""
+    """Collect what was given of each side, under these names."""
     values = {side: dict(documents).get(name) for side, name in names.items()}
     return {side: value for side, value in values.items() if value is not None}
 
@@ -273,7 +273,7 @@ def _check_groups(groups: Any, n_rows: int) -> list[Id | None] | None:
 
 
 class Commit(NamedTuple):
-    """What one commit writes.
+    """Hold what one commit writes.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ class Commit(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """What a compaction writes: :meth:`crossbyte.index.storage.store.Store.replace` takes each."""
+    """Hold what a compaction writes: :meth:`crossbyte.index.storage.store.Store.replace` takes each."""
 
     old: Sequence[int]
     records: Sequence[NewRecord]
@@ -301,13 +301,32 @@ class Replacement(NamedTuple):
     next_number: int
 
 
-def keep_cluster_open(cluster: str | None, ids: Any, model: CMCQ) -> AbstractContextManager[None]:
-    """Stay connected to a cluster where blocks come one after the other; one call connects by itself."""
-    return keep_connected(cluster, model.n_jobs) if isinstance(ids, Iterator) else nullcontext()
+def add_batches(
+    model: CMCQ, ids: Any, documents: DocumentFields, cluster: str | None, add: Callable[[Batch], None]
+) -> int:
+    """Check documents, or blocks of them one after the other, and add each batch; give their number.
+
+    Parameters
+    ----------
+    model : CMCQ
+    ids : sequence of str or int, or iterator of blocks
+        As in :meth:`crossbyte.Index.add`.
+    documents : DocumentFields
+    cluster : str or None
+        Stays connected while blocks come one after the other; a single batch connects by itself.
+    add : callable
+        Writes a batch in one commit.
+    """
+    connected = keep_connected(cluster, model.n_jobs) if isinstance(ids, Iterator) else nullcontext()
+    count = 0
+    with connected:
+        for batch in _check_batches(model, ids, documents):
+            add(batch)
+            count += len(batch.ids)
+    return count
 
 
-def check_batches(model: CMCQ, ids: Any, documents: DocumentFields) -> Iterator[Batch]:
-    """Judge documents, or blocks of them one after the other."""
+def _check_batches(model: CMCQ, ids: Any, documents: DocumentFields) -> Iterator[Batch]:
     if not isinstance(ids, Iterator):
         yield Batch.check(model, ids, documents)
         return
@@ -327,11 +346,26 @@ def make_addition(
     numbers: DocIds | None = None,
     cluster: str | None = None,
 ) -> Commit | None:
-    """Write documents in one commit, and delete those that they replace; nothing where there are none."""
+    """Make the commit that writes documents, and deletes those that they replace; None without documents.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The newest.
+    model : CMCQ
+    batch : Batch
+    callback : callable or None
+    replacing : bool
+        Whether documents of the same ids are replaced; else they are refused.
+    numbers : DocIds, optional
+        Numbers of the documents, unique over all shards; None for those that follow in this index.
+    cluster : str, optional
+        Where features are encoded.
+    """
     found = snapshot.find(batch.ids)
     if not replacing:
         _refuse_known_ids(snapshot, batch.ids, found)
-    codes = batch.codes(model, callback, cluster)
+    codes = batch.encode(model, callback, cluster)
     following = DocIds(snapshot.catalogue.next_number, len(batch.ids))
     given = following if numbers is None else numbers
     segments = _assign_cells(snapshot, list(batch.segments(codes, given)), model.n_jobs)
@@ -341,7 +375,7 @@ def make_addition(
 
 
 def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads) -> Commit | None:
-    """Write new versions of payloads, and the columns of their documents; nothing where there are none."""
+    """Make the commit that writes new versions of payloads, and their columns; None without documents."""
     numbers = find_docids(snapshot, names, missing_ok=False)
     columns = build_columns(payloads.objects, len(names))
     document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
@@ -377,20 +411,20 @@ def find_docids(snapshot: Snapshot, names: list[Id], *, missing_ok: bool) -> NDA
 
 
 def make_deletion(numbers: NDArray[np.int64]) -> Commit:
-    """Write which documents are deleted."""
+    """Make the commit that deletes documents."""
     return Commit([_make_deletion_record(numbers)])
 
 
 def make_cell_removal(snapshot: Snapshot) -> Commit | None:
-    """Write that there are no cells any more; nothing where there are none."""
+    """Make the commit that drops the cells; None where there are none."""
     return None if snapshot.cells is None else Commit([dropped_cells_record()])
 
 
 def make_compaction(snapshot: Snapshot) -> Replacement:
-    """Write the live documents anew in the place of everything but the model."""
+    """Write the live documents anew, in the place of all records but the model."""
     segments = compact_segments(snapshot, len(snapshot.quantizers["image"].codewords))
-    # Before its documents, which have their cells beside them.
-    records = [] if snapshot.cells is None else [snapshot.cells.settled().to_record()]
+    # Before the documents, whose records name their cells.
+    records = [] if snapshot.cells is None else [snapshot.cells.without_assignments().to_record()]
     records += [segment.to_record() for segment in segments]
     with snapshot.store.reading():
         old = [record.number for record in snapshot.store.records() if record.kind != "model"]
@@ -398,7 +432,7 @@ def make_compaction(snapshot: Snapshot) -> Replacement:
 
 
 def _assign_cells(snapshot: Snapshot, segments: list[Segment], n_jobs: int | None) -> list[Segment]:
-    """New segments with the cells of their documents, if the index has cells."""
+    """Give new segments the cells of their documents, if the index has cells."""
     if snapshot.cells is None:
         return segments
     with Workers(n_jobs) as workers:
@@ -412,7 +446,7 @@ def _refuse_known_ids(snapshot: Snapshot, names: list[Id], places: list[Place | 
 
 
 def _split_block(block: Any) -> tuple[Any, DocumentFields]:
-    """Ids, and what is said of them."""
+    """Split a block into its ids and the rest."""
     if not isinstance(block, Mapping) or "ids" not in block:
         raise InvalidInput(f"expected blocks as mappings with 'ids', got {block!r:.200}")
     documents = cast(DocumentFields, {name: value for name, value in block.items() if name != "ids"})
@@ -420,7 +454,7 @@ def _split_block(block: Any) -> tuple[Any, DocumentFields]:
 
 
 def _collect_docids(snapshot: Snapshot, places: Sequence[Place]) -> NDArray[np.int64]:
-    """Numbers of the documents at these places, in their order."""
+    """Look up the numbers of the documents at these places, in their order."""
     numbers = np.empty(len(places), dtype=np.int64)
     for coding in {place.coding for place in places}:
         mine = [i for i, place in enumerate(places) if place.coding == coding]

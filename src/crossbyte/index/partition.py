@@ -1,4 +1,4 @@
-"""All documents of one coding in memory, laid out for the scan."""
+"""Hold all documents of one coding in memory, laid out for the scan."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from crossbyte.index.storage.records import Record
 from crossbyte.model.quantization.quantizer import Quantizer
 
 Quantizers = Mapping[str, Quantizer]
-"""by side"""
+"""Quantizers by side."""
 
 
 class SegmentRows(NamedTuple):
-    """Where rows of a partition come from: columns and groups are read from there when asked for."""
+    """The record that rows of a partition come from, from which their columns and groups are read."""
 
     record: Record
     n_rows: int
@@ -39,18 +39,18 @@ class Partition:
     Attributes
     ----------
     coding : str
-    numbers : Numbers
+    numbers : DocIds
     ids : PackedIds
     codes : mapping of side to (blocks, M', 64) uint8
         What the scan reads, with one byte more than the codes where the cross term is stored.
-    live : Words
+    live : Bitset
         Which documents are not deleted.
-    with_payload : Words
+    with_payload : Bitset
         Which documents had a payload when they were added.
     segments : tuple of SegmentRows
         In the order of the rows.
-    layouts : mapping of side to InvertedLists
-        The codes once more, cell after cell; empty for an index without cells.
+    inverted_lists : mapping of side to InvertedLists
+        The codes once more, cell after cell (IVF); empty for an index without cells.
     """
 
     coding: str
@@ -71,15 +71,15 @@ class Partition:
         return count_bits(self.live)
 
     def live_rows(self) -> NDArray[np.intp]:
-        """Rows of the documents that are not deleted."""
+        """Give the rows of the documents that are not deleted."""
         return np.flatnonzero(unpack_bits(self.live, len(self)))
 
     def without(self, rows: NDArray[np.integer[Any]]) -> Partition:
-        """The same with these rows deleted."""
+        """Give the same partition with these rows deleted."""
         return replace(self, live=clear_bits(self.live, rows))
 
     def code_rows(self, side: str, rows: NDArray[np.integer[Any]], n_codebooks: int) -> Codes:
-        """Codes (n, M) of some rows."""
+        """Unpack the codes (n, M) of some rows."""
         return np.ascontiguousarray(unpack_codes(self.codes[side], rows)[:, :n_codebooks])
 
     @classmethod
@@ -90,7 +90,7 @@ class Partition:
         quantizers: Quantizers,
         workers: Workers,
     ) -> Partition:
-        """Put segments behind what is in a partition; their numbers lie above."""
+        """Append segments to a partition, or begin one; their numbers are larger than those before."""
         new = [segment for segment, _ in segments]
         count = sum(segment.numbers.count for segment in new)
         before = () if partition is None else (partition,)
@@ -123,23 +123,23 @@ class Partition:
             partition.inverted_lists if partition else {},
         )
 
-    def in_cells(
+    def with_lists(
         self, state: CellState | None, new: Sequence[Segment], quantizers: Quantizers, workers: Workers
     ) -> Partition:
-        """The same with its codes in cells; ``new`` are the segments that were put at its end just now."""
+        """Give the same partition with inverted lists; ``new`` are the segments that were just appended."""
         rows = PartitionRows(self.coding, self.codes, len(self), new)
         return replace(
             self, inverted_lists=build_lists(self.inverted_lists, state, rows, quantizers, workers)
         )
 
     def memory(self) -> dict[str, int]:
-        """Bytes in memory by part."""
+        """Count bytes in memory by part."""
         return {
             "codes": sum(codes.nbytes for codes in self.codes.values()),
             "ids": self.ids.n_bytes,
             "numbers": self.numbers.n_bytes,
             "marks": self.live.nbytes + self.with_payload.nbytes,
-            "cells": sum(layout.n_bytes for layout in self.inverted_lists.values()),
+            "cells": sum(lists.n_bytes for lists in self.inverted_lists.values()),
         }
 
 

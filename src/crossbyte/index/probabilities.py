@@ -20,14 +20,14 @@ _LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or n
 
 
 class MatchProbability(NamedTuple):
-    """How hits are judged.
+    """Settings by which hits are judged: how probable they must be, and before looking, are.
 
     Attributes
     ----------
     min_probability : float or None
         Less probable hits are left out; None to keep all, also where there are no probabilities.
     prior : float or None
-        Probability of any one document before looking; None for one in all.
+        Probability of any one document before its distance is known; None for one in all documents.
     threshold : float
         Nothing matches where even the best hit is less probable.
     """
@@ -36,7 +36,7 @@ class MatchProbability(NamedTuple):
     prior: float | None
     threshold: float
 
-    def of(
+    def judge(
         self,
         rankings: Sequence[Ranking],
         model: CMCQ,
@@ -45,29 +45,38 @@ class MatchProbability(NamedTuple):
         target: str,
         points: Float32,
     ) -> list[Ranking]:
-        """Judge the rankings of queries of one kind at these points, each whole."""
-        silent = np.logical_not(points.any(axis=1)).tolist()  # they say nothing: no tag, no known word
+        """Give the rankings of queries at these points, all of one kind, with probabilities.
+
+        Hits less probable than ``min_probability`` are left out. Without a calibration for such queries, only
+        ``no_match`` of queries without any content is known.
+
+        Raises
+        ------
+        NotCalibrated
+            ``min_probability`` is given, and there is no calibration.
+        """
+        empty = np.logical_not(points.any(axis=1)).tolist()  # queries without any tag or known word
         calibration = find_calibration(model, backend, kind, target)
         if calibration is None:
-            self._require_none(model, kind, target)
-            return [replace(r, no_match=True) if s else r for r, s in zip(rankings, silent, strict=True)]
+            self._refuse_uncalibrated(model, kind, target)
+            return [replace(r, no_match=True) if e else r for r, e in zip(rankings, empty, strict=True)]
         n_items = len(backend)
         levels = _CohortLevels(model.fitted_.cohort, points, backend.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [
-            self._judged(ranking, posterior(0.0 * own if says_nothing else own, prior), says_nothing)
-            for ranking, own, says_nothing in zip(rankings, ratios, silent, strict=True)
+            self._judge_one(ranking, posterior(0.0 * own if is_empty else own, prior), is_empty)
+            for ranking, own, is_empty in zip(rankings, ratios, empty, strict=True)
         ]
 
-    def _judged(self, ranking: Ranking, probabilities: Float64, silent: bool) -> Ranking:
-        matches = not silent and bool((probabilities >= self.threshold).any())
+    def _judge_one(self, ranking: Ranking, probabilities: Float64, is_empty: bool) -> Ranking:
+        matches = not is_empty and bool((probabilities >= self.threshold).any())
         judged = replace(ranking, probabilities=probabilities, no_match=not matches)
         if self.min_probability is None:
             return judged
         return judged.take(probabilities >= self.min_probability)
 
-    def _require_none(self, model: CMCQ, kind: str, target: str) -> None:
+    def _refuse_uncalibrated(self, model: CMCQ, kind: str, target: str) -> None:
         if self.min_probability is None:
             return
         if model.calibration_ is None or not model.calibration_.likelihoods:
@@ -82,7 +91,7 @@ class MatchProbability(NamedTuple):
 
 
 def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str) -> Calibration | None:
-    """The calibration, if it knows the probability of everything that may be found."""
+    """Give the calibration, if it covers every coding that may be found; else None."""
     calibration = model.calibration_
     if calibration is None:
         return None
@@ -91,7 +100,7 @@ def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str
 
 
 class _CohortLevels(NamedTuple):
-    """What strangers reach of some queries."""
+    """Compute the distances that random other items (the cohort) have to some queries."""
 
     cohort: Cohort
     points: Float32
@@ -109,7 +118,7 @@ def _log_ratios(
     rankings: Sequence[Ranking],
     n_items: int,
 ) -> list[Float64]:
-    """Log-likelihood ratios of the hits of each query."""
+    """Compute the log-likelihood ratios of the hits of each query."""
     whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
     counts = [len(ranking.rows) for ranking in rankings]
     queries = np.repeat(np.arange(len(rankings)), counts)
@@ -124,7 +133,7 @@ def _log_ratios(
 
 
 def coding_offset(model: CMCQ, query: str, target: str, n_items: int) -> Callable[[str], float]:
-    """The offset of a coding as a function; zero for a model that was never calibrated.
+    """Give the offset of a coding as a function; zero for a model that was never calibrated.
 
     Parameters
     ----------

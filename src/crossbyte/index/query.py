@@ -20,7 +20,7 @@ from crossbyte.index.scan import Example, Query, Ranking, SearchBackend, keep_fi
 from crossbyte.model.estimator import CMCQ
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
-_CANDIDATES = 10  # for each of k, where distances are refined
+_CANDIDATES = 10  # for each of k, where distances are rescored
 _LARGEST = float(np.finfo(np.float32).max)
 
 Rescore = Callable[[int, Hits], Any]
@@ -48,7 +48,7 @@ class SearchRequest:
     n_probe: int | str | None = None
 
     def check(self, cells: object | None) -> SearchRequest:
-        """Judge all arguments but the queries' features, and fill in what was left out.
+        """Check all arguments but the queries' features, and fill in defaults.
 
         Parameters
         ----------
@@ -69,16 +69,19 @@ class SearchRequest:
         if self.rescore is not None and not callable(self.rescore):
             raise InvalidInput(f"rescore: expected a function, got {type(self.rescore).__name__}")
         k = check_integer(self.k, "k", 1)
+        candidates, limit, least = _CANDIDATES * k, np.inf, self.min_probability
+        if self.candidates is not None:
+            candidates = check_integer(self.candidates, "candidates", k)
+        if self.max_distance is not None:
+            limit = _check_limit(self.max_distance)
+        if least is not None:
+            least = check_number(least, "min_probability", 0.0, 1.0)
         checked = replace(
             self,
             k=k,
-            candidates=_CANDIDATES * k
-            if self.candidates is None
-            else check_integer(self.candidates, "candidates", k),
-            max_distance=np.inf if self.max_distance is None else _check_limit(self.max_distance),
-            min_probability=None
-            if self.min_probability is None
-            else check_number(self.min_probability, "min_probability", 0.0, 1.0),
+            candidates=candidates,
+            max_distance=limit,
+            min_probability=least,
             prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
             match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
             n_probe=n_probe,
@@ -114,11 +117,11 @@ class SearchRequest:
         return queries
 
     def answer(self, model: CMCQ, backend: SearchBackend) -> list[Hits]:
-        """Search, one answer per query; ``backend`` is where."""
+        """Search in ``backend``, and give one answer per query."""
         checked = self.check(backend.cells)
         hits: dict[int, Hits] = {}
         for query in checked.queries(model, backend):
-            rankings = checked._rankings(query, model, backend)
+            rankings = checked._rank(query, model, backend)
             if rankings:
                 assert query.places is not None
                 found = _make_hits(backend, rankings, bool(self.payloads))
@@ -135,37 +138,37 @@ class SearchRequest:
         places: NDArray[np.intp] | None = None,
     ) -> Query:
         assert self.candidates is not None and self.max_distance is not None  # it is checked
-        # Where distances are refined, groups and limits are judged by the finer ones.
+        # Where distances are rescored, groups and limits apply to the new ones.
         k, limit = (self.k, self.max_distance) if self.rescore is None else (self.candidates, np.inf)
         own = np.arange(len(points)) if places is None else places
         offset = coding_offset(model, kind, target, len(backend))
         return Query(points, target, k, limit, offset, kind, self.n_probe, own)
 
-    def _rankings(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Ranking]:
+    def _rank(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Ranking]:
         distinct = self.distinct is not None
         if self.rescore is not None:
             assert query.places is not None
             rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
             found = zip(query.places.tolist(), rankings, strict=True)
-            return [self._refined(backend, place, ranking) for place, ranking in found]
+            return [self._rescore(backend, place, ranking) for place, ranking in found]
         rankings = backend.rank(query, self.where, distinct=distinct, grouped=False)
         if rankings and self.like is None:
-            judgement = MatchProbability(self.min_probability, self.prior, self.match_threshold)
-            return judgement.of(rankings, model, backend, query.kind, query.target, query.points)
+            probability = MatchProbability(self.min_probability, self.prior, self.match_threshold)
+            return probability.judge(rankings, model, backend, query.kind, query.target, query.points)
         return rankings
 
-    def _refined(self, backend: SearchBackend, number: int, ranking: Ranking) -> Ranking:
+    def _rescore(self, backend: SearchBackend, number: int, ranking: Ranking) -> Ranking:
+        """Order candidates by the caller's distances, and keep the nearest of them."""
         assert self.rescore is not None
-        finer = _rescore_ranking(
-            number, self.rescore, ranking, _make_hits(backend, [ranking], bool(self.payloads))[0]
-        )
+        candidates = _make_hits(backend, [ranking], bool(self.payloads))[0]
+        finer = _rescore_ranking(number, self.rescore, ranking, candidates)
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         chosen = near if self.distinct is None else keep_first_of_groups(near, backend.groups(near))
         return chosen.take(slice(self.k))
 
 
 def _check_probe(n_probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
-    """Judge what was asked for: None (as built), "all", or a number of cells."""
+    """Check how many cells to visit: None (as built), "all", or a number."""
     if n_probe is None or (isinstance(n_probe, str) and n_probe == ALL_CELLS):
         return ALL_CELLS if like is not None or target == "document" or cells is None else n_probe
     if isinstance(n_probe, str):
@@ -180,18 +183,18 @@ def _check_probe(n_probe: Any, cells: object | None, target: str | None, like: A
 
 
 def _check_limit(max_distance: Any) -> float:
-    """A number that float32, and so every distance, can be compared with."""
+    """Check a limit, and bring it into the range of float32, which distances are compared in."""
     return min(max(check_number(max_distance, "max_distance", -np.inf), -_LARGEST), _LARGEST)
 
 
 def as_rows(features: Any) -> Any:
-    """One query may come without its second dimension."""
+    """Give queries as rows: a single one may come without its second dimension."""
     array: Any = features if sparse.issparse(features) else as_array(features, "queries")
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
 def _find_examples(backend: SearchBackend, like: Any) -> list[Example]:
-    """The documents that are asked with."""
+    """Look up the documents that are the queries."""
     many = isinstance(like, Iterable) and not isinstance(like, str | bytes | Mapping)
     names = [check_id(name) for name in (like if many else [like])]
     examples = backend.examples(names)
@@ -222,7 +225,7 @@ def _rescore_ranking(number: int, rescore: Rescore, ranking: Ranking, candidates
         raise InvalidInput("rescore: expected finite distances of float32; leave out no candidate")
     finer: NDArray[np.float32] = distances.astype(np.float32)
     changed = Ranking(finer, ranking.numbers, ranking.codings, ranking.rows)
-    return changed.ordered(len(candidates))
+    return changed.nearest(len(candidates))
 
 
 def _make_hits(backend: SearchBackend, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
@@ -234,7 +237,17 @@ def _make_hits(backend: SearchBackend, rankings: Sequence[Ranking], payloads: bo
     for ranking in rankings:
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
-        judged = ranking.probabilities, ranking.no_match, backend.partial
-        hits.append(Hits(ids[rows], ranking.distances, ranking.numbers, own, *judged, ranking.codings))
+        hits.append(
+            Hits(
+                ids[rows],
+                ranking.distances,
+                ranking.numbers,
+                own,
+                ranking.probabilities,
+                ranking.no_match,
+                backend.partial,
+                ranking.codings,
+            )
+        )
         start = rows.stop
     return hits

@@ -44,13 +44,13 @@ class Query(NamedTuple):
     k : int
     max_distance : float
     offset : callable
-        Of a coding: what is added to its distances so that codings compete fairly.
+        Gives what is added to the distances of a coding, so that codings compete fairly.
     kind : {"image", "text"}, optional
-        Of the queries, which choose cells by it.
+        Kind of the queries; it decides how they are routed to cells.
     n_probe : int, "all" or None
         How many cells are visited; None: as many as were found to be enough when the cells were built.
     places : (n,) int, optional
-        Of the queries among all that a search was asked.
+        Places of these queries among all queries of the search.
     """
 
     points: Float32
@@ -63,12 +63,12 @@ class Query(NamedTuple):
     places: NDArray[np.intp] | None = None
 
     def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
-        """Some of the queries."""
+        """Give some of the queries."""
         places = None if self.places is None else self.places[rows]
         return self._replace(points=self.points[rows], places=places)
 
     def parts(self) -> Iterator[Query]:
-        """The same for a bounded number of points after the other."""
+        """Yield the queries in blocks of bounded size."""
         for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
             yield self.take(rows)
 
@@ -86,7 +86,7 @@ class Ranking:
     rows : (n,) int64
         Place in that partition.
     probabilities : (n,) float64 or None
-        Once judged, and if the model knows.
+        None before they are computed, or where the model is not calibrated.
     no_match : bool or None
         Whether nothing matches; None where that is not known.
     """
@@ -99,7 +99,7 @@ class Ranking:
     no_match: bool | None = None
 
     def take(self, places: NDArray[Any] | slice) -> Ranking:
-        """Some of them."""
+        """Give some of the documents."""
         judged = None if self.probabilities is None else self.probabilities[places]
         return Ranking(
             self.distances[places],
@@ -112,7 +112,7 @@ class Ranking:
 
     @classmethod
     def join(cls, parts: Sequence[Ranking]) -> Ranking:
-        """All of them, in no order and not judged."""
+        """Concatenate rankings, without order and without probabilities."""
         return cls(
             np.concatenate([np.empty(0, np.float32), *(part.distances for part in parts)]),
             np.concatenate([np.empty(0, np.int64), *(part.numbers for part in parts)]),
@@ -120,8 +120,8 @@ class Ranking:
             np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]),
         )
 
-    def ordered(self, k: int) -> Ranking:
-        """The first k by (distance, number)."""
+    def nearest(self, k: int) -> Ranking:
+        """Give the first k by (distance, number)."""
         return self.take(np.lexsort((self.numbers, self.distances))[:k])
 
 
@@ -170,7 +170,7 @@ def _scan_part(
 
 
 def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]) -> NDArray[np.int64] | None:
-    """Cells (n, visited) of every query, best first; None where everything is searched."""
+    """Choose the cells (n, visited) of every query, best first; None where everything is searched."""
     direction = _find_direction(snapshot.cells, query)
     if direction is None:
         return None
@@ -191,12 +191,10 @@ def _find_direction(state: CellState | None, query: Query) -> Direction | None:
 
 
 def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Bitset]) -> float:
-    """Share of the live documents of the target that may be found."""
+    """Compute the share of the live documents of the target that a filter allows."""
     partitions = [partition for partition in snapshot.partitions.values() if target in partition.codes]
-    if all(
-        allowed[partition.coding] is partition.live for partition in partitions
-    ):  # no filter: nothing to count
-        return 1.0
+    if all(allowed[partition.coding] is partition.live for partition in partitions):
+        return 1.0  # no filter: nothing to count
     live = sum(partition.n_live for partition in partitions)
     return sum(count_bits(allowed[partition.coding]) for partition in partitions) / max(1, live)
 
@@ -233,12 +231,11 @@ def _scan_cells(
     allowed: Mapping[str, Bitset],
     n_threads: int,
 ) -> list[Ranking]:
-    """Look at the documents of the visited cells alone."""
+    """Scan only the inverted lists of the visited cells."""
     found, tables = [], np.ascontiguousarray(table.tables)
     for coding, partition in snapshot.partitions.items():
-        for run in (
-            partition.inverted_lists[query.target].runs if query.target in partition.inverted_lists else ()
-        ):
+        lists = partition.inverted_lists.get(query.target)
+        for run in () if lists is None else lists.runs:
             result = kernels.scan_cells(
                 ScanSide(run.codes, tables, table.offsets),
                 run.rows,
@@ -258,7 +255,7 @@ def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Rankin
     if len(found) == 1:
         return found[0]
     by_query = zip(*found, strict=True) if found else [()] * len(query.points)
-    return [Ranking.join(parts).ordered(query.k) for parts in by_query]
+    return [Ranking.join(parts).nearest(query.k) for parts in by_query]
 
 
 def _make_tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
@@ -323,7 +320,7 @@ def rank_groups(
 
 
 class Example(NamedTuple):
-    """A document that is asked with, or explained.
+    """A document that is a query, or is explained.
 
     Attributes
     ----------
@@ -347,15 +344,16 @@ class PrecedingDocument(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a document stands in a ranking.
+    """The position of a document in a ranking.
 
     Attributes
     ----------
     n_before : int
+        Documents before it.
     before : PrecedingDocument or None
         The last of them.
     distance : float or None
-        Its own; None of a shard that does not have it.
+        Its own; None from a shard that does not have it.
     """
 
     n_before: int
@@ -364,7 +362,7 @@ class Standing(NamedTuple):
 
     @classmethod
     def of(cls, backend: SearchBackend, ranking: Ranking, number: int, limit: float) -> Standing:
-        """Of the document of a number, in a ranking of everything up to its distance, the limit."""
+        """Find the position of a document in a ranking of everything up to its distance, the limit."""
         found = np.flatnonzero(ranking.numbers == number)
         if len(found):
             before, distance = ranking.take(slice(int(found[0]))), float(ranking.distances[found[0]])
@@ -379,36 +377,37 @@ class Standing(NamedTuple):
 
 
 class SearchBackend(Protocol):
-    """Documents of one moment, wherever they are: what an open index passes its questions on to.
+    """Answers questions about one generation of documents, wherever they are held.
 
-    A ranking that it gives is given back to it to learn more: ``rows`` of a ranking mean something only here.
+    Rankings that it gives are passed back to it for more: their ``rows`` mean something only to the backend
+    that made them.
 
     Attributes
     ----------
     n_threads : int
         Threads of what is not ranking.
     partial : bool
-        Whether some documents could not be asked.
+        Whether documents of lost shards are missing in its answers.
     """
 
     n_threads: int
     partial: bool
 
-    # What is known
+    # Description
 
     def __len__(self) -> int:
-        """Documents that are not deleted."""
+        """Count the documents that are not deleted."""
 
     @property
     def codings(self) -> Mapping[str, int]:
-        """How many of them have each coding; none of zero."""
+        """Count the documents of each coding; codings without any are left out."""
 
     @property
     def cells(self) -> object | None:
-        """What a search needs to know of the cells; None without any."""
+        """Anything but None where the index has cells."""
 
     def describe_cells(self) -> Cells | None:
-        """Say what is known of the cells; None without any."""
+        """Describe the cells; None without any."""
 
     def stats(self) -> dict[str, Any]:
         """Count documents and bytes."""
@@ -416,36 +415,36 @@ class SearchBackend(Protocol):
     # Searching
 
     def examples(self, ids: Sequence[Id]) -> list[Example | None]:
-        """The documents of these ids; None for ids that there are not."""
+        """Look up the documents of these ids; None for ids that no document has."""
 
     def rank(self, query: Query, where: str | None, *, distinct: bool, grouped: bool) -> list[Ranking]:
-        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest.
+        """Find the nearest documents that a filter allows; with ``distinct``, the nearest of every group.
 
-        Whoever wants to know the :meth:`groups` of what is found says so (``grouped``).
+        With ``grouped``, the rankings may be passed to :meth:`groups`.
         """
 
     def standing(self, query: Query, number: int) -> Standing:
-        """Where a document at ``query.max_distance`` stands for one query."""
+        """Find the position of a document, at ``query.max_distance``, for one query."""
 
     def groups(self, ranking: Ranking) -> list[Id | None]:
-        """The groups of ranked documents."""
+        """Look up the groups of ranked documents."""
 
     def ids(self, ranking: Ranking) -> list[Id]:
-        """The ids of ranked documents."""
+        """Look up the ids of ranked documents."""
 
     def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
-        """The payloads of ranked documents."""
+        """Read the payloads of ranked documents."""
 
     # Documents
 
     def contains(self, id: object) -> bool:
-        """Whether there is a document of this id; of what is no id, there is none."""
+        """Say whether a document has this id; never for what cannot be an id."""
 
     def get(self, id: Id) -> Document | None:
         """Give a document, or None."""
 
     def all_ids(self) -> list[Id]:
-        """All ids in the order of the documents' numbers."""
+        """List all ids in the order of the documents' numbers."""
 
     def documents(self, where: str | None, after: int | None, limit: int) -> list[Document]:
         """Give one page of documents in the order of their numbers."""
@@ -454,10 +453,10 @@ class SearchBackend(Protocol):
         """Count the values of payload fields."""
 
     def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
-        """The payloads of what a search found."""
+        """Read the payloads of hits."""
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
-        """The sides of the documents that a search found."""
+        """Look up the sides that each hit has."""
 
 
 class LocalBackend:
@@ -481,7 +480,7 @@ class LocalBackend:
 
     @property
     def codings(self) -> dict[str, int]:
-        """How many documents have each coding; deleted ones do not count."""
+        """Count the documents of each coding, without deleted ones."""
         return {
             coding: partition.n_live
             for coding, partition in self.snapshot.partitions.items()
@@ -494,7 +493,7 @@ class LocalBackend:
         return self.snapshot.cells
 
     def describe_cells(self) -> Cells | None:
-        """Say what is known of the cells; None without any."""
+        """Describe the cells; None without any."""
         return summarize_cells(self.snapshot.cells, self.snapshot.cell_sizes())
 
     def stats(self) -> dict[str, Any]:
@@ -504,7 +503,7 @@ class LocalBackend:
     # Searching
 
     def examples(self, ids: Sequence[Id]) -> list[Example | None]:
-        """The documents of these ids; None for ids that there are not."""
+        """Look up the documents of these ids; None for ids that no document has."""
         places = self.snapshot.find(ids)
         examples: list[Example | None] = [None] * len(ids)
         for coding in {place.coding for place in places if place is not None}:
@@ -517,7 +516,7 @@ class LocalBackend:
     def rank(
         self, query: Query, where: str | None, *, distinct: bool, grouped: bool = False
     ) -> list[Ranking]:
-        """Find the nearest documents that a filter allows; with ``distinct``, of every group the nearest."""
+        """Find the nearest documents that a filter allows; with ``distinct``, the nearest of every group."""
         allowed = self.snapshot.allowed(where, is_part=self.is_part)
 
         def nearest(some: Query) -> list[Ranking]:
@@ -526,13 +525,13 @@ class LocalBackend:
         return rank_groups(query, nearest, self.groups) if distinct else nearest(query)
 
     def standing(self, query: Query, number: int) -> Standing:
-        """Where a document at ``query.max_distance`` stands for one query."""
+        """Find the position of a document, at ``query.max_distance``, for one query."""
         whole = query._replace(k=max(len(self), 1))
         ranking = scan_snapshot(self.snapshot, whole, self.snapshot.allowed(None), self.n_threads)[0]
         return Standing.of(self, ranking, number, query.max_distance)
 
     def groups(self, ranking: Ranking) -> list[Id | None]:
-        """The groups of ranked documents; None for those without one."""
+        """Look up the groups of ranked documents; None for those without one."""
         labels: list[Id | None] = [None] * len(ranking.rows)
         for number, coding in enumerate(CODINGS):
             places = np.flatnonzero(ranking.codings == number)
@@ -543,18 +542,18 @@ class LocalBackend:
         return labels
 
     def ids(self, ranking: Ranking) -> list[Id]:
-        """The ids of ranked documents."""
+        """Look up the ids of ranked documents."""
         return resolve_ids(self.snapshot, ranking)
 
     def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
-        """The payloads of ranked documents; None where there is none."""
+        """Read the payloads of ranked documents; None where there is none."""
         pairs = zip(ranking.codings.tolist(), ranking.rows.tolist(), strict=True)
         return self.snapshot.payloads([Place(CODINGS[coding], row) for coding, row in pairs])
 
     # Documents
 
     def contains(self, id: object) -> bool:
-        """Whether there is a document of this id; of what is no id, there is none."""
+        """Say whether a document has this id; never for what cannot be an id."""
         try:
             return self.snapshot.find([check_id(id)])[0] is not None
         except InvalidInput:
@@ -566,7 +565,7 @@ class LocalBackend:
         return None if place is None else read_documents(self.snapshot, [place], self._n_codebooks)[0]
 
     def all_ids(self) -> list[Id]:
-        """All ids in the order of the documents' numbers."""
+        """List all ids in the order of the documents' numbers."""
         found = [
             pair
             for partition in self.snapshot.partitions.values()
@@ -587,11 +586,11 @@ class LocalBackend:
         return count_facets(self.snapshot, where, fields, limit)
 
     def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
-        """The payloads of what a search of this snapshot found."""
+        """Read the payloads of hits of this snapshot."""
         return self.snapshot.payloads(self.snapshot.places(hits.numbers))
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
-        """The sides of the documents that a search of this snapshot found."""
+        """Look up the sides that each hit of this snapshot has."""
         return [SIDES[place.coding] for place in self.snapshot.places(hits.numbers)]
 
     @property

@@ -1,4 +1,4 @@
-"""Give documents as users know them, by their places, and page by page in the order of their numbers."""
+"""Read documents as users see them: by their places, or page by page in the order of their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents of one coding as one record of the file holds them, and back."""
+"""Write documents of one coding as a record of the file, a segment, and read it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _COLUMN = "column:"
 
 
 def name_column_part(field: str) -> str:
-    """Name of the part that holds the column of a field."""
+    """Name the part that holds the column of a field."""
     return _COLUMN + field
 
 
 @contextmanager
 def refuse_damage(path: str, what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while bytes of the file are taken apart into DamagedIndexFile."""
+    """Turn errors of parsing bytes of the file, within this block, into DamagedIndexFile."""
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -60,7 +60,7 @@ class Groups:
         return cls(np.array(numbered, dtype=np.uint32), PackedIds.of(list(places)))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
-        """Labels of some documents."""
+        """Give the labels of some documents."""
         places = self.places[rows].astype(np.int64)
         labels = iter(self.labels.take(places[places > 0] - 1))  # of these alone: there may be a million
         return [next(labels) if place else None for place in places.tolist()]
@@ -72,7 +72,7 @@ class Groups:
 
     @classmethod
     def join(cls, parts: Sequence[Groups | None], lengths: Sequence[int]) -> Groups:
-        """The groups of all documents of the parts; None: of so many documents without any."""
+        """Concatenate the groups of parts of these lengths; None for a part without any group."""
         known: dict[Id, int] = {}
         joined = []
         for part, length in zip(parts, lengths, strict=True):
@@ -82,19 +82,19 @@ class Groups:
         return cls(np.concatenate([np.empty(0, np.uint32), *joined]), PackedIds.of(list(known)))
 
     def select(self, rows: NDArray[np.integer[Any]]) -> Groups | None:
-        """The groups of some documents, without labels that none of them has."""
+        """Give the groups of some documents, without labels that none of them has."""
         places, first = np.unique(self.places[rows], return_inverse=True)
         labels = self.labels.select(places[places > 0].astype(np.int64) - 1)
         return Groups((first + (places[:1] > 0)).astype(np.uint32), labels) if len(labels) else None
 
     def to_parts(self) -> dict[str, Any]:
-        """Give what goes into the file, by name."""
+        """Give the parts of the record, by name."""
         labels = {f"groups.{name}": part for name, part in self.labels.to_parts().items()}
         return {"groups": self.places.astype("<u4"), **labels}
 
     @classmethod
     def load(cls, store: Store, record: Record) -> Groups | None:
-        """Read them from a record; None where no document of it has a group."""
+        """Read the groups of a record; None where no document of it has one."""
         kind = record.document["groups"]
         if kind is None:
             return None
@@ -108,12 +108,12 @@ class Groups:
 
 
 class SegmentCells(NamedTuple):
-    """The cells that documents were given when they were written.
+    """The cells (IVF) of documents when they were written.
 
     Attributes
     ----------
     digest : str
-        Of the cells.
+        Identifies the cells: :class:`crossbyte.index.ivf.state.CellState`.
     cells : mapping of side to (n,) uint16
     added : mapping of side to (count, sum of squared distances to the centres)
         Empty where the documents are not new: after a compaction.
@@ -132,14 +132,14 @@ class Segment:
     ----------
     coding : str
         "training", "pair", "image" or "text".
-    numbers : Numbers
+    numbers : DocIds
     ids : PackedIds
     codes : mapping of side to (n, M) uint8
-    with_payload : Words
+    with_payload : Bitset
         Which documents have a payload.
     groups : Groups or None
     columns : mapping of field to Column
-        Empty in a segment that was read: columns are read when a filter asks for them.
+        Empty in a segment that was read: columns are read when a filter needs them.
     cells : SegmentCells or None
         None where the index had no cells.
     """
@@ -154,7 +154,7 @@ class Segment:
     cells: SegmentCells | None = None
 
     def to_record(self) -> NewRecord:
-        """What is written."""
+        """Make the record that is written."""
         groups = self.groups
         document: dict[str, Any] = {
             "coding": self.coding,

@@ -1,8 +1,8 @@
-"""Hold one committed generation of an index in memory: what every answer of an open index is taken from.
+"""Hold one committed generation of an index in memory, from which all answers are computed.
 
-A snapshot never changes. A commit makes the next one, which shares what stayed the same; what was added is
-only put into the partitions when somebody looks at them, so that adding many batches stays cheap. Columns,
-groups, payloads and the answers of filters are read from the file when somebody asks for them, and kept.
+A snapshot never changes. A commit makes the next one, which shares what stayed the same; new segments are
+merged into the partitions only when these are needed, so that adding many batches stays cheap. Columns,
+groups, payloads and the answers of filters are read from the file when they are needed, and cached.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_c
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
 
+_NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
 _MAX_COUNTS = 512  # counts of fields; a few values each
 
 
 def read_filter(where: Any, fields: Mapping[str, set[str]]) -> Condition:
-    """Parse a filter; refuse one that names a field which is none of these.
+    """Parse a filter; refuse one that names a field other than these.
 
     Raises
     ------
@@ -56,7 +57,7 @@ def _check_filter_text(where: Any) -> str:
 
 
 class Place(NamedTuple):
-    """Where a document is."""
+    """Where a document is: its partition, by coding, and its row there."""
 
     coding: str
     row: int
@@ -89,9 +90,9 @@ class Snapshot:
     catalogue : Catalogue
     last_record : int
     settled : dict of coding to Partition
-        What was in the partitions when somebody looked at them last.
+        The partitions when they were last merged.
     added : tuple of (Segment, Record)
-        Added since then.
+        Segments added since then.
     deleted : tuple of (n,) int64
         Numbers of the documents deleted since then.
     patches : tuple of (Record, (n,) int64)
@@ -101,10 +102,10 @@ class Snapshot:
         Types of value that the fields of the documents have, or once had.
     cells : CellState or None
     rebuilt : bool
-        Whether the cells are not those in which the partitions were laid out.
+        Whether the cells are newer than the inverted lists of the partitions.
     lookup : IdLookup
     store : Store
-        The file, from which columns, groups and payloads are read when they are asked for.
+        The file, from which columns, groups and payloads are read when they are needed.
     """
 
     catalogue: Catalogue
@@ -120,7 +121,7 @@ class Snapshot:
     n_jobs: int | None = None
     cells: CellState | None = None
     rebuilt: bool = False
-    # Read or computed when asked for, and kept; the next snapshot starts without any.
+    # Caches, filled when needed; the next snapshot starts with empty ones.
     _columns: dict[tuple[int, str], Column] = field(default_factory=dict, init=False)
     _groups: dict[str, Groups | None] = field(default_factory=dict, init=False)
     _answers: OrderedDict[str, dict[str, Bitset]] = field(default_factory=OrderedDict, init=False)
@@ -144,48 +145,46 @@ class Snapshot:
                     partitions[coding] = Partition.join(partitions.get(coding), new, self.quantizers, workers)
                 if coding in partitions and (self.rebuilt or (new and self.cells)):
                     segments = [segment for segment, _ in new]
-                    partitions[coding] = partitions[coding].in_cells(
+                    partitions[coding] = partitions[coding].with_lists(
                         self.cells, segments, self.quantizers, workers
                     )
             for coding, partition in partitions.items():
-                rows = [
-                    row for row in (_find_rows(partition, numbers) for numbers in self.deleted) if len(row)
-                ]
-                if rows:
-                    partitions[coding] = partition.without(np.concatenate(rows))
+                rows = np.concatenate([_NO_ROWS, *(_find_rows(partition, each) for each in self.deleted)])
+                if len(rows):
+                    partitions[coding] = partition.without(rows)
             return partitions
 
     @property
     def unsettled(self) -> bool:
-        """Whether something has happened that the partitions that are kept do not show."""
+        """Whether there are changes since the partitions were last merged."""
         return bool(self.added or self.deleted or self.rebuilt)
 
     def settle(self) -> Snapshot:
-        """The same state, with everything in the partitions and nothing kept twice."""
+        """Give the same state, with all changes merged into the partitions."""
         if not self.unsettled:
             return self
-        cells = None if self.cells is None else self.cells.settled()
+        cells = None if self.cells is None else self.cells.without_assignments()
         state = replace(self, settled=self.partitions, added=(), deleted=(), cells=cells, rebuilt=False)
         if "lookup" in self.__dict__:
             state.__dict__["lookup"] = self.lookup
         return state
 
-    def unread(self) -> Snapshot:
-        """The same state, of which nothing has been read yet: columns and groups come from the file anew."""
+    def without_caches(self) -> Snapshot:
+        """Give the same state with empty caches: columns and groups are read from the file anew."""
         return replace(self.settle())
 
     @cached_property
     def lookup(self) -> IdLookup:
-        """Which documents may have an id."""
+        """Hashes of all ids: which documents may have an id."""
         lookup = IdLookup()
         for partition in self.partitions.values():
-            lookup = lookup.grown(partition.ids, _list_docids(partition.numbers))
+            lookup = lookup.with_documents(partition.ids, _list_docids(partition.numbers))
         return lookup
 
-    # The next one
+    # The next generation
 
     def next(self, catalogue: Catalogue, records: Sequence[Record], segments: Sequence[Segment]) -> Snapshot:
-        """The state after a commit that wrote these records; ``segments`` are those of kind "documents"."""
+        """Give the state after a commit of these records; ``segments`` are those of kind "documents"."""
         added = list(zip(segments, (r for r in records if r.kind == "documents"), strict=True))
         base = self.settle() if "partitions" in self.__dict__ else self
         state = replace(
@@ -197,16 +196,17 @@ class Snapshot:
         )
         replaced = [record.number for record in records if record.kind == KIND][:-1]
         for record in records:
-            if record.number not in replaced:  # cells that others follow need not be read
-                state = state._after(record)
+            if record.number not in replaced:  # of several cells, only the last are read
+                state = state._apply(record)
         if "lookup" in self.__dict__:
             lookup = self.lookup
             for segment, _ in added:
-                lookup = lookup.grown(segment.ids, _list_docids(segment.numbers))
+                lookup = lookup.with_documents(segment.ids, _list_docids(segment.numbers))
             state.__dict__["lookup"] = lookup
         return state
 
-    def _after(self, record: Record) -> Snapshot:
+    def _apply(self, record: Record) -> Snapshot:
+        """Give the state after one record."""
         if record.kind in (KIND, "documents"):
             with refuse_damage(self.store.path, f"record {record.number}"):
                 return self._with_cells(record)
@@ -221,24 +221,25 @@ class Snapshot:
             return replace(self, updates=updates, patches=(*self.patches, (record, numbers)))
 
     def _with_cells(self, record: Record) -> Snapshot:
+        """Give the state with new cells, or with the cells of a new segment."""
         if record.kind == "documents":
-            return self._in_cells(record)
+            return self._with_segment_cells(record)
         cells = CellState.load(self.store, record)
         if cells is not None:
             for coding, sides in SIDES.items():
                 for side in set(sides) & set(cells.sides):
-                    if len(cells.numbered.get((coding, side), ())) != self._rows_before(coding, record):
+                    if len(cells.assignments.get((coding, side), ())) != self._rows_before(coding, record):
                         raise ValueError("cells of another number of documents")
         return replace(self, cells=cells, rebuilt=True)
 
     def _rows_before(self, coding: str, record: Record) -> int:
-        """Rows of a partition when a record was written."""
+        """Count the rows of a partition when a record was written."""
         settled = len(self.settled[coding]) if coding in self.settled else 0
         before = [s for s, r in self.added if s.coding == coding and r.number < record.number]
         return settled + sum(segment.numbers.count for segment in before)
 
-    def _in_cells(self, record: Record) -> Snapshot:
-        """Judge the cells of a new segment, and count its documents."""
+    def _with_segment_cells(self, record: Record) -> Snapshot:
+        """Check the cells of a new segment, and count its documents."""
         document = record.document.get("cells")
         if self.cells is None or document is None or document["digest"] != self.cells.digest:
             return self
@@ -246,7 +247,7 @@ class Snapshot:
         assert segment.cells is not None
         for side, cells in segment.cells.cells.items():
             check_cells(cells, segment.numbers.count, len(self.cells.sides[side].centres))
-        return replace(self, cells=self.cells.grown(document))
+        return replace(self, cells=self.cells.with_added(document))
 
     # Documents
 
@@ -254,7 +255,7 @@ class Snapshot:
         return sum(partition.n_live for partition in self.partitions.values())
 
     def cell_sizes(self) -> dict[str, NDArray[np.int64]]:
-        """How many live documents are in each cell, by side; nothing of an index without cells."""
+        """Count the live documents of each cell, by side; empty without cells."""
         sides = {} if self.cells is None else self.cells.sides
         sizes = {name: np.zeros(len(side.centres), dtype=np.int64) for name, side in sides.items()}
         for partition in self.partitions.values():
@@ -264,7 +265,7 @@ class Snapshot:
         return sizes
 
     def find(self, ids: Sequence[Id]) -> list[Place | None]:
-        """Where the documents of these ids are; None for ids that there are not."""
+        """Find where the documents of these ids are; None for ids that no document has."""
         found: list[Place | None] = [None] * len(ids)
         places, numbers = self.lookup.candidates(ids)
         for coding, partition in self.partitions.items() if len(places) else ():
@@ -279,7 +280,7 @@ class Snapshot:
         return found
 
     def places(self, numbers: NDArray[np.int64]) -> list[Place]:
-        """Find where documents are by their numbers; those that are not here are left out."""
+        """Find where the documents of these numbers are; numbers of no document are left out."""
         found: dict[int, Place] = {}
         for coding, partition in self.partitions.items():
             rows, there = partition.numbers.find(numbers)
@@ -290,7 +291,7 @@ class Snapshot:
         return [found[place] for place in sorted(found)]
 
     def payload_keys(self, places: Sequence[Place]) -> list[tuple[int, int] | None]:
-        """Number and version of the payload rows of documents; None for those without one."""
+        """Look up number and version of the payload rows of documents; None for those without one."""
         keys: list[tuple[int, int] | None] = [None] * len(places)
         for coding in {place.coding for place in places}:
             mine = [i for i, place in enumerate(places) if place.coding == coding]
@@ -304,9 +305,9 @@ class Snapshot:
     # Columns, groups, payloads, and filters
 
     def allowed(self, where: str | None, *, is_part: bool = False) -> dict[str, Bitset]:
-        """Bits of the documents that are not deleted and that the filter allows, by coding.
+        """Find the documents that are not deleted and that a filter allows, as bits by coding.
 
-        Of one of several shards (``is_part``), a field that no document here has is not refused.
+        In one of several shards (``is_part``), a field that no document of the shard has is not refused.
         """
         if where is None:
             return {coding: partition.live for coding, partition in self.partitions.items()}
@@ -319,7 +320,7 @@ class Snapshot:
             return self._answers[where]
 
     def masks(self, where: str | None, *, is_part: bool = False) -> Masks:
-        """The same as booleans, (n,) by coding; None where all are allowed."""
+        """Find the allowed documents as booleans, (n,) by coding; None where all are allowed."""
         partitions = self.partitions
         return {
             coding: None
@@ -329,7 +330,7 @@ class Snapshot:
         }
 
     def column(self, coding: str, field: str) -> Column:
-        """The values of one field in one partition, updates included: what a compaction writes."""
+        """Give the values of one field in one partition, updates included: what a compaction writes."""
         partition = self.partitions[coding]
         parts = [self._column(segment.record, field, segment.n_rows) for segment in partition.segments]
         column = join_columns(parts, [segment.n_rows for segment in partition.segments])
@@ -341,7 +342,7 @@ class Snapshot:
         return column
 
     def values(self, field: str, kind: str | None = None) -> FieldValues:
-        """The values of one field in all partitions, numbered for counting; of one kind, or the commonest."""
+        """Number the values of one field in all partitions, for counting; of one kind, or the commonest."""
         with self._guard:
             if (field, kind) not in self._values:
                 self._values[field, kind] = FieldValues.of(
@@ -350,14 +351,14 @@ class Snapshot:
             return self._values[field, kind]
 
     def kinds(self, field: str) -> dict[str, int]:
-        """How many values of each kind a field has."""
+        """Count the values of each kind that a field has."""
         return count_kinds(self._columns_by_coding(field), self.masks(None))
 
     def _columns_by_coding(self, field: str) -> dict[str, Column]:
         return {coding: self.column(coding, field) for coding in self.partitions}
 
-    def counted(self, key: Hashable, count: Callable[[], Any]) -> Any:
-        """What ``count`` gives, kept under a key; for small results only."""
+    def cache_count(self, key: Hashable, count: Callable[[], Any]) -> Any:
+        """Give what ``count`` gives, cached under a key; for small results only."""
         with self._guard:
             known = self._counted.get(key)
         if known is None:  # counted without the guard, so that searches with filters need not wait
@@ -369,7 +370,7 @@ class Snapshot:
         return known
 
     def groups(self, coding: str) -> Groups | None:
-        """The groups of the documents in one partition; None where none of them has one."""
+        """Read the groups of the documents in one partition; None where none of them has one."""
         with self._guard:
             if coding not in self._groups:
                 segments = self.partitions[coding].segments
@@ -380,12 +381,12 @@ class Snapshot:
             return self._groups[coding]
 
     def group_labels(self, coding: str, rows: NDArray[np.integer[Any]]) -> list[Id | None]:
-        """The labels of some documents' groups; None for those without one."""
+        """Look up the labels of some documents' groups; None for those without one."""
         groups = self.groups(coding)
         return [None] * len(rows) if groups is None else groups.take(rows)
 
     def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
-        """The payloads of some documents; None where there is none."""
+        """Read the payloads of some documents; None where there is none."""
         keys = self.payload_keys(places)
         bodies = iter(self.store.payloads([key for key in keys if key], self.generation))
         with refuse_damage(self.store.path, "a payload"):
@@ -393,7 +394,7 @@ class Snapshot:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes in memory of what was read or computed when it was asked for."""
+        """Bytes in memory of the caches."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
         values = sum(values.n_bytes for values in self._values.values())
@@ -407,7 +408,7 @@ class Snapshot:
         }
 
     def _matches(self, partition: Partition, condition: Condition) -> NDArray[np.bool_]:
-        """Segment by segment; then again for documents with a newer payload."""
+        """Evaluate a condition segment by segment, then again for documents with a newer payload."""
         parts = [self._judge(segment.record, segment.n_rows, condition) for segment in partition.segments]
         matches = np.concatenate(parts)
         for record, numbers in self.patches:
@@ -460,7 +461,7 @@ def _find_rows(partition: Partition, numbers: NDArray[np.int64]) -> NDArray[np.i
 
 
 def model_record(model: CMCQ) -> NewRecord:
-    """The record that holds a model."""
+    """Make the record that holds a model."""
     return NewRecord("model", {}, {"model": model.to_bytes()})
 
 
@@ -478,7 +479,7 @@ def load_model(store: Store, given: CMCQ | None) -> CMCQ:
 
 
 def get_quantizers(model: CMCQ) -> Quantizers:
-    """The quantizers of a fitted model by side."""
+    """Give the quantizers of a fitted model by side."""
     learned = model.fitted_
     return {"image": learned.image_quantizer, "text": learned.text_quantizer}
 
@@ -566,12 +567,12 @@ def _measure_memory(snapshot: Snapshot) -> dict[str, int]:
     for partition in snapshot.partitions.values():
         for name, size in partition.memory().items():
             parts[name] += size
-    # Made only when somebody filters, groups, or looks a document up by its id.
+    # Made only by the first filter, grouping, or lookup of an id.
     parts["filters"] = snapshot.read_bytes
     parts["lookup"] = snapshot.lookup.n_bytes if "lookup" in vars(snapshot) else 0
     return parts | {"total": sum(parts.values())}
 
 
 def summarize_bytes(parts: dict[str, int], n_items: int) -> dict[str, Any]:
-    """Bytes by part, and for each image and text."""
+    """Give bytes by part, and the same per item (an image or a text)."""
     return {"bytes": parts, "per_item": {name: round(size / n_items, 3) for name, size in parts.items()}}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ValueCount(NamedTuple):
-    """How many different values a field of a shard has, how many documents have any, and whether several."""
+    """Counts the different values of a field in a shard, and the documents with any value."""
 
     n_values: int
     n_documents: int
@@ -27,7 +27,7 @@ class ValueCount(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """All values of a field in some documents of a shard, and how many documents have each, and any."""
+    """Lists the values of a field in a shard, the documents of each, and the documents with any."""
 
     values: list[Any]
     counts: list[int]
@@ -41,7 +41,7 @@ def count_different_values(snapshot: Snapshot, field: str, kind: str) -> ValueCo
 
 
 def hash_values(snapshot: Snapshot, field: str, kind: str) -> NDArray[np.uint64]:
-    """One number for each different text: far less to send than the texts."""
+    """Hash each different text: far less to send than the texts."""
     return PackedIds.of(count_values(snapshot, field, kind, None).values).hashes()
 
 
@@ -68,18 +68,18 @@ def merge_tallies(field: str, kind: str, tallies: Sequence[Tally], limit: int) -
 
 
 def count_facets(
-    moment: ShardedSnapshot, where: str | None, fields: Sequence[str] | None, limit: int
+    snapshot: ShardedSnapshot, where: str | None, fields: Sequence[str] | None, limit: int
 ) -> list[Facet]:
-    """Count values: see :meth:`crossbyte.Index.facets`."""
+    """Count the values of fields: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
-    known = moment.fields
+    known = snapshot.fields
     offered = [name for name in sorted(known) if is_offered(name, known[name])]
     names = offered if fields is None else check_names(known, fields)
-    kinds = _find_kinds(moment, names)
+    kinds = _find_kinds(snapshot, names)
     if fields is None:
-        kinds = _select_fields(moment, kinds, limit)
-    moment.check_filter(where)
-    parts = moment.ask_all("tallies", kinds, where)
+        kinds = _select_fields(snapshot, kinds, limit)
+    snapshot.check_filter(where)
+    parts = snapshot.ask_all("tallies", kinds, where)
     found = [
         merge_tallies(field, kind, [part[place] for part in parts], limit)
         for place, (field, kind) in enumerate(kinds)
@@ -87,9 +87,9 @@ def count_facets(
     return [facet for facet in found if facet.n_documents or fields is not None]
 
 
-def _find_kinds(moment: ShardedSnapshot, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each field with the kind that most of its values have, in all shards together."""
-    parts = moment.ask_all("kinds", names)
+def _find_kinds(snapshot: ShardedSnapshot, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Find the kind that most values of each field have, in all shards together."""
+    parts = snapshot.ask_all("kinds", names)
     return [(name, _find_commonest_kind([part[place] for part in parts])) for place, name in enumerate(names)]
 
 
@@ -98,20 +98,20 @@ def _find_commonest_kind(counts: Sequence[dict[str, int]]) -> str:
 
 
 def _select_fields(
-    moment: ShardedSnapshot, kinds: Sequence[tuple[str, str]], limit: int
+    snapshot: ShardedSnapshot, kinds: Sequence[tuple[str, str]], limit: int
 ) -> list[tuple[str, str]]:
-    parts = moment.ask_all("value_counts", kinds)
+    parts = snapshot.ask_all("value_counts", kinds)
     return [
         pair
         for place, pair in enumerate(kinds)
-        if _can_be_chosen(moment, *pair, [part[place] for part in parts], limit)
+        if _can_be_chosen(snapshot, *pair, [part[place] for part in parts], limit)
     ]
 
 
 def _can_be_chosen(
-    moment: ShardedSnapshot, field: str, kind: str, counts: Sequence[ValueCount], limit: int
+    snapshot: ShardedSnapshot, field: str, kind: str, counts: Sequence[ValueCount], limit: int
 ) -> bool:
-    """Judge by as little as decides: how many different values there are at least, at most, or exactly."""
+    """Decide by bounds on the number of different values, where these are enough; else by their number."""
     n_documents, is_list = sum(each.n_documents for each in counts), any(each.is_list for each in counts)
 
     def can(n_values: int) -> bool:
@@ -120,14 +120,14 @@ def _can_be_chosen(
     each = [count.n_values for count in counts]
     if not can(max(each)) or can(sum(each)):
         return can(max(each))
-    return can(_count_different(moment, field, kind))
+    return can(_count_different(snapshot, field, kind))
 
 
-def _count_different(moment: ShardedSnapshot, field: str, kind: str) -> int:
+def _count_different(snapshot: ShardedSnapshot, field: str, kind: str) -> int:
     """Count the different values of all shards: texts by their hashes; of others there are few here."""
     if kind == "text":
-        return len(np.unique(np.concatenate(moment.ask_all("value_hashes", field, kind))))
+        return len(np.unique(np.concatenate(snapshot.ask_all("value_hashes", field, kind))))
     different: set[Any] = set()
-    for part in moment.ask_all("tallies", [(field, kind)], None):
+    for part in snapshot.ask_all("tallies", [(field, kind)], None):
         different.update(part[0].values)
     return len(different)

@@ -13,7 +13,7 @@ from crossbyte.sharding.wire import ShardRanking
 
 
 class MergedHits:
-    """All that shards have found for a search; ``rows`` of the merged rankings are places in it."""
+    """Holds all that shards have found for a search; ``rows`` of the merged rankings are places in it."""
 
     def __init__(self) -> None:
         self.ids: list[Id] = []
@@ -36,12 +36,12 @@ class MergedHits:
             np.arange(first, len(self.ids)),
         )
         if len(parts[0].counts) == 1:
-            return [whole.ordered(k)]
+            return [whole.nearest(k)]
         return _order_queries(whole, [part.counts for part in parts], k)
 
 
 def _order_queries(whole: Ranking, counts: Sequence[Sequence[int]], k: int) -> list[Ranking]:
-    """Order many queries at once, of which every shard has found some; the first k of each."""
+    """Order the hits of many queries at once, and give the first k of each."""
     n_queries = len(counts[0])
     queries = np.concatenate([np.repeat(np.arange(n_queries), own) for own in counts])
     order = np.lexsort((whole.numbers, whole.distances, queries))
@@ -55,7 +55,7 @@ def _order_queries(whole: Ranking, counts: Sequence[Sequence[int]], k: int) -> l
 
 
 def merge_standings(standings: Sequence[Standing]) -> Standing:
-    """Where a document stands among all, from where it stands in every shard."""
+    """Find the position of a document among all, from its position in every shard."""
     before = [each.before for each in standings if each.before is not None]
     distances = [each.distance for each in standings if each.distance is not None]
     last: PrecedingDocument | None = max(before, key=lambda one: (one.distance, one.number), default=None)

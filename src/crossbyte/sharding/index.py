@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbyte import errors
 from crossbyte.compute.executor import Workers
@@ -22,7 +23,14 @@ from crossbyte.index.snapshot import load_model
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
 from crossbyte.progress import ProgressCallback
-from crossbyte.sharding.manifest import NOWHERE, Manifest, create_folder, find_model_record, route_documents
+from crossbyte.sharding.manifest import (
+    NOWHERE,
+    Homes,
+    Manifest,
+    create_folder,
+    find_model_record,
+    route_documents,
+)
 from crossbyte.sharding.pool import LocalShardPool, ShardPool
 from crossbyte.sharding.snapshot import ShardedSnapshot, make_build_error
 from crossbyte.sharding.split import create_shards
@@ -32,37 +40,27 @@ from crossbyte.validation import check_choice, check_number
 Path = str | os.PathLike[str]
 T = TypeVar("T")
 _TIMEOUT = 10.0
-_TRIES = 5  # restarts and compactions that may pass within one answer
+_TRIES = 5  # restarts and compactions that may happen during one answer
 
 
 class ShardedReader(BaseIndex):
-    """What is seen of a sharded index at one moment; it has the reading methods of :class:`crossbyte.Index`.
+    """One generation of every shard; :meth:`ShardedIndex.pinned` gives one that stays at its generations.
 
     Parameters
     ----------
     path : str
     model : CMCQ
-    holder : ShardPool
+    pool : ShardPool
     summaries : tuple of ShardSummary
-        What each shard had at that moment.
+        The generation of each shard, and what it has then.
     n_threads : int
     """
 
     def __init__(
-        self, path: str, model: CMCQ, holder: ShardPool, summaries: tuple[ShardSummary, ...], n_threads: int
+        self, path: str, model: CMCQ, pool: ShardPool, summaries: tuple[ShardSummary, ...], n_threads: int
     ) -> None:
-        self._path, self._model, self._holder = path, model, holder
-        self._summaries, self._n_threads = summaries, n_threads
-
-    @property
-    def path(self) -> str:
-        """The real path of the folder."""
-        return self._path
-
-    @property
-    def model(self) -> CMCQ:
-        """The model inside every shard."""
-        return self._model
+        super().__init__(path, model)
+        self._pool, self._summaries, self._n_threads = pool, summaries, n_threads
 
     @property
     def generation(self) -> int:
@@ -71,17 +69,17 @@ class ShardedReader(BaseIndex):
 
     @property
     def n_shards(self) -> int:
-        """How many files there are."""
+        """Number of shards."""
         return len(self._summaries)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Names of the shards that did not answer when they were last asked."""
-        return tuple(self._holder.names[shard] for shard in sorted(self._holder.lost))
+        """Names of the shards that did not answer the last question."""
+        return tuple(self._pool.names[shard] for shard in sorted(self._pool.lost))
 
     def close(self) -> None:
         """Close all shards; may be called again."""
-        self._holder.close()
+        self._pool.close()
 
     def __repr__(self) -> str:
         numbers = f"{len(self)} documents in {self.n_shards} shards, generation {self.generation}"
@@ -91,30 +89,30 @@ class ShardedReader(BaseIndex):
         return sum(summary.n_documents for summary in self._summaries)
 
     def snapshot(self) -> ShardedSnapshot:
-        """Give all shards as they are seen now; one is made for every question."""
-        return ShardedSnapshot(self._path, self._holder, self._summaries, self._n_threads)
+        """Give the generations of all shards that are seen, to ask them together."""
+        return ShardedSnapshot(self._path, self._pool, self._summaries, self._n_threads)
 
     def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
         for _ in range(_TRIES if payloads else 0):
             try:
-                return self._ask(question)
-            except ShardLost:  # between finding something and telling its payload: the next answer is partial
+                return self._ask_snapshot(question)
+            except ShardLost:  # after finding documents, before giving payloads: the next answer is partial
                 continue
-        return self._ask(question)
+        return self._ask_snapshot(question)
 
-    def _ask(self, question: Callable[[ShardedSnapshot], T]) -> T:
-        """Ask of one moment; again, where a shard has come back with a newer one."""
+    def _ask_snapshot(self, question: Callable[[ShardedSnapshot], T]) -> T:
+        """Ask the generations that are seen; again, where a shard has come back with a newer one."""
         for _ in range(_TRIES):
-            moment = self.snapshot()
+            snapshot = self.snapshot()
             try:
-                return question(moment)
+                return question(snapshot)
             except errors.StaleReader:
-                if not self._catch_up(moment):
+                if not self._catch_up(snapshot):
                     raise
         return question(self.snapshot())
 
-    def _catch_up(self, moment: ShardedSnapshot) -> bool:
-        """Whether there is another moment to answer from."""
+    def _catch_up(self, snapshot: ShardedSnapshot) -> bool:
+        """Look for newer generations than those of a snapshot, and say whether there are any."""
         return False
 
 
@@ -127,13 +125,13 @@ class ShardedIndex(ShardedReader):
     """
 
     def __init__(
-        self, manifest: Manifest, mode: str, model: CMCQ, holder: ShardPool, n_jobs: int | None = None
+        self, manifest: Manifest, mode: str, model: CMCQ, pool: ShardPool, n_jobs: int | None = None
     ) -> None:
-        known = holder.ask("summary", dict.fromkeys(range(len(manifest.shards)), ()), patient=True)
-        summaries = ShardedSnapshot(manifest.folder, holder, (), 1).complete(known)
-        super().__init__(manifest.folder, model, holder, tuple(summaries), Workers(n_jobs).n_jobs)
+        known = pool.ask("summary", dict.fromkeys(range(len(manifest.shards)), ()), patient=True)
+        summaries = ShardedSnapshot(manifest.folder, pool, (), 1).complete(known)
+        super().__init__(manifest.folder, model, pool, tuple(summaries), Workers(n_jobs).n_jobs)
         self._manifest, self._mode = manifest, mode
-        self._writing, self._looking = threading.RLock(), threading.Lock()
+        self._writing, self._views_lock = threading.RLock(), threading.Lock()
         self._views: weakref.WeakSet[ShardedReader | ShardedSnapshot] = weakref.WeakSet()
 
     # Opening
@@ -207,14 +205,14 @@ class ShardedIndex(ShardedReader):
         own = _load_model(manifest, model)
         if model is None:
             own.set_params(n_jobs=n_jobs)
-        holder = _open_shards(manifest, mode, own, cluster, n_jobs, seconds)
+        pool = _open_shards(manifest, mode, own, cluster, n_jobs, seconds)
         try:
-            return cls(manifest, mode, own, holder, n_jobs)
+            return cls(manifest, mode, own, pool, n_jobs)
         except BaseException:
-            holder.close()
+            pool.close()
             raise
 
-    # Following
+    # Generations
 
     def refresh(self) -> bool:
         """See what others have committed; returns whether there was anything new.
@@ -223,64 +221,63 @@ class ShardedIndex(ShardedReader):
         """
         with self._writing:
             before = self._summaries
-            self._move("refresh", self._everywhere)
+            self._advance("refresh", self._everywhere)
             return self._summaries != before
 
     def pinned(self) -> ShardedReader:
-        """A view that stays at this moment, whatever is written or refreshed; closed with the index.
+        """Give a view that stays at these generations, whatever is written or refreshed.
 
-        A compaction ends it, and so does the restart of a lost shard that was written to since:
-        :class:`StaleReader`.
+        It is closed with the index. A compaction ends it, and so does the restart of a lost shard that was
+        written to since: :class:`StaleReader`.
         """
-        with self._looking:
-            rest = self._path, self._model, self._holder, self._summaries, self._n_threads
-            view = ShardedReader(*rest)
+        with self._views_lock:
+            view = ShardedReader(self._path, self._model, self._pool, self._summaries, self._n_threads)
             self._views.add(view)
         return view
 
     @property
     def _everywhere(self) -> dict[int, tuple[()]]:
-        """A call without arguments to every shard."""
+        """Calls to every shard, without arguments."""
         return dict.fromkeys(range(self.n_shards), ())
 
     def snapshot(self) -> ShardedSnapshot:
-        """Give all shards as they are seen now, and keep what they have while somebody looks at it."""
-        with self._looking:
-            moment = super().snapshot()
-            self._views.add(moment)
-        return moment
+        """Give the generations of all shards that are seen; shards keep them as long as it is used."""
+        with self._views_lock:
+            snapshot = super().snapshot()
+            self._views.add(snapshot)
+        return snapshot
 
-    def _catch_up(self, moment: ShardedSnapshot) -> bool:
+    def _catch_up(self, snapshot: ShardedSnapshot) -> bool:
         """Learn what the shards have now: one may have been restarted with what was written since."""
-        if self._summaries == moment.summaries:
+        if self._summaries == snapshot.summaries:
             with self._writing:
-                self._learn(self._holder.ask("summary", self._everywhere))
-        return self._summaries != moment.summaries
+                self._update_summaries(self._pool.ask("summary", self._everywhere))
+        return self._summaries != snapshot.summaries
 
-    def _learn(self, known: Mapping[int, ShardSummary]) -> None:
+    def _update_summaries(self, known: Mapping[int, ShardSummary]) -> None:
         self._summaries = tuple(known.get(shard, old) for shard, old in enumerate(self._summaries))
 
-    def _move(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
-        """Have shards go on to their next generation; names of those that are lost."""
-        with self._looking:
+    def _advance(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> list[str]:
+        """Have shards go on to their next generation; give the names of those that are lost."""
+        with self._views_lock:
             views = [
                 view._summaries if isinstance(view, ShardedReader) else view.summaries for view in self._views
             ]
         needed = {shard: {summaries[shard].generation for summaries in views} for shard in calls}
         moves = {shard: (*rest, needed[shard]) for shard, rest in calls.items()}
         try:
-            known = self._holder.ask(method, moves, patient=method != "refresh")
+            known = self._pool.ask(method, moves, patient=method != "refresh")
         except BaseException:
             with suppress(errors.CrossbyteError):
                 self._catch_up(self.snapshot())  # some may have moved before one failed
             raise
-        self._learn(known)
-        return [self._holder.names[shard] for shard in calls if shard not in known]
+        self._update_summaries(known)
+        return [self._pool.names[shard] for shard in calls if shard not in known]
 
     # The files
 
     def verify(self) -> None:
-        """Read all files and compare everything with its checksums; and that no two shards share an id.
+        """Read all files, compare everything with its checksums, and check that no two shards share an id.
 
         Raises
         ------
@@ -288,20 +285,20 @@ class ShardedIndex(ShardedReader):
         ClusterError
             A shard is lost.
         """
-        moment = self.snapshot()
-        moment.complete(self._holder.ask("verify", self._everywhere, patient=True))
-        hashes = np.sort(np.concatenate(self._ask(lambda moment: moment.ask_all("hashes"))))
+        self.snapshot().complete(self._pool.ask("verify", self._everywhere, patient=True))
+        hashes = np.sort(np.concatenate(self._ask_snapshot(lambda snapshot: snapshot.ask_all("hashes"))))
         if (hashes[1:] == hashes[:-1]).any() and len(set(ids := self.ids())) < len(ids):
             raise errors.DamagedIndexFile(f"{self.path}: the index is damaged: two shards have the same id")
 
     def backup(self, path: Path) -> None:
         """Copy all shards to another folder; nothing may be at ``path`` yet.
 
-        By its writer, the copy is of one moment. Beside a writer elsewhere, every shard is of one of its own.
+        A writer copies generations that belong together. Beside a writer elsewhere, each shard is copied as
+        it is at some time during the call.
         """
         with self._writing, create_folder(path) as folder:
             calls = {shard: (os.path.join(folder, name),) for shard, name in enumerate(self._manifest.shards)}
-            self.snapshot().complete(self._holder.ask("backup", calls, patient=True))
+            self.snapshot().complete(self._pool.ask("backup", calls, patient=True))
             self._manifest.write(folder)
 
     # Writing
@@ -347,7 +344,7 @@ class ShardedIndex(ShardedReader):
         names = check_ids(ids)
         bodies = check_payloads(payloads, len(names))
         with self._writing:
-            places = _group_by_shard(self._known(names))
+            places = _group_by_shard(self._find_known_homes(names))
             calls = {
                 shard: ([names[row] for row in rows.tolist()], bodies.take(rows))
                 for shard, rows in places.items()
@@ -367,7 +364,7 @@ class ShardedIndex(ShardedReader):
         """
         names = check_ids(ids)
         with self._writing:
-            homes = self._homes(self._latest(), names) if missing_ok else self._known(names)
+            homes = self._find_homes(names) if missing_ok else self._find_known_homes(names)
             calls = {
                 shard: ([names[row] for row in rows.tolist()],)
                 for shard, rows in _group_by_shard(homes).items()
@@ -375,8 +372,8 @@ class ShardedIndex(ShardedReader):
             self._write("delete", calls)
         return int((homes != NOWHERE).sum())
 
-    def build_cells(self, **asked: Any) -> NoReturn:
-        """Refuse it: cells are built in one file, and those of one that is cut are kept by its shards.
+    def build_cells(self, **options: Any) -> NoReturn:
+        """Refuse it: cells are built in one file, and stay when it is cut into shards.
 
         Raises
         ------
@@ -385,7 +382,7 @@ class ShardedIndex(ShardedReader):
         raise make_build_error(self.path)
 
     def drop_cells(self) -> None:
-        """Search everything again; a shard's file keeps the bytes until it is compacted."""
+        """Forget the cells, and search everything again; files keep the bytes until they are compacted."""
         with self._writing:
             self._latest()
             self._write("drop_cells", self._everywhere)
@@ -405,22 +402,23 @@ class ShardedIndex(ShardedReader):
         replacing: bool,
         cluster: str | None,
     ) -> int:
-        batches = mutations.check_batches(self.model, ids, documents)
-        with mutations.keep_cluster_open(cluster, ids, self.model):
-            return sum(self._add(batch, callback, replacing, cluster) for batch in batches)
+        def add(batch: Batch) -> None:
+            self._add_batch(batch, callback, replacing, cluster)
 
-    def _add(
+        return mutations.add_batches(self.model, ids, documents, cluster, add)
+
+    def _add_batch(
         self, batch: Batch, callback: ProgressCallback | None, replacing: bool, cluster: str | None
-    ) -> int:
+    ) -> None:
+        """Encode documents, and add them to the shards that they belong to."""
         with self._writing:
-            moment = self._latest()
-            homes = self._homes(moment, batch.ids)
+            homes = self._find_homes(batch.ids)
             if not replacing and (homes != NOWHERE).any():
                 known = batch.ids[int(np.flatnonzero(homes != NOWHERE)[0])]
                 raise errors.DuplicateId(
                     f"{self.path}: id {known!r} is there already; use upsert() to replace it"
                 )
-            coded = batch.coded(batch.codes(self.model, callback, cluster))
+            coded = batch.with_codes(batch.encode(self.model, callback, cluster))
             first = max(summary.next_number for summary in self._summaries)
             places = _group_by_shard(
                 route_documents(homes, [summary.n_documents for summary in self._summaries])
@@ -430,10 +428,9 @@ class ShardedIndex(ShardedReader):
                 for shard, rows in places.items()
             }
             self._write("add", calls)
-        return len(batch.ids)
 
     def _latest(self) -> ShardedSnapshot:
-        """What the next write builds on: all shards as they are now.
+        """Give what the next write builds on: the newest generations of all shards.
 
         Raises
         ------
@@ -441,41 +438,48 @@ class ShardedIndex(ShardedReader):
         """
         if self._mode != "rw":
             raise errors.ReadOnlyIndex(f'{self.path}: opened for reading; open it with mode="rw" to write')
-        lost = self._move("refresh", self._everywhere)
+        lost = self._advance("refresh", self._everywhere)
         if lost:
-            raise self.snapshot().lost(lost)
+            raise self.snapshot().make_lost_error(lost)
         return self.snapshot()
 
     def _write(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> None:
-        lost = self._move(method, calls)
+        """Have shards write, each in a commit of its own.
+
+        Raises
+        ------
+        ClusterError
+        """
+        lost = self._advance(method, calls)
         if lost:
             raise ShardLost(
                 f"{self.path}: {', '.join(lost)} went away while writing; look, when it is back, whether it "
                 "has what was written"
             )
 
-    def _homes(self, moment: ShardedSnapshot, names: Sequence[Id]) -> Any:
-        """The shard (n,) of every id, or `NOWHERE`."""
+    def _find_homes(self, names: Sequence[Id]) -> Homes:
+        """Find the shard (n,) of every id in the newest generations, or `NOWHERE`."""
         homes = np.full(len(names), NOWHERE, np.intp)
-        for shard, places in enumerate(moment.ask_all("find", names)):
+        for shard, places in enumerate(self._latest().ask_all("find", names)):
             homes[places] = shard
         return homes
 
-    def _known(self, names: Sequence[Id]) -> Any:
-        homes = self._homes(self._latest(), names)
+    def _find_known_homes(self, names: Sequence[Id]) -> Homes:
+        """Find the shard (n,) of every id; refuse ids that no document has."""
+        homes = self._find_homes(names)
         if (homes == NOWHERE).any():
             name = names[int(np.flatnonzero(homes == NOWHERE)[0])]
             raise errors.UnknownId(f"{self.path}: no document has the id {name!r}; nothing was changed")
         return homes
 
 
-def _group_by_shard(homes: Any) -> dict[int, Any]:
-    """Rows by the shard that they go to; none of `NOWHERE`."""
+def _group_by_shard(homes: Homes) -> dict[int, NDArray[np.intp]]:
+    """Group rows by the shard that they go to; those of `NOWHERE` are left out."""
     return {shard: np.flatnonzero(homes == shard) for shard in np.unique(homes[homes != NOWHERE]).tolist()}
 
 
 def _load_model(manifest: Manifest, given: CMCQ | None = None) -> CMCQ:
-    """Read the model, if it is the same in all shards, and the one given; no documents are read.
+    """Read the model, which must be the same in all shards, and the one given; no documents are read.
 
     Raises
     ------

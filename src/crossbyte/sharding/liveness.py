@@ -1,4 +1,4 @@
-"""Which shards answer: slow ones are waited for, silent ones once, lost ones noticed when they are back."""
+"""Watch which shards answer: wait for slow ones, give up silent ones, notice when lost ones are back."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from crossbyte.compute.ray_session import RayCluster
 from crossbyte.sharding.wire import ShardLost, ShardUnopened
 
 ShardCall = Callable[[int], Any]
-"""asks a shard something, and gives the reference of its answer"""
+"""Asks a shard something, and gives the reference of its answer."""
 LostShards = dict[int, ShardLost]
-"""shards that do not answer, and why"""
+"""Shards that do not answer, and why."""
 
 _SECONDS_BETWEEN_LOOKS = 5.0  # at the cluster, while an answer does not come
 _SECONDS_TO_COME_BACK = 0.2  # for a lost shard to answer while somebody waits; later in the background
@@ -28,7 +28,7 @@ class LivenessMonitor:
     Parameters
     ----------
     ray : module
-    cluster : Cluster
+    cluster : RayCluster
         Entered.
     timeout : float
         Seconds after which an actor that does not even say that it is there counts as lost.
@@ -38,7 +38,7 @@ class LivenessMonitor:
     Attributes
     ----------
     lost : dict of int to ShardLost
-        Shards that did not answer when they were last asked, and why. It is replaced, never changed.
+        Shards that did not answer the last question, and why. It is replaced, never changed.
     """
 
     def __init__(self, ray: Any, cluster: RayCluster, timeout: float, names: Sequence[str]) -> None:
@@ -46,13 +46,13 @@ class LivenessMonitor:
         self.timeout = timeout
         self._ray, self._cluster, self._names = ray, cluster, names
         self._called: dict[int, tuple[float, Any]] = {}  # lost shards: when, and the answer to come
-        self._noting = threading.Lock()
+        self._lock = threading.Lock()
 
-    def note(self, asked: Iterable[int], lost: LostShards) -> None:
-        """Remember which of the shards that were asked are lost; the others are not."""
+    def record(self, asked: Iterable[int], lost: LostShards) -> None:
+        """Record which of the shards that were asked are lost; the others are not."""
         if not lost and not self.lost:
             return
-        with self._noting:
+        with self._lock:
             before, now = self.lost, set(asked)
             self.lost = {shard: why for shard, why in before.items() if shard not in now} | lost
         for shard, why in lost.items():
@@ -61,14 +61,14 @@ class LivenessMonitor:
 
     # Lost shards
 
-    def away(self, shards: Iterable[int], call: ShardCall) -> set[int]:
-        """Those of the shards that are still lost; each has been called, and is back once it answers."""
+    def find_still_lost(self, shards: Iterable[int], call: ShardCall) -> set[int]:
+        """Find the shards that are still lost; each is called once, and is back when it answers."""
         known = self.lost
         calls = {shard: self._call(shard, call) for shard in shards if shard in known}
         return {shard for shard, made in calls.items() if not self._is_back(shard, *made)}
 
     def _call(self, shard: int, call: ShardCall) -> tuple[float, Any]:
-        with self._noting:
+        with self._lock:
             if shard not in self._called:
                 self._called[shard] = time.monotonic(), call(shard)
             return self._called[shard]
@@ -78,10 +78,10 @@ class LivenessMonitor:
         ready, _ = self._ray.wait([reference], timeout=left)
         if not ready:
             return False
-        with self._noting:
+        with self._lock:
             self._called.pop(shard, None)
-        _, lost, _ = self._heard({shard: reference})
-        self.note([shard], lost)
+        _, lost, _ = self._collect({shard: reference})
+        self.record([shard], lost)
         return not lost
 
     # Answers
@@ -89,10 +89,10 @@ class LivenessMonitor:
     def gather(
         self, references: Mapping[int, Any], ping: ShardCall, patient: bool
     ) -> tuple[dict[int, Any], LostShards]:
-        """Give the answers, and the shards that are lost; an error of a shard when all have been heard.
+        """Gather the answers, and the shards that are lost; then raise the error of a shard, if there is one.
 
         All at once is quickest. Where that fails, shards that do not even answer a ping are given up, and
-        so are those that are still opening their files, unless one is patient.
+        so are those that are still opening their files, unless ``patient``.
         """
         try:
             found = self._ray.get(list(references.values()), timeout=self.timeout / 2)
@@ -100,26 +100,26 @@ class LivenessMonitor:
         except self._ray.exceptions.RayError:
             silent = self._wait(references, ping, patient)
         rest = {shard: each for shard, each in references.items() if shard not in silent}
-        answers, lost, failed = self._heard(rest)
+        answers, lost, failed = self._collect(rest)
         if failed:
             raise failed[0]
         return answers, silent | lost
 
     def _wait(self, references: Mapping[int, Any], ping: ShardCall, patient: bool) -> LostShards:
-        """Wait until all have answered or failed; gives those that are silent instead."""
+        """Wait until all have answered or failed; give those that are silent."""
         limit = max(self.timeout, _SECONDS_OF_PATIENCE) if patient else self.timeout
         silent: LostShards = {}
-        waiting = self._unanswered(references, 0.0)
+        waiting = self._wait_for(references, 0.0)
         while waiting:
             pings = {shard: ping(shard) for shard in waiting}
-            waiting = self._unanswered(waiting, limit - self.timeout / 2)
-            states, _, _ = self._heard({shard: pings[shard] for shard in waiting})
+            waiting = self._wait_for(waiting, limit - self.timeout / 2)
+            states, _, _ = self._collect({shard: pings[shard] for shard in waiting})
             silent |= _find_silent_shards(waiting, states, patient, limit)
             waiting = {shard: each for shard, each in waiting.items() if shard not in silent}
         return silent
 
-    def _unanswered(self, references: Mapping[int, Any], seconds: float) -> dict[int, Any]:
-        """Wait until all have answered or failed, or the time is over; those that have not."""
+    def _wait_for(self, references: Mapping[int, Any], seconds: float) -> dict[int, Any]:
+        """Wait until all have answered or failed, or the time is over; give those that have not."""
         end, waiting = time.monotonic() + seconds, list(references.values())
         while waiting:
             some = max(0.0, min(_SECONDS_BETWEEN_LOOKS, end - time.monotonic()))
@@ -129,8 +129,8 @@ class LivenessMonitor:
             self._cluster.check_alive()
         return {shard: each for shard, each in references.items() if each in waiting}
 
-    def _heard(self, references: Mapping[int, Any]) -> tuple[dict[int, Any], LostShards, list[Exception]]:
-        """Answers that have come, shards that are lost, and errors that shards have raised."""
+    def _collect(self, references: Mapping[int, Any]) -> tuple[dict[int, Any], LostShards, list[Exception]]:
+        """Collect answers that have come, shards that are lost, and errors that shards have raised."""
         kinds, answers, lost, failed = self._ray.exceptions, {}, LostShards(), []
         for shard, reference in references.items():
             try:
@@ -148,9 +148,10 @@ class LivenessMonitor:
 def _find_silent_shards(
     asked: Iterable[int], is_open: Mapping[int, bool], patient: bool, seconds: float
 ) -> LostShards:
-    """Those that are not only slow, by what they have answered to a ping."""
-    deaf = {shard: ShardLost(f"no answer in {seconds:g} seconds") for shard in asked if shard not in is_open}
+    """Find the shards that are not only slow, by their answers to a ping."""
+    why = f"no answer in {seconds:g} seconds"
+    silent = {shard: ShardLost(why) for shard in asked if shard not in is_open}
     if patient:
-        return deaf
+        return silent
     closed = [shard for shard, known in is_open.items() if not known]
-    return deaf | {shard: ShardLost("it is still opening its file") for shard in closed}
+    return silent | {shard: ShardLost("it is still opening its file") for shard in closed}

@@ -1,4 +1,4 @@
-"""Read and write the list of shards, and choose the shards of new documents."""
+"""Read and write the manifest (the list of shards), and route new documents to shards."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ _FORMAT, _VERSION = "crossbyte shards", 1
 _MAX_BYTES = 2**24  # a million shards
 _KEYS = {"format", "version", "model", "shards"}
 
+ATOMIC_ROWS = 16_384  # up to this many new documents go to one shard, in one commit: all or nothing
+NOWHERE = -1
+Homes = NDArray[np.intp]
+"""The shard (n,) of every document, or `NOWHERE`."""
+
 
 class Manifest(NamedTuple):
-    """Which files make up a sharded index.
+    """Lists the files of a sharded index.
 
     Attributes
     ----------
@@ -45,17 +50,17 @@ class Manifest(NamedTuple):
 
     @classmethod
     def new(cls, folder: str, model: str, n_shards: int) -> Manifest:
-        """Name so many shards."""
+        """Name the files of ``n_shards`` new shards."""
         return cls(folder, model, tuple(f"shard-{i:04d}.cb" for i in range(n_shards)))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read the manifest of a folder, and look that its shards are there.
+        """Read the manifest of a folder, and check that its shards are there.
 
         Raises
         ------
         FileNotFoundError
-            Neither a folder, nor is there anything.
+            There is nothing at the path.
         ForeignIndexFile
             A folder without a manifest, or something else of that name.
         NewerIndexFile, DamagedIndexFile
@@ -98,7 +103,7 @@ class Manifest(NamedTuple):
 
 
 def find_model_record(store: Store) -> tuple[Record, str]:
-    """Give the record of an index file that holds the model, and the model's digest; nothing is loaded."""
+    """Find the record of an index file that holds the model, and the model's digest; nothing is loaded."""
     with store.reading():
         record = next(record for record in store.records() if record.kind == "model")
     return record, record.parts["model"].checksum.hex()
@@ -179,14 +184,8 @@ def _check_manifest(values: dict[str, Any]) -> None:
 
 
 def _is_plain_name(name: Any) -> bool:
-    """Whether it names a file of the folder itself, and nothing outside."""
+    """Say whether this names a file of the folder itself, and nothing outside."""
     return isinstance(name, str) and name == os.path.basename(name) and name not in ("", ".", "..")
-
-
-ATOMIC_ROWS = 16_384  # so many new documents go to one shard, in one commit: all or nothing
-NOWHERE = -1
-
-Homes = NDArray[np.intp]
 
 
 def route_documents(homes: Homes, sizes: Sequence[int]) -> Homes:
@@ -213,14 +212,14 @@ def route_documents(homes: Homes, sizes: Sequence[int]) -> Homes:
 
 
 def _share_documents(n_new: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many new documents each shard gets."""
+    """Count the new documents that each shard gets."""
     shares = np.zeros(len(sizes), np.int64)
     if n_new <= ATOMIC_ROWS:
         shares[np.argmin(sizes)] = n_new
         return shares
     order = np.argsort(sizes, kind="stable")
     lowest = sizes[order]
-    # The water level that so many documents reach, over the shards that lie below it.
+    # The size to which the new documents fill up the smallest shards.
     levels = (n_new + np.cumsum(lowest)) // np.arange(1, len(sizes) + 1)
     below = int(np.flatnonzero(levels >= lowest)[-1]) + 1
     shares[order[:below]] = levels[below - 1] - lowest[:below]

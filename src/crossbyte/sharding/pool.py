@@ -1,4 +1,4 @@
-"""Pass questions on to shards, and hold all of them in this process."""
+"""Hold the shards of an index and pass questions on to them: the protocol, and the pool of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShardPool(Protocol):
 
     @property
     def lost(self) -> Mapping[int, ShardLost]:
-        """Shards that did not answer when they were last asked, and why."""
+        """Shards that did not answer the last question, and why."""
 
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
@@ -38,7 +38,7 @@ class ShardPool(Protocol):
             Of :class:`crossbyte.sharding.shard.Shard`.
         calls : mapping of shard to arguments
         patient : bool
-            Whether it may take any time: what reads or writes whole files.
+            Whether to wait longer: for calls that read or write whole files.
 
         Returns
         -------
@@ -51,7 +51,7 @@ class ShardPool(Protocol):
 
 
 class LocalShardPool:
-    """All shards in this process: none of them can be lost.
+    """Holds all shards in this process, where none of them can be lost.
 
     Parameters
     ----------

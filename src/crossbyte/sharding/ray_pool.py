@@ -1,4 +1,4 @@
-"""Hold shards in the actors of a Ray cluster: placed by their memory, restarted by Ray, missed until then."""
+"""Hold shards in the actors of a Ray cluster, which places them by their memory and restarts lost ones."""
 
 from __future__ import annotations
 
@@ -19,108 +19,18 @@ from crossbyte.sharding.shard import Shard
 
 # A process with an open index over its file, as docs/scale.md computes it: with cells, codes are there twice.
 _OVER_FILE, _OVER_FILE_WITH_CELLS = 1.2, 2.2
-
-
-def estimate_memory(path: str) -> int:
-    """About how many bytes the process takes that holds a shard."""
-    factor = _OVER_FILE_WITH_CELLS if _has_cells(path) else _OVER_FILE
-    return int(factor * os.path.getsize(path))
-
-
-def _has_cells(path: str) -> bool:
-    store = Store.open(path, writable=False)
-    try:
-        with store.reading():
-            built = [record.document for record in store.records() if record.kind == CELLS]
-    finally:
-        store.close()
-    return bool(built) and built[-1]["digest"] is not None  # none: they were dropped
-
-
-def check_memory(ray: Any, manifest: Manifest, needed: Sequence[int]) -> None:
-    """Refuse what Ray would wait for without end, whoever else leaves.
-
-    Raises
-    ------
-    ClusterError
-        The cluster has not the memory for all shards, or none of its machines that for the largest.
-    """
-    there, largest = ray.cluster_resources().get("memory", 0), _find_largest_machine(ray)
-    if sum(needed) > there:
-        raise ClusterError(
-            f"{manifest.folder}: its shards need {sum(needed)} bytes of memory, the cluster has {there:.0f}; "
-            "add machines, or open it in this process with cluster=None"
-        )
-    if max(needed) > largest:
-        raise ClusterError(
-            f"{manifest.folder}: its largest shard needs {max(needed)} bytes of memory, the largest machine "
-            f"of the cluster has {largest:.0f}; cut the index into more shards, or add a larger machine"
-        )
-
-
-def make_no_room_error(
-    ray: Any, manifest: Manifest, waiting: Sequence[int], needed: Sequence[int]
-) -> ClusterError:
-    """The error that these shards found no place, or their processes did not start."""
-    names = ", ".join(manifest.shards[shard] for shard in waiting)
-    sizes, free = [needed[shard] for shard in waiting], ray.available_resources().get("memory", 0)
-    return ClusterError(
-        f"{manifest.folder}: no actor has started for {names}: they need {sum(sizes)} bytes of memory, up to "
-        f"{max(sizes)} on one machine, and {free:.0f} are free in the whole cluster; close what else is open "
-        "there, or add machines"
-    )
-
-
-def _find_largest_machine(ray: Any) -> float:
-    """Memory of the largest machine, in bytes."""
-    return max((node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]), default=0)
-
-
-_AT_ONCE = 8  # questions that an actor answers at the same time: a long one holds up nobody
-_WATCH = "watch"  # a thread of its own for whoever asks whether it is there
+_AT_ONCE = 8  # questions that an actor answers at the same time, so that a long one blocks no other
+_WATCH = "watch"  # concurrency group of pings: a thread of their own
 _SECONDS_TO_START = 60.0  # in which at least one more actor must have found a place and started
 _SECONDS_TO_CLOSE = 10.0
 _NUMBER = 8  # bytes of a generation
 
 
-class _ActorShard(Shard):
-    """A shard that Ray may start again: it opens its file by itself, and meanwhile says that it does."""
-
-    def __init__(self, manifest: Manifest, place: int, mode: str, n_jobs: int) -> None:
-        super().__init__(manifest, place, mode, None, n_jobs)
-        threading.Thread(target=self._open_early, daemon=True).start()
-
-    def open(self) -> None:
-        """Open the file, unless it is open.
-
-        Raises
-        ------
-        ShardUnopened
-        """
-        try:
-            super().open()
-        except Exception as error:
-            raise wire.ShardUnopened(error) from None
-
-    def _open_early(self) -> None:
-        with suppress(wire.ShardUnopened):  # the next question tries again, and says it
-            self.open()
-
-    def is_open(self) -> bool:
-        """Say at once whether questions are answered."""
-        return self._opened is not None
-
-    def rank_packed(self, data: bytes) -> bytes:
-        """Answer :meth:`rank` from bytes, with bytes."""
-        query, rest = wire.unpack_query(data[_NUMBER:])
-        return wire.pack_found(self.rank(int.from_bytes(data[:_NUMBER], "little"), query, *rest))
-
-
 class RayShardPool:
-    """One actor for every shard.
+    """Hold every shard in an actor of its own.
 
-    Calls are not tried again by Ray: that a shard is lost is seen at once, and said. A lost one is not asked
-    until it has answered in the background: nobody waits for it twice.
+    Ray does not retry calls, so that the loss of a shard is noticed at once. A lost shard is not asked until
+    it has answered in the background, so that nobody waits for it twice.
 
     Parameters
     ----------
@@ -148,7 +58,7 @@ class RayShardPool:
         self._actors: list[Any] = []
         self._closed = False
         self._cluster = RayCluster(address).__enter__()
-        self._hearing = LivenessMonitor(self._ray, self._cluster, timeout, manifest.shards)
+        self._liveness = LivenessMonitor(self._ray, self._cluster, timeout, manifest.shards)
         try:
             with translate_ray_errors(self._cluster):
                 self._start(manifest, mode, n_jobs or 1)
@@ -159,8 +69,8 @@ class RayShardPool:
 
     @property
     def lost(self) -> Mapping[int, wire.ShardLost]:
-        """Shards that did not answer when they were last asked, and why."""
-        return self._hearing.lost
+        """Shards that did not answer the last question, and why."""
+        return self._liveness.lost
 
     def _start(self, manifest: Manifest, mode: str, n_jobs: int) -> None:
         """Start all actors, and wait until each has found a place."""
@@ -192,9 +102,9 @@ class RayShardPool:
         )
 
     def _open(self, manifest: Manifest) -> None:
-        """Have all files opened; what is wrong with one is said as itself."""
+        """Have all actors open their files; raise the error of one that cannot."""
         calls = self._call("open", dict.fromkeys(range(len(self._actors)), ()))
-        _, lost = self._hearing.gather(calls, self._ping, patient=True)
+        _, lost = self._liveness.gather(calls, self._ping, patient=True)
         for shard, why in lost.items():
             if isinstance(why, wire.ShardUnopened):
                 raise why.cause
@@ -203,14 +113,18 @@ class RayShardPool:
     def ask(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], *, patient: bool = False
     ) -> dict[int, Any]:
-        """Call a method of some shards, all at the same time; without those that are lost."""
+        """Call a method of some shards, all at the same time; lost ones are left out."""
         if not self._ray.is_initialized():  # Ray would quietly start another one
             raise self._cluster.lost_error("this process is no longer connected to it")
         with translate_ray_errors(self._cluster):
-            away = self._hearing.away(calls, lambda shard: self._actors[shard].summary.remote())
-            references = self._call(method, {each: calls[each] for each in sorted(calls.keys() - away)})
-            answers, lost = self._hearing.gather(references, self._ping, patient)
-        self._hearing.note(references, lost)
+            lost_before = self._liveness.find_still_lost(
+                calls, lambda shard: self._actors[shard].summary.remote()
+            )
+            references = self._call(
+                method, {each: calls[each] for each in sorted(calls.keys() - lost_before)}
+            )
+            answers, lost = self._liveness.gather(references, self._ping, patient)
+        self._liveness.record(references, lost)
         if method == "rank":
             return {shard: wire.unpack_found(data) for shard, data in answers.items()}
         return answers
@@ -229,7 +143,7 @@ class RayShardPool:
             self._cluster.__exit__()
 
     def _ping(self, shard: int) -> Any:
-        """Ask whether an actor is there, and its file open; answered beside whatever else it does."""
+        """Ask whether an actor is there, and its file open; it answers while it does other work."""
         return self._actors[shard].is_open.options(concurrency_group=_WATCH).remote()
 
     def _call(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
@@ -243,3 +157,91 @@ class RayShardPool:
             shard: getattr(self._actors[shard], method).remote(*arguments)
             for shard, arguments in calls.items()
         }
+
+
+class _ActorShard(Shard):
+    """A shard that Ray may restart: it opens its file by itself, and until then says that it is not open."""
+
+    def __init__(self, manifest: Manifest, place: int, mode: str, n_jobs: int) -> None:
+        super().__init__(manifest, place, mode, None, n_jobs)
+        threading.Thread(target=self._open_early, daemon=True).start()
+
+    def open(self) -> None:
+        """Open the file, unless it is open.
+
+        Raises
+        ------
+        ShardUnopened
+        """
+        try:
+            super().open()
+        except Exception as error:
+            raise wire.ShardUnopened(error) from None
+
+    def _open_early(self) -> None:
+        with suppress(wire.ShardUnopened):  # the next question tries again, and says it
+            self.open()
+
+    def is_open(self) -> bool:
+        """Say at once whether the file is open."""
+        return self._opened is not None
+
+    def rank_packed(self, data: bytes) -> bytes:
+        """Answer :meth:`rank` from bytes, with bytes."""
+        query, rest = wire.unpack_query(data[_NUMBER:])
+        return wire.pack_found(self.rank(int.from_bytes(data[:_NUMBER], "little"), query, *rest))
+
+
+def estimate_memory(path: str) -> int:
+    """Estimate the bytes in memory of a process that holds a shard."""
+    factor = _OVER_FILE_WITH_CELLS if _has_cells(path) else _OVER_FILE
+    return int(factor * os.path.getsize(path))
+
+
+def _has_cells(path: str) -> bool:
+    store = Store.open(path, writable=False)
+    try:
+        with store.reading():
+            built = [record.document for record in store.records() if record.kind == CELLS]
+    finally:
+        store.close()
+    return bool(built) and built[-1]["digest"] is not None  # none: they were dropped
+
+
+def check_memory(ray: Any, manifest: Manifest, needed: Sequence[int]) -> None:
+    """Refuse to start actors that Ray could never place.
+
+    Raises
+    ------
+    ClusterError
+        The cluster has too little memory for all shards, or each of its machines for the largest one.
+    """
+    there, largest = ray.cluster_resources().get("memory", 0), _find_largest_machine(ray)
+    if sum(needed) > there:
+        raise ClusterError(
+            f"{manifest.folder}: its shards need {sum(needed)} bytes of memory, the cluster has {there:.0f}; "
+            "add machines, or open it in this process with cluster=None"
+        )
+    if max(needed) > largest:
+        raise ClusterError(
+            f"{manifest.folder}: its largest shard needs {max(needed)} bytes of memory, the largest machine "
+            f"of the cluster has {largest:.0f}; cut the index into more shards, or add a larger machine"
+        )
+
+
+def make_no_room_error(
+    ray: Any, manifest: Manifest, waiting: Sequence[int], needed: Sequence[int]
+) -> ClusterError:
+    """Make the error that these shards found no place, or that their processes did not start."""
+    names = ", ".join(manifest.shards[shard] for shard in waiting)
+    sizes, free = [needed[shard] for shard in waiting], ray.available_resources().get("memory", 0)
+    return ClusterError(
+        f"{manifest.folder}: no actor has started for {names}: they need {sum(sizes)} bytes of memory, up to "
+        f"{max(sizes)} on one machine, and {free:.0f} are free in the whole cluster; close what else is open "
+        "there, or add machines"
+    )
+
+
+def _find_largest_machine(ray: Any) -> float:
+    """Find the memory of the largest machine, in bytes."""
+    return max((node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]), default=0)

@@ -1,4 +1,4 @@
-"""One shard: an index file that gives its part of every answer; the same class here and in an actor."""
+"""Answer for one shard of an index: the same class in this process and in an actor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crossbyte.index.docids import DocIds, Id
 from crossbyte.index.hits import Document
 from crossbyte.index.index import Index, Reader
 from crossbyte.index.ivf.state import Cells, measure_drift, summarize_cells
-from crossbyte.index.mutations import Batch, Payloads
+from crossbyte.index.mutations import Batch, Payloads, make_addition
 from crossbyte.index.scan import Example, LocalBackend, Query, Ranking, Standing
 from crossbyte.index.snapshot import Snapshot
 from crossbyte.model.estimator import CMCQ
@@ -27,11 +27,27 @@ from crossbyte.sharding.manifest import Manifest, find_model_record
 from crossbyte.sharding.wire import CellSummary, CellSums, ShardRanking, ShardSummary
 
 
-class Shard:
-    """An open index file that answers for one generation or another.
+class _ShardFile(Index):
+    """The index file of a shard: its documents have numbers that are unique over all shards."""
 
-    Every question names the generation that it is about: what all shards answer belongs together. The one who
-    asks says, whenever a shard moves on (``keep``), which generations it still needs.
+    def add_numbered(self, batch: Batch, numbers: DocIds, *, replacing: bool) -> None:
+        """Add documents with these numbers in one commit; ``replacing`` those of the same ids."""
+        self._write(
+            lambda snapshot: make_addition(
+                snapshot, self.model, batch, None, replacing=replacing, numbers=numbers
+            )
+        )
+
+    def backend(self, snapshot: Snapshot) -> LocalBackend:
+        """Answer from a generation of this file, as one of several shards."""
+        return LocalBackend(snapshot, self._n_threads, is_part=True)
+
+
+class Shard:
+    """An open index file that answers from one generation or another.
+
+    Every question names the generation that it is about, so that the answers of all shards belong together.
+    Whoever has a shard move on says which generations are still needed (``keep``).
 
     Parameters
     ----------
@@ -55,7 +71,7 @@ class Shard:
         n_jobs: int | None = None,
     ) -> None:
         self._manifest, self._place, self._given = manifest, place, (mode, model, n_jobs)
-        self._opened: Index | None = None
+        self._opened: _ShardFile | None = None
         self._kept: dict[int, Reader] = {}
         self._opening, self._moving = threading.Lock(), threading.Lock()
 
@@ -65,16 +81,16 @@ class Shard:
         Raises
         ------
         WrongModel
-            The file is of another model than the manifest names: somebody has put it there since.
+            The file is of another model than the manifest names: it was replaced since.
         The errors of :meth:`crossbyte.Index.open`.
         """
         with self._opening:
             if self._opened is None:
                 self._opened = self._open_file()
 
-    def _open_file(self) -> Index:
+    def _open_file(self) -> _ShardFile:
         mode, model, n_jobs = self._given
-        index = Index.open(self._manifest.paths[self._place], mode, model=model, n_jobs=n_jobs)
+        index = _ShardFile.open(self._manifest.paths[self._place], mode, model=model, n_jobs=n_jobs)
         try:
             self._manifest.check_model(
                 self._manifest.shards[self._place], find_model_record(index.snapshot().store)[1]
@@ -85,23 +101,23 @@ class Shard:
         return index
 
     @property
-    def _index(self) -> Index:
+    def _index(self) -> _ShardFile:
         if self._opened is None:
             self.open()
         assert self._opened is not None
         return self._opened
 
-    # What is known of it
+    # Generations
 
     def summary(self) -> ShardSummary:
-        """Say what this shard has now."""
+        """Summarize the newest generation."""
         snapshot = self._index.snapshot()
         counts = LocalBackend(snapshot, 1).codings
         numbers = snapshot.generation, snapshot.catalogue.next_number
         return ShardSummary(*numbers, counts, dict(snapshot.fields), _summarize_cells(snapshot))
 
     def process(self) -> int:
-        """The process that it is in."""
+        """Give the id of the process that holds this shard."""
         return os.getpid()
 
     def refresh(self, keep: Collection[int]) -> ShardSummary:
@@ -119,7 +135,7 @@ class Shard:
     # Cells
 
     def cell_sums(self, generation: int) -> dict[str, CellSums]:
-        """What of the cells of each side adds up over shards."""
+        """Count what adds up over shards to the description of the cells, by side."""
         snapshot = self._snapshot(generation)
         sides, sizes = {} if snapshot.cells is None else snapshot.cells.sides, snapshot.cell_sizes()
         return {
@@ -128,7 +144,7 @@ class Shard:
         }
 
     def cells(self, generation: int, sums: Mapping[str, CellSums]) -> Cells:
-        """What is known of the cells, of which these are the sums over all shards."""
+        """Describe the cells, given the sums over all shards."""
         snapshot = self._snapshot(generation)
         known, state, drift = summarize_cells(snapshot.cells, snapshot.cell_sizes()), snapshot.cells, {}
         assert known is not None and state is not None  # there are sums of them
@@ -143,7 +159,7 @@ class Shard:
     def rank(
         self, generation: int, query: Query, where: str | None, distinct: bool, grouped: bool
     ) -> ShardRanking:
-        """Find the nearest documents here; of every group the nearest with ``distinct``."""
+        """Find the nearest documents of this shard; with ``distinct``, the nearest of every group."""
         start = time.perf_counter()
         backend = self._backend(generation)
         rankings = backend.rank(query, where, distinct=distinct)
@@ -154,7 +170,7 @@ class Shard:
         return ShardRanking(counts, *arrays, ids, groups, time.perf_counter() - start)
 
     def allowed(self, generation: int, where: str, target: str) -> tuple[int, int]:
-        """How many of the documents with the target's side a filter allows, and how many there are."""
+        """Count the documents with the target's side that a filter allows, and all of them."""
         snapshot = self._snapshot(generation)
         words = snapshot.allowed(where, is_part=True)
         partitions = [partition for partition in snapshot.partitions.values() if target in partition.codes]
@@ -163,18 +179,18 @@ class Shard:
         )
 
     def examples(self, generation: int, ids: Sequence[Id]) -> dict[int, Example]:
-        """The documents of these ids that are here, by place in the list."""
+        """Look up the documents of these ids that are in this shard, by place in the list."""
         examples = self._backend(generation).examples(ids)
         return {place: example for place, example in enumerate(examples) if example is not None}
 
     def standing(self, generation: int, query: Query, number: int) -> Standing:
-        """Where a document, of this shard or another, stands among those of this shard."""
+        """Rank a document, of this shard or another, among those of this shard."""
         return self._backend(generation).standing(query, number)
 
     # Documents
 
     def find(self, generation: int, ids: Sequence[Id]) -> list[int]:
-        """Which of the ids are here, as places in the list."""
+        """Find the ids that are in this shard, as places in the list."""
         found = self._snapshot(generation).find(ids)
         return [place for place, where in enumerate(found) if where is not None]
 
@@ -187,7 +203,7 @@ class Shard:
         return self._backend(generation).documents(where, after, limit)
 
     def ids(self, generation: int) -> tuple[NDArray[np.int64], list[Id]]:
-        """All numbers and ids."""
+        """List all numbers and ids."""
         partitions = self._snapshot(generation).partitions.values()
         rows = [partition.live_rows() for partition in partitions]
         numbers = [partition.numbers[own] for partition, own in zip(partitions, rows, strict=True)]
@@ -195,14 +211,14 @@ class Shard:
         return np.concatenate([np.empty(0, np.int64), *numbers]), ids
 
     def payloads(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, dict[str, Any] | None]:
-        """The payloads of the documents that are here, by their number."""
+        """Read the payloads of those documents that are in this shard, by their number."""
         snapshot = self._snapshot(generation)
         here = numbers[np.isin(numbers, list(self.codings(generation, numbers)))]
         bodies = snapshot.payloads(snapshot.places(here))
         return dict(zip(here.tolist(), bodies, strict=True))
 
     def codings(self, generation: int, numbers: NDArray[np.int64]) -> dict[int, str]:
-        """The codings of the documents that are here, by their number."""
+        """Look up the codings of those documents that are in this shard, by their number."""
         partitions = self._snapshot(generation).partitions
         found = {
             coding: numbers[partition.numbers.find(numbers)[1]] for coding, partition in partitions.items()
@@ -212,28 +228,28 @@ class Shard:
     # Fields
 
     def kinds(self, generation: int, fields: Sequence[str]) -> list[dict[str, int]]:
-        """How many values of each kind each field has."""
+        """Count the values of each kind of each field."""
         snapshot = self._snapshot(generation)
         return [snapshot.kinds(field) for field in fields]
 
     def value_counts(self, generation: int, kinds: Sequence[tuple[str, str]]) -> list[ValueCount]:
-        """How many different values of a kind each field has."""
+        """Count the different values of a kind of each field."""
         snapshot = self._snapshot(generation)
         return [count_different_values(snapshot, field, kind) for field, kind in kinds]
 
     def value_hashes(self, generation: int, field: str, kind: str) -> NDArray[np.uint64]:
-        """One number for each different value of a field."""
+        """Hash each different value of a field."""
         return hash_values(self._snapshot(generation), field, kind)
 
     def tallies(self, generation: int, kinds: Sequence[tuple[str, str]], where: str | None) -> list[Tally]:
-        """How many documents have each value of each field."""
+        """Count the documents of each value of each field."""
         snapshot = self._snapshot(generation)
         return [count_values(snapshot, field, kind, where) for field, kind in kinds]
 
     # The file
 
     def stats(self, generation: int) -> dict[str, Any]:
-        """Say how many documents there are, and their bytes."""
+        """Count documents and bytes."""
         return self._backend(generation).stats()
 
     def verify(self) -> None:
@@ -241,7 +257,7 @@ class Shard:
         self._index.verify()
 
     def hashes(self, generation: int) -> NDArray[np.uint64]:
-        """One number for each id, to find ids that other shards have as well."""
+        """Hash each id, to find ids that other shards have as well."""
         partitions = self._snapshot(generation).partitions.values()
         parts = [partition.ids.hashes()[partition.live_rows()] for partition in partitions]
         return np.concatenate([np.empty(0, np.uint64), *parts])
@@ -256,44 +272,47 @@ class Shard:
         """Add coded documents with these numbers, in one commit."""
         with self._moving:
             self._keep(keep)
-            self._index.add_batch(batch, replacing=replacing, numbers=numbers)
+            self._index.add_numbered(batch, numbers, replacing=replacing)
         return self.summary()
 
     def delete(self, ids: list[Id], keep: Collection[int]) -> ShardSummary:
-        """Delete documents that are all here."""
+        """Delete documents, all of this shard."""
         with self._moving:
             self._keep(keep)
             self._index.delete(ids, missing_ok=True)
         return self.summary()
 
     def update_payloads(self, ids: list[Id], payloads: Payloads, keep: Collection[int]) -> ShardSummary:
-        """Replace the payloads of documents that are all here."""
+        """Replace the payloads of documents, all of this shard."""
         with self._moving:
             self._keep(keep)
             self._index.update_payloads(ids, payloads)
         return self.summary()
 
     def compact(self, keep: Collection[int]) -> ShardSummary:
-        """Forget what is deleted, and make the file small."""
+        """Forget deleted documents and old payloads, and make the file small."""
         with self._moving:
             self._keep(keep)
             self._index.compact()
         return self.summary()
 
     def drop_cells(self, keep: Collection[int]) -> ShardSummary:
-        """Search everything again."""
+        """Forget the cells, and search everything again."""
         with self._moving:
             self._keep(keep)
             self._index.drop_cells()
         return self.summary()
 
-    # Generations
-
     def _backend(self, generation: int) -> LocalBackend:
-        return LocalBackend(self._snapshot(generation), self._index.n_threads, is_part=True)
+        return self._index.backend(self._snapshot(generation))
 
     def _snapshot(self, generation: int) -> Snapshot:
-        """What the shard had at a generation, if it still knows."""
+        """Give a generation: the newest, or one that was kept.
+
+        Raises
+        ------
+        StaleReader
+        """
         snapshot = self._index.snapshot()
         if snapshot.generation == generation:
             return snapshot
@@ -306,7 +325,7 @@ class Shard:
         return kept.snapshot()
 
     def _keep(self, generations: Collection[int]) -> None:
-        """Hold on to the generations that somebody looks at, before moving on to the next one."""
+        """Keep the generations that are still needed, before moving on to the next one."""
         kept = {number: view for number, view in self._kept.items() if number in generations}
         if self._index.generation in generations:
             kept[self._index.generation] = self._index.pinned()

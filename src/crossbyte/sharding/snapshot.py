@@ -1,4 +1,4 @@
-"""Scatter a question over the shards of one moment, and gather their answers."""
+"""Ask all shards a question about generations that belong together, and merge their answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,132 +24,36 @@ from crossbyte.sharding.gather import MergedHits, merge_standings
 from crossbyte.sharding.pool import ShardPool
 from crossbyte.sharding.wire import CellSummary, CellSums, ShardLost, ShardSummary, make_sendable
 
-if TYPE_CHECKING:
-    from crossbyte.index.ivf.state import SideCells
-
-
-def describe_shard_cells(moment: ShardedSnapshot) -> Cells | None:
-    """Say of the cells of all shards what one index would; None unless all of them have the same.
-
-    Raises
-    ------
-    ShardLost
-        How well cells fit cannot be told without a part of the documents.
-    """
-    if moment.cells is None:
-        return None
-    parts = moment.ask_all("cell_sums")
-    sums = {side: _add_cell_sums([part[side] for part in parts]) for side in parts[0]}
-    told: Cells = next(iter(moment.ask("cells", sums).values()))
-    return told
-
-
-def _add_cell_sums(parts: Sequence[CellSums]) -> CellSums:
-    return CellSums(
-        sum(part.n_documents for part in parts),
-        sum(part.n_added for part in parts),
-        sum(part.added_distance for part in parts),
-        np.sum([part.sizes for part in parts], axis=0),
-    )
-
-
-def split_side(side: SideCells, shard: int, n_shards: int) -> SideCells:
-    """What one of the shards of a cut index is told of a side: counts that add up to the whole again."""
-    documents, added = (
-        count * (shard + 1) // n_shards - count * shard // n_shards
-        for count in (side.n_documents, side.n_added)
-    )
-    distance = side.added_distance * added / max(1, side.n_added)
-    return side._replace(n_documents=documents, n_added=added, added_distance=distance)
-
-
-def make_build_error(path: str | os.PathLike[str]) -> InvalidInput:
-    """The error that cells cannot be built over shards."""
-    return InvalidInput(
-        f"{os.fspath(path)}: cells are learned from all documents, and no shard has them all; build the "
-        "cells in one file and cut it with `crossbyte shard` (split_index in Python): its shards keep them"
-    )
-
-
-def measure_shards(moment: ShardedSnapshot) -> dict[str, Any]:
-    """Count documents and bytes: see :meth:`crossbyte.ShardedIndex.stats`.
-
-    Returns
-    -------
-    dict
-        As :func:`crossbyte.index.snapshot.measure_index` gives it, with ``partial``, and ``shards``: a list
-        of dicts with ``name``, ``documents``, ``generation``, ``lost``, and ``disk`` and ``memory`` in bytes.
-    """
-    answers = moment.ask("stats")
-    whole = {name: _add_counts(each[name] for each in answers.values()) for name in ("items", "codings")}
-    n_items = max(1, sum(whole["items"].values()))
-    return {
-        "documents": len(moment),
-        "deleted": sum(each["deleted"] for each in answers.values()),
-        **whole,
-        "fields": {field: sorted(types) for field, types in sorted(moment.fields.items())},
-        "generation": sum(summary.generation for summary in moment.summaries),
-        "segments": sum(each["segments"] for each in answers.values()),
-        "disk": summarize_bytes(_add_counts(each["disk"]["bytes"] for each in answers.values()), n_items),
-        "memory": summarize_bytes(_add_counts(each["memory"]["bytes"] for each in answers.values()), n_items),
-        "partial": len(answers) < len(moment.summaries),
-        "shards": [
-            _describe_shard(moment, shard, answers.get(shard)) for shard in range(len(moment.summaries))
-        ],
-    }
-
-
-def _describe_shard(moment: ShardedSnapshot, shard: int, answer: dict[str, Any] | None) -> dict[str, Any]:
-    summary = moment.summaries[shard]
-    return {
-        "name": moment.holder.names[shard],
-        "documents": summary.n_documents,
-        "generation": summary.generation,
-        "lost": answer is None,
-        "disk": None if answer is None else answer["disk"]["bytes"]["file"],
-        "memory": None if answer is None else answer["memory"]["bytes"]["total"],
-    }
-
-
-def _add_counts(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in parts:
-        for name, count in part.items():
-            total[name] += count
-    return dict(total)
-
 
 class ShardedSnapshot:
-    """Answers from the generations of all shards that belong together: scatter and gather.
+    """Answers from one generation of every shard, by scatter and gather.
 
-    One is made for every question, because it remembers what was found: see
-    :class:`crossbyte.index.scan.SearchBackend`.
+    See :class:`crossbyte.index.scan.SearchBackend`. One is made for every question, because it holds what was
+    found.
 
     Parameters
     ----------
     path : str
         Of the sharded index, for messages.
-    holder : ShardPool
+    pool : ShardPool
     summaries : sequence of ShardSummary
         One per shard.
     n_threads : int
     """
 
-    def __init__(
-        self, path: str, holder: ShardPool, summaries: Sequence[ShardSummary], n_threads: int
-    ) -> None:
-        self.path, self.holder, self.summaries, self.n_threads = path, holder, summaries, n_threads
+    def __init__(self, path: str, pool: ShardPool, summaries: Sequence[ShardSummary], n_threads: int) -> None:
+        self.path, self.pool, self.summaries, self.n_threads = path, pool, summaries, n_threads
         self.partial = False
-        self._pool = MergedHits()
+        self._merged = MergedHits()
 
-    # What is known without asking
+    # Known from the summaries
 
     def __len__(self) -> int:
         return sum(summary.n_documents for summary in self.summaries)
 
     @cached_property
     def codings(self) -> dict[str, int]:
-        """How many documents have each coding, in all shards; lost ones, too."""
+        """Number of documents of each coding in all shards, lost ones included."""
         counts = {coding: sum(s.codings.get(coding, 0) for s in self.summaries) for coding in CODINGS}
         return {coding: count for coding, count in counts.items() if count}
 
@@ -164,27 +68,27 @@ class ShardedSnapshot:
 
     @cached_property
     def cells(self) -> CellSummary | None:
-        """The cells of all shards, if they all have the same."""
+        """Summary of the cells, if all shards have the same; else None."""
         known = [summary.cells for summary in self.summaries]
         return known[0] if all(each == known[0] for each in known) else None
 
     def describe_cells(self) -> Cells | None:
-        """Say what is known of the cells, of all shards together; None unless all have the same."""
-        return describe_shard_cells(self)
+        """Describe the cells of all shards together; None unless all have the same."""
+        return _describe_cells(self)
 
     def stats(self) -> dict[str, Any]:
-        """Count documents and bytes, of all shards and of each."""
-        return measure_shards(self)
+        """Count documents and bytes, in all shards and in each."""
+        return _measure_shards(self)
 
     def check_filter(self, where: str | None) -> None:
         """Refuse a filter that cannot be read, or that names a field which no shard has."""
         if where is not None:
             read_filter(where, self.fields)
 
-    # Asking
+    # Asking shards
 
     def ask(self, method: str, *arguments: Any) -> dict[int, Any]:
-        """Ask every shard; the answers of those that answer, which is at least one.
+        """Ask every shard, and give the answers of those that answer: at least one.
 
         Raises
         ------
@@ -192,9 +96,9 @@ class ShardedSnapshot:
             None of them answers.
         """
         calls = {shard: (each.generation, *arguments) for shard, each in enumerate(self.summaries)}
-        answers = self.holder.ask(method, calls)
+        answers = self.pool.ask(method, calls)
         if not answers:
-            reasons = self._reasons(self.holder.names)
+            reasons = self._reasons(self.pool.names)
             raise ShardLost(
                 f"{self.path}: none of its {len(calls)} shards answers{reasons}; try again in a while, or "
                 "open it anew"
@@ -202,7 +106,7 @@ class ShardedSnapshot:
         return answers
 
     def ask_all(self, method: str, *arguments: Any) -> list[Any]:
-        """Ask every shard for what is wrong without any of them.
+        """Ask every shard, where an answer of all is needed.
 
         Raises
         ------
@@ -211,29 +115,34 @@ class ShardedSnapshot:
         return self.complete(self.ask(method, *arguments))
 
     def complete(self, answers: dict[int, Any]) -> list[Any]:
-        """Refuse answers among which one is missing."""
-        missing = [name for shard, name in enumerate(self.holder.names) if shard not in answers]
+        """Check that no shard's answer is missing, and give the answers.
+
+        Raises
+        ------
+        ShardLost
+        """
+        missing = [name for shard, name in enumerate(self.pool.names) if shard not in answers]
         if missing:
-            raise self.lost(missing)
+            raise self.make_lost_error(missing)
         return list(answers.values())
 
-    def lost(self, names: Sequence[str]) -> ShardLost:
-        """The error that these shards are missing."""
+    def make_lost_error(self, names: Sequence[str]) -> ShardLost:
+        """Make the error that these shards are missing."""
         return ShardLost(
             f"{self.path}: {', '.join(names)} of {len(self.summaries)} shards cannot be reached, and this "
             f"needs all of them{self._reasons(names)}; try again when Ray has restarted what was lost"
         )
 
     def _reasons(self, names: Sequence[str]) -> str:
-        """Why shards are lost, where that is known."""
-        lost = {self.holder.names[shard]: why for shard, why in self.holder.lost.items()}
+        """Say why shards are lost, where that is known."""
+        lost = {self.pool.names[shard]: why for shard, why in self.pool.lost.items()}
         known = [f"{name}: {lost[name]}" for name in names if name in lost]
         return f" ({'; '.join(known)})" if known else ""
 
     # Searching
 
     def examples(self, ids: Sequence[Id]) -> list[Example | None]:
-        """The documents of these ids, wherever they are."""
+        """Look up the documents of these ids, in any shard."""
         answers = self.ask("examples", ids)
         found: dict[int, Example] = {}
         for part in answers.values():
@@ -246,27 +155,27 @@ class ShardedSnapshot:
         """Find the nearest documents of all shards."""
         self.check_filter(where)
         if not distinct:
-            return self._nearest(query, where, grouped)
+            return self._find_nearest(query, where, grouped)
         if query.n_probe != ALL_CELLS:
-            return rank_groups(query, lambda some: self._nearest(some, where, True), self.groups)
+            return rank_groups(query, lambda some: self._find_nearest(some, where, True), self.groups)
         # Of everything, the nearest k groups are among the nearest k of each shard.
-        merged = self._ranked(query, where, True, True, k=query.k * len(self.summaries))
+        merged = self._rank_shards(query, where, True, True, k=query.k * len(self.summaries))
         return [keep_first_of_groups(each, self.groups(each)).take(slice(query.k)) for each in merged]
 
-    def _nearest(self, query: Query, where: str | None, grouped: bool) -> list[Ranking]:
-        """Look into as many cells as one index would; everywhere, for queries that find too little there."""
-        n_probe = self._n_visited(query, where) if query.n_probe is None else query.n_probe
-        rankings = self._ranked(query._replace(n_probe=n_probe), where, False, grouped, k=query.k)
+    def _find_nearest(self, query: Query, where: str | None, grouped: bool) -> list[Ranking]:
+        """Visit as many cells as one index would; all, for queries that find fewer than k there."""
+        n_probe = self._count_visited(query, where) if query.n_probe is None else query.n_probe
+        rankings = self._rank_shards(query._replace(n_probe=n_probe), where, False, grouped, k=query.k)
         if query.n_probe is None and n_probe != ALL_CELLS and query.max_distance == np.inf:
             few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
             if few:
                 again = query.take(few)._replace(n_probe=ALL_CELLS)
-                for place, ranking in zip(few, self._nearest(again, where, grouped), strict=True):
+                for place, ranking in zip(few, self._find_nearest(again, where, grouped), strict=True):
                     rankings[place] = ranking
         return rankings
 
-    def _n_visited(self, query: Query, where: str | None) -> int | str:
-        """How many cells are visited unless told: :func:`crossbyte.index.scan.choose_cells`."""
+    def _count_visited(self, query: Query, where: str | None) -> int | str:
+        """Count the cells to visit by default, as :func:`crossbyte.index.scan.choose_cells` does."""
         known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
         if known is None:
             return ALL_CELLS
@@ -277,51 +186,51 @@ class ShardedSnapshot:
         count = count_visited_cells(*known, share)
         return ALL_CELLS if count >= known[1] else count
 
-    def _ranked(
+    def _rank_shards(
         self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
     ) -> list[Ranking]:
         rankings: list[Ranking] = []
         for some in query.parts():
             answers = self.ask("rank", some, where, distinct, grouped)
             self.partial = self.partial or len(answers) < len(self.summaries)
-            rankings += self._pool.merge(answers, k)
+            rankings += self._merged.merge(answers, k)
         return rankings
 
     def standing(self, query: Query, number: int) -> Standing:
-        """Where a document stands among all."""
+        """Find the position of a document among those of all shards."""
         return merge_standings(self.ask_all("standing", make_sendable(query), number))
 
     def groups(self, ranking: Ranking) -> list[Id | None]:
-        """The groups of ranked documents."""
-        return [self._pool.groups[row] for row in ranking.rows.tolist()]
+        """Look up the groups of ranked documents."""
+        return [self._merged.groups[row] for row in ranking.rows.tolist()]
 
     def ids(self, ranking: Ranking) -> list[Id]:
-        """The ids of ranked documents."""
-        return [self._pool.ids[row] for row in ranking.rows.tolist()]
+        """Look up the ids of ranked documents."""
+        return [self._merged.ids[row] for row in ranking.rows.tolist()]
 
     def payloads(self, ranking: Ranking) -> list[dict[str, Any] | None]:
-        """The payloads of ranked documents, from the shards that have them.
+        """Read the payloads of ranked documents, from the shards that have them.
 
         Raises
         ------
         ShardLost
-            One of them was lost since it has found something.
+            One of them was lost after it had found documents.
         """
-        owners = self._pool.shards[ranking.rows]
+        owners = self._merged.shards[ranking.rows]
         calls = {
             shard: (self.summaries[shard].generation, ranking.numbers[owners == shard])
             for shard in np.unique(owners).tolist()
         }
-        answers = self.holder.ask("payloads", calls)
+        answers = self.pool.ask("payloads", calls)
         if len(answers) < len(calls):
-            raise self.lost([self.holder.names[shard] for shard in calls if shard not in answers])
+            raise self.make_lost_error([self.pool.names[shard] for shard in calls if shard not in answers])
         pairs = zip(owners.tolist(), ranking.numbers.tolist(), strict=True)
         return [answers[shard][number] for shard, number in pairs]
 
     # Documents
 
     def contains(self, id: object) -> bool:
-        """Whether there is a document of this id; of what is no id, there is none."""
+        """Say whether a document has this id; never for what cannot be an id."""
         try:
             names = [check_id(id)]
         except InvalidInput:
@@ -334,7 +243,7 @@ class ShardedSnapshot:
         return next((document for document in found if document is not None), None)
 
     def all_ids(self) -> list[Id]:
-        """All ids in the order of the documents' numbers."""
+        """List all ids in the order of the documents' numbers."""
         parts = self.ask_all("ids")
         order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
         ids = [id for _, own in parts for id in own]
@@ -354,19 +263,19 @@ class ShardedSnapshot:
         return count_facets(self, where, fields, limit)
 
     def payloads_of(self, hits: Hits) -> list[dict[str, Any] | None]:
-        """The payloads of what a search at this moment found."""
+        """Read the payloads of hits of these generations."""
         found = self._ask_by_number("payloads", hits)
         return [found.get(number) for number in hits.numbers.tolist()]
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
-        """The sides of the documents that a search at this moment found."""
+        """Look up the sides that each hit of these generations has."""
         if hits._codings is not None:
             return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
         found = self._ask_by_number("codings", hits)
         return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
 
     def _ask_by_number(self, method: str, hits: Hits) -> dict[int, Any]:
-        """Ask for something of every hit; lost shards are missed only if they have one of them."""
+        """Ask for something of every hit; lost shards matter only if they may have one of the hits."""
         answers = self.ask(method, hits.numbers)
         found: dict[int, Any] = {}
         for part in answers.values():
@@ -376,6 +285,87 @@ class ShardedSnapshot:
         return found
 
     def _ask_for(self, method: str, sought: Any) -> list[Any]:
-        """Ask for something that one shard has; without it, no shard may be missing."""
+        """Ask for something that one shard has; if none has it, no answer may be missing."""
         answers = self.ask(method, sought)
         return list(answers.values()) if any(answers.values()) else self.complete(answers)
+
+
+def _describe_cells(snapshot: ShardedSnapshot) -> Cells | None:
+    """Describe the cells of all shards as one index would; None unless all of them have the same.
+
+    Raises
+    ------
+    ShardLost
+        A shard is missing, and how well cells fit depends on all documents.
+    """
+    if snapshot.cells is None:
+        return None
+    parts = snapshot.ask_all("cell_sums")
+    sums = {side: _add_cell_sums([part[side] for part in parts]) for side in parts[0]}
+    cells: Cells = next(iter(snapshot.ask("cells", sums).values()))
+    return cells
+
+
+def _add_cell_sums(parts: Sequence[CellSums]) -> CellSums:
+    return CellSums(
+        sum(part.n_documents for part in parts),
+        sum(part.n_added for part in parts),
+        sum(part.added_distance for part in parts),
+        np.sum([part.sizes for part in parts], axis=0),
+    )
+
+
+def _measure_shards(snapshot: ShardedSnapshot) -> dict[str, Any]:
+    """Count documents and bytes: see :meth:`crossbyte.ShardedIndex.stats`.
+
+    Returns
+    -------
+    dict
+        As :func:`crossbyte.index.snapshot.measure_index` gives it, with ``partial``, and ``shards``: a list
+        of dicts with ``name``, ``documents``, ``generation``, ``lost``, and ``disk`` and ``memory`` in bytes.
+    """
+    answers = snapshot.ask("stats")
+    whole = {name: _add_counts(each[name] for each in answers.values()) for name in ("items", "codings")}
+    n_items = max(1, sum(whole["items"].values()))
+    return {
+        "documents": len(snapshot),
+        "deleted": sum(each["deleted"] for each in answers.values()),
+        **whole,
+        "fields": {field: sorted(types) for field, types in sorted(snapshot.fields.items())},
+        "generation": sum(summary.generation for summary in snapshot.summaries),
+        "segments": sum(each["segments"] for each in answers.values()),
+        "disk": summarize_bytes(_add_counts(each["disk"]["bytes"] for each in answers.values()), n_items),
+        "memory": summarize_bytes(_add_counts(each["memory"]["bytes"] for each in answers.values()), n_items),
+        "partial": len(answers) < len(snapshot.summaries),
+        "shards": [
+            _describe_shard(snapshot, shard, answers.get(shard)) for shard in range(len(snapshot.summaries))
+        ],
+    }
+
+
+def _describe_shard(snapshot: ShardedSnapshot, shard: int, answer: dict[str, Any] | None) -> dict[str, Any]:
+    summary = snapshot.summaries[shard]
+    return {
+        "name": snapshot.pool.names[shard],
+        "documents": summary.n_documents,
+        "generation": summary.generation,
+        "lost": answer is None,
+        "disk": None if answer is None else answer["disk"]["bytes"]["file"],
+        "memory": None if answer is None else answer["memory"]["bytes"]["total"],
+    }
+
+
+def _add_counts(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        for name, count in part.items():
+            total[name] += count
+    return dict(total)
+
+
+def make_build_error(path: str | os.PathLike[str]) -> InvalidInput:
+    """Make the error that cells cannot be built over shards."""
+    return InvalidInput(
+        f"{os.fspath(path)}: cells are learned from all documents, and no shard has them all; build the "
+        "cells in one file and cut it with `crossbyte shard` (split_index in Python): its shards keep them"
+    )

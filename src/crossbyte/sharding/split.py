@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from crossbyte.index.compaction import compact_segments
 from crossbyte.index.docids import DocIds
 from crossbyte.index.index import Index
+from crossbyte.index.ivf.state import SideCells
 from crossbyte.index.snapshot import Snapshot
 from crossbyte.index.storage.records import NewRecord
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
 from crossbyte.sharding.manifest import Manifest, create_folder, find_model_record
-from crossbyte.sharding.snapshot import split_side
 from crossbyte.validation import check_integer
 
 Path = str | os.PathLike[str]
 
 MAX_SHARDS = 10_000
 _PAYLOADS_AT_ONCE = 4096
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 def split_index(path: Path, out: Path, n_shards: int) -> None:
@@ -81,7 +82,7 @@ def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
 
 
 def _split_numbers(snapshot: Snapshot, n_shards: int) -> list[range]:
-    """Cut the numbers of all live documents into runs that have as many each; numbers need no memory so."""
+    """Cut the numbers of live documents into ranges with equally many; ranges without gaps take no memory."""
     partitions = snapshot.partitions.values()
     numbers = np.sort(
         np.concatenate([_NONE, *(partition.numbers[partition.live_rows()] for partition in partitions)])
@@ -93,11 +94,21 @@ def _split_numbers(snapshot: Snapshot, n_shards: int) -> list[range]:
 
 
 def _make_cell_records(snapshot: Snapshot, shard: int, n_shards: int) -> list[NewRecord]:
-    """All cells, with a shard's part of what was counted."""
+    """Make the record of all cells, with a shard's part of the counts."""
     if snapshot.cells is None:
         return []
-    sides = {name: split_side(side, shard, n_shards) for name, side in snapshot.cells.sides.items()}
-    return [replace(snapshot.cells.settled(), sides=sides).to_record()]
+    sides = {name: _split_side(side, shard, n_shards) for name, side in snapshot.cells.sides.items()}
+    return [replace(snapshot.cells.without_assignments(), sides=sides).to_record()]
+
+
+def _split_side(side: SideCells, shard: int, n_shards: int) -> SideCells:
+    """Give a shard its part of the counts of a side: those of all shards add up to the whole."""
+    documents, added = (
+        count * (shard + 1) // n_shards - count * shard // n_shards
+        for count in (side.n_documents, side.n_added)
+    )
+    distance = side.added_distance * added / max(1, side.n_added)
+    return side._replace(n_documents=documents, n_added=added, added_distance=distance)
 
 
 def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within: range) -> None:
@@ -109,7 +120,7 @@ def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within:
 
 
 def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, bytes]]:
-    """Payload rows of documents, as they are in the file, some at a time."""
+    """Yield the payload rows of documents, as they are in the file, some at a time."""
     for numbers in parts:
         for start in range(0, numbers.count, _PAYLOADS_AT_ONCE):
             some = numbers[np.arange(start, min(start + _PAYLOADS_AT_ONCE, numbers.count))]
@@ -117,6 +128,3 @@ def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tupl
             rows = snapshot.store.payloads(keys, snapshot.generation)
             for (number, _), body in zip(keys, rows, strict=True):
                 yield number, 0, body
-
-
-_NONE: NDArray[np.int64] = np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Define what shards and the one who asks them say to each other, and pack the quick question as bytes.
+"""Define the messages to and from shards, and pack those of a search as bytes.
 
 A packed message is a line of JSON (what is small, and how the arrays are shaped), and the arrays' bytes after
 it: Ray passes bytes on three times as fast.
@@ -20,6 +20,8 @@ from crossbyte.errors import ClusterError
 from crossbyte.index.docids import Id
 from crossbyte.index.scan import Query
 from crossbyte.index.segment import CODINGS
+
+_LENGTH = 4  # bytes of the line's length
 
 
 class ShardLost(ClusterError):
@@ -44,7 +46,7 @@ class ShardUnopened(ShardLost):
 
 
 class CellSummary(NamedTuple):
-    """What of a shard's cells is known without asking.
+    """Summarizes the cells of a shard.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class CellSummary(NamedTuple):
 
 
 class CellSums(NamedTuple):
-    """What a shard adds to what is known of the cells of a side.
+    """Counts of a shard that add up over shards to the description of the cells of a side.
 
     Attributes
     ----------
@@ -76,7 +78,7 @@ class CellSums(NamedTuple):
 
 
 class ShardSummary(NamedTuple):
-    """What of a shard is known without asking it.
+    """Summarizes a generation of a shard: what is known without asking it.
 
     Attributes
     ----------
@@ -99,7 +101,7 @@ class ShardSummary(NamedTuple):
 
     @property
     def n_documents(self) -> int:
-        """Documents that are not deleted."""
+        """Number of documents that are not deleted."""
         return sum(self.codings.values())
 
 
@@ -117,7 +119,7 @@ class ShardRanking(NamedTuple):
     groups : list of str, int or None, or None
         None unless they were asked for.
     seconds : float
-        What the shard itself took; the rest of the time is that of asking.
+        Time that the shard itself took; the rest is transport.
     """
 
     counts: list[int]
@@ -129,11 +131,8 @@ class ShardRanking(NamedTuple):
     seconds: float = 0.0
 
 
-_LENGTH = 4  # bytes of the line's length
-
-
 def make_sendable(query: Query) -> Query:
-    """The same query with its offsets as numbers instead of a function of the model."""
+    """Give the same query with its offsets as numbers instead of a function of the model."""
     return query._replace(
         offset=partial(_look_up_offset, {coding: query.offset(coding) for coding in CODINGS})
     )
@@ -144,13 +143,13 @@ def _look_up_offset(offsets: Mapping[str, float], coding: str) -> float:
 
 
 def pack_query(query: Query, *rest: Any) -> bytes:
-    """Write a query, and plain values beside it."""
+    """Write a query and other plain values as bytes."""
     numbers = np.array([query.max_distance, *map(query.offset, CODINGS)])  # not as text: infinity is no JSON
     return _pack([query.target, query.k, query.kind, query.n_probe, rest], query.points, numbers)
 
 
 def unpack_query(data: bytes) -> tuple[Query, list[Any]]:
-    """Read them back."""
+    """Read what :func:`pack_query` wrote."""
     (target, k, kind, n_probe, rest), (points, numbers) = _unpack(data)
     max_distance, *offsets = numbers.tolist()
     offset = partial(_look_up_offset, dict(zip(CODINGS, offsets, strict=True)))
@@ -158,13 +157,13 @@ def unpack_query(data: bytes) -> tuple[Query, list[Any]]:
 
 
 def pack_found(found: ShardRanking) -> bytes:
-    """Write what a shard has found."""
+    """Write what a shard has found as bytes."""
     head = [found.counts, found.ids, found.groups, found.seconds]
     return _pack(head, found.distances, found.numbers, found.codings)
 
 
 def unpack_found(data: bytes) -> ShardRanking:
-    """Read it back."""
+    """Read what :func:`pack_found` wrote."""
     (counts, ids, groups, seconds), (distances, numbers, codings) = _unpack(data)
     return ShardRanking(counts, distances, numbers, codings, ids, groups, seconds)
 

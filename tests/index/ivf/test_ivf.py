@@ -43,7 +43,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     taught = request.param == "paired"
     monkeypatch.setattr(metric, "_PAIRS_PER_DIMENSION", 1)
     monkeypatch.setattr(
-        _SideBuild, "_visited", lambda self, points, metric: float((metric is not None) != taught)
+        _SideBuild, "_measure_visited", lambda self, points, metric: float((metric is not None) != taught)
     )
     made, _ = sample(tmp_path / "a.cb")
     with made:

@@ -32,7 +32,7 @@ def turned() -> NDArray[np.float64]:
 
 
 def taught() -> Metric:
-    found = Metric.taught(*told())
+    found = Metric.learn(*told())
     assert found is not None
     return found
 
@@ -40,8 +40,8 @@ def taught() -> Metric:
 def test_queries_choose_the_centres_that_are_nearest_by_the_metric() -> None:
     metric, (_, queries) = taught(), told(1, 50)
     centres = np.random.default_rng(2).standard_normal((30, D)).astype(np.float32)
-    for index, row in enumerate(metric.asked(centres).choose(queries, 30)):
-        apart = np.square(queries[index] @ metric.asking - centres).sum(axis=1)
+    for index, row in enumerate(metric.query_router(centres).choose(queries, 30)):
+        apart = np.square(queries[index] @ metric.query_matrix - centres).sum(axis=1)
         assert (np.diff(apart[row]) > -1e-3).all()
 
 
@@ -58,7 +58,7 @@ def test_documents_choose_the_centres_of_their_own_cells_first() -> None:
 def test_a_likelier_document_is_nearer() -> None:
     """The distance is that of the likelihood: what queries are silent about hardly counts."""
     metric, (documents, queries) = taught(), told(3, 2000)
-    placed, asked = metric.place(documents), queries @ metric.asking
+    placed, asked = metric.place(documents), queries @ metric.query_matrix
     rank = [
         int((np.square(placed - q).sum(axis=1) < np.square(p - q).sum()).sum())
         for q, p in zip(asked[:200], placed[:200], strict=True)
@@ -85,8 +85,8 @@ def test_cells_by_the_metric_are_visited_less() -> None:
 
 def test_few_pairs_teach_nothing() -> None:
     documents, queries = told()
-    assert Metric.taught(documents[: 10 * D - 1], queries[: 10 * D - 1]) is None
-    assert Metric.taught(documents[: 10 * D], queries[: 10 * D]) is not None
+    assert Metric.learn(documents[: 10 * D - 1], queries[: 10 * D - 1]) is None
+    assert Metric.learn(documents[: 10 * D], queries[: 10 * D]) is not None
 
 
 @pytest.mark.parametrize("alike", ["documents", "queries", "both"])
@@ -96,7 +96,7 @@ def test_equal_rows_do_no_harm(alike: str) -> None:
         documents = np.full_like(documents, 2.0)
     if alike != "documents":
         queries = np.full_like(queries, 3.0)
-    found = Metric.taught(documents, queries)
+    found = Metric.learn(documents, queries)
     assert found is not None and all(np.isfinite(part).all() for part in found)
 
 

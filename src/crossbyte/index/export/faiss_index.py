@@ -1,4 +1,4 @@
-"""An index of FAISS that ranks as crossbyte does, with the codes as they are.
+"""Export to an index of FAISS that ranks as crossbyte does, with the codes as they are.
 
 FAISS adds up inner products of a query with words of an additive quantizer. One more coordinate makes
 crossbyte's distances of them: every codeword c gets -½|c|² there, and every query x' gets 1, so that
@@ -37,7 +37,7 @@ _SIDES = ("image", "text")
 
 
 class _Offsets(NamedTuple):
-    """What calibration adds, for the codings that there are: to all alike, or each its own."""
+    """Offsets of the codings that occur, from calibration: one for all, or each its own."""
 
     common: float
     own: Float32 | None
@@ -171,7 +171,7 @@ def _build(faiss: Any, listing: DocumentList, quantizer: Quantizer, offsets: _Of
 
 
 def _words(quantizer: Quantizer, offsets: _Offsets) -> Float32:
-    """Codebooks (M', 256, D + 1): the words with their own coordinate, and what items add."""
+    """Make codebooks (M', 256, D + 1): the codewords with one more coordinate, and the items' offsets."""
     exact = quantizer.codewords.astype(np.float64)
     books = [np.concatenate([exact, -0.5 * (exact**2).sum(axis=2, keepdims=True)], axis=2)]
     for added in (quantizer.cross_levels, offsets.own):
@@ -183,7 +183,7 @@ def _words(quantizer: Quantizer, offsets: _Offsets) -> Float32:
 
 
 def _codes(listing: DocumentList, quantizer: Quantizer, offsets: _Offsets) -> Codes:
-    """One byte per codebook of :func:`_words`, (n, M')."""
+    """Collect one byte per codebook of :func:`_words`, (n, M')."""
     codes = listing.codes(len(quantizer.codewords) + (quantizer.cross_levels is not None))
     return codes if offsets.own is None else np.column_stack([codes, listing.codings])
 

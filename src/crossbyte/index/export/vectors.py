@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 2**16  # bounds what is decoded, or made into Python objects, at
 
 @dataclass(frozen=True, eq=False)
 class DocumentList:
-    """Documents with a side.
+    """Lists documents that have a side, to export them.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class DocumentList:
 
     @classmethod
     def of(cls, snapshot: Snapshot, side: str) -> DocumentList:
-        """All live documents that have the side."""
+        """List all live documents that have the side."""
         partitions = [partition for partition in snapshot.partitions.values() if side in partition.codes]
         rows = [partition.live_rows().astype(np.int64) for partition in partitions]
         numbers = [partition.numbers[mine] for partition, mine in zip(partitions, rows, strict=True)]
@@ -68,7 +68,7 @@ class DocumentList:
 
     @classmethod
     def to_export(cls, snapshot: Snapshot, side: str) -> DocumentList:
-        """The same, but refuses a side that no document has where documents have the other one."""
+        """List them, but refuse a side that no document has where documents have the other one."""
         found = cls.of(snapshot, side)
         other = "text" if side == "image" else "image"
         if not len(found) and (there := len(cls.of(snapshot, other))):
@@ -81,7 +81,7 @@ class DocumentList:
         return len(self.rows)
 
     def blocks(self) -> Iterator[DocumentList]:
-        """The same in pieces."""
+        """Yield the list in blocks."""
         for start in range(0, len(self), _ROWS_AT_ONCE):
             yield self._take(slice(start, start + _ROWS_AT_ONCE))
 
@@ -90,20 +90,20 @@ class DocumentList:
         return DocumentList(self.snapshot, self.side, self.numbers[places], codings, self.rows[places])
 
     def ids(self) -> list[Id]:
-        """The external ids."""
+        """Look up the ids."""
         unknown = np.zeros(len(self), np.float32)
         return resolve_ids(self.snapshot, Ranking(unknown, self.numbers, self.codings, self.rows))
 
     def coding_names(self) -> list[str]:
-        """How each was coded."""
+        """Give the coding of each document."""
         return [CODINGS[place] for place in self.codings.tolist()]
 
     def places(self) -> list[Place]:
-        """Where each is."""
+        """Give the place of each document."""
         return list(map(Place, self.coding_names(), self.rows.tolist()))
 
     def codes(self, n_codebooks: int) -> Codes:
-        """Codes (n, M) uint8; with one codebook more than there are, the byte of a stored cross term too."""
+        """Unpack codes (n, M) uint8; with one codebook more, the byte of a stored cross term too."""
         codes = np.empty((len(self), n_codebooks), dtype=np.uint8)
         for place in np.unique(self.codings).tolist():
             mine = self.codings == place
@@ -187,7 +187,7 @@ def _file_format(path: Path) -> str:
 def _decode_blocks(
     listing: DocumentList, dtype: np.dtype[Any]
 ) -> Iterator[tuple[DocumentList, NDArray[Any]]]:
-    """Blocks of documents and their vectors (n, D)."""
+    """Yield blocks of documents and their vectors (n, D)."""
     quantizer = listing.snapshot.quantizers[listing.side]
     for block in listing.blocks():
         yield block, _vectors(block, quantizer, dtype)

@@ -240,7 +240,7 @@ def column_from_bytes(data: bytes, n_rows: int) -> tuple[dict[str, ColumnPart], 
     Raises
     ------
     ValueError
-        They are not what `column_to_bytes` writes for so many rows.
+        They are not what `column_to_bytes` writes for ``n_rows`` rows.
     """
     arrays = _read_arrays(memoryview(data).cast("B"), n_rows)
     parts = {kind: part for kind in KINDS if (part := _read_part(kind, arrays, n_rows)) is not None}
@@ -406,7 +406,7 @@ class Column:
         Raises
         ------
         ValueError
-            These are not the bytes of a column of so many rows.
+            These are not the bytes of a column of ``n_rows`` rows.
         """
         return cls(n_rows, *column_from_bytes(data, n_rows))
 

@@ -24,7 +24,7 @@ from crossbyte.index.filters.vocabulary import Vocabulary, compile_like_pattern
 Mask = NDArray[np.bool_]
 
 _MAX_LISTED = 20
-_MAX_PASSES = 32  # up to so many comparisons of a whole array are quicker than np.isin
+_MAX_PASSES = 32  # comparisons of a whole array; up to here they are quicker than np.isin
 _KINDS = {"bool": ("bool",), "number": ("integer", "float"), "text": ("text",)}
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import InvalidInput
 
-_FEW = 256  # so many texts are compared one by one
+_FEW = 256  # texts; up to here they are compared one by one
 _ONE = rb"[\x00-\x7f\xc0-\xff][\x80-\xbf]*+"  # one character in UTF-8
 
 

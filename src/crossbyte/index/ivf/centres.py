@@ -1,4 +1,4 @@
-"""Train the cells' centres, in plain distances or in a metric that pairs have taught."""
+"""Train the centres of cells (IVF), in plain distances or in a metric that is learned from pairs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from crossbyte.index.ivf.router import CellRouter
 from crossbyte.model.quantization.codebooks import kmeans, nearest_centres
 from crossbyte.model.space.cca import add_ridge
 
-_PAIRS_PER_DIMENSION = 10  # fewer teach rounding errors
+_PAIRS_PER_DIMENSION = 10  # from fewer, noise would be learned
 _RIDGE = 1e-3  # of the mean variance of documents
-_LEAST = 1e-2  # of the mean variance of queries: no property is told more surely
+_LEAST = 1e-2  # of the mean variance of queries: no direction is taken to have less noise
 
 
 class Metric(NamedTuple):
-    """Place documents and queries of the other kind so that those are near that belong together.
+    """Map documents, and queries of the other kind, so that a query is near the documents that it asks for.
 
     Attributes
     ----------
     matrix : (D, D) float32
     shift : (D,) float32
         A document at x of the common space is at ``x @ matrix + shift``.
-    asking : (D, D) float32
-        A query at q is at ``q @ asking``.
+    query_matrix : (D, D) float32
+        A query at q is at ``q @ query_matrix``.
     """
 
     matrix: Float32
     shift: Float32
-    asking: Float32
+    query_matrix: Float32
 
     @classmethod
-    def taught(cls, documents: Float32, queries: Float32) -> Self | None:
-        """Learn from documents (n, D) and what asked for them (n, D); None from too few."""
+    def learn(cls, documents: Float32, queries: Float32) -> Self | None:
+        """Learn from documents (n, D) and the query of each (n, D); None from too few."""
         n, n_dims = documents.shape
         if n < _PAIRS_PER_DIMENSION * n_dims:
             return None
@@ -56,21 +56,21 @@ class Metric(NamedTuple):
         """Place documents (n, D) of the common space."""
         return np.asarray(documents @ self.matrix + self.shift, dtype=np.float32)
 
-    def asked(self, centres: Float32) -> CellRouter:
+    def query_router(self, centres: Float32) -> CellRouter:
         """Route queries of the other kind to the cells with the nearest centres (n, D)."""
-        return _router_in_metric(centres, self.asking)
+        return _router_in_metric(centres, self.query_matrix)
 
-    def compared(self, centres: Float32) -> CellRouter:
-        """Route queries that are documents themselves."""
+    def document_router(self, centres: Float32) -> CellRouter:
+        """Route queries of the documents' own kind to the cells with the nearest centres (n, D)."""
         return _router_in_metric(centres - self.shift, self.matrix)
 
     def to_array(self) -> Float32:
         """Give all of it as (2 D + 1, D) little-endian float32."""
-        return np.concatenate([self.matrix, self.shift[None], self.asking]).astype("<f4")
+        return np.concatenate([self.matrix, self.shift[None], self.query_matrix]).astype("<f4")
 
     @classmethod
     def from_array(cls, values: Float32) -> Self:
-        """Take back what :meth:`to_array` gave."""
+        """Read what :meth:`to_array` gave."""
         n_dims = values.shape[1]
         return cls(values[:n_dims], values[n_dims], values[n_dims + 1 :])
 
@@ -83,7 +83,7 @@ def _router_in_metric(centres: Float32, matrix: Float32) -> CellRouter:
 
 
 MAX_CELLS = 65_536  # a cell is two bytes
-POINTS_PER_CELL = 128  # that the centres are learned from
+POINTS_PER_CELL = 128  # from which the centres are trained
 _ROUNDS = 10
 _GROUP_ROUNDS = 4
 _GROUPED = 2048  # centres: fewer are compared with all points
@@ -96,13 +96,13 @@ DecodeRows = Callable[[NDArray[np.intp]], Float32]
 
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """Hold the centres of cells, and find the one of a document.
+    """Hold the centres of cells, and assign documents to cells: the coarse quantizer of an IVF.
 
     Attributes
     ----------
     points : (n, D) float32
     metric : Metric or None
-        Where documents lie beside them; None: where they lie in the common space.
+        In which documents are compared with the centres; None: in the common space itself.
     """
 
     points: Float32
@@ -115,10 +115,10 @@ class Centres:
         """Route queries, of the documents' own kind or of the other, to the nearest centres."""
         if self.metric is None:
             return CellRouter.at(self.points)
-        return self.metric.compared(self.points) if is_own else self.metric.asked(self.points)
+        return self.metric.document_router(self.points) if is_own else self.metric.query_router(self.points)
 
     def cells_of(self, points: Float32, workers: Executor) -> tuple[NDArray[np.uint16], Float32]:
-        """Find the cells (n,) of points (n, D) of the common space, and squared distances to the centres."""
+        """Assign points (n, D) of the common space to cells (n,); also gives squared distances to centres."""
 
         def find(rows: slice) -> tuple[NDArray[np.uint16], Float32]:
             return self._find(points[rows] if self.metric is None else self.metric.place(points[rows]))
@@ -175,7 +175,7 @@ class Centres:
 def train_centres(
     decoded: DecodeRows, n_rows: int, n_cells: int, workers: Executor, metric: Metric | None = None
 ) -> Centres:
-    """Learn centres from a sample of the points of ``n_rows`` rows; the same from the same rows."""
+    """Train centres (k-means) on a sample of the points of ``n_rows`` rows; the same for the same rows."""
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n_rows)[: POINTS_PER_CELL * n_cells])
     points = decoded(sample) if metric is None else metric.place(decoded(sample))

@@ -1,9 +1,9 @@
-"""Lay the codes of a partition out cell after cell: the inverted lists, beside the order that all else reads.
+"""Lay the codes of a partition out cell after cell, as the inverted lists of an IVF.
 
 A run holds some rows of the partition. Documents that are added make a run of their own, and runs are merged
 like the digits of a counter, so that adding stays cheap and there are few of them. The codes are in memory
-twice: one layout alone would need the place of every row and the row of every place, which takes as much at
-the code lengths that are usual.
+twice, by row and by cell: one layout alone would need the place of every row and the row of every place,
+which takes as much at the usual code lengths.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class InvertedLists:
     digest : str
         Of the cells.
     cells : (n,) uint16
-        Of every row.
-    runs : tuple of Run
+        The cell of every row.
+    runs : tuple of ListRun
         In the order of their rows, each more than twice as long as the next.
     """
 
@@ -84,7 +84,7 @@ class InvertedLists:
         """Lay a whole partition out in one run."""
         return cls(digest, cells, (ListRun.of(codes, cells, 0, n_cells),))
 
-    def grown(self, new: NDArray[np.uint16], codes: Codes, n_cells: int) -> InvertedLists:
+    def with_rows(self, new: NDArray[np.uint16], codes: Codes, n_cells: int) -> InvertedLists:
         """Add rows; ``codes`` are those of the partition with them."""
         cells = np.concatenate([self.cells, new])
         runs, first = list(self.runs), len(self.cells)
@@ -109,7 +109,7 @@ def _unpack_rows(packed: Codes, first: int, last: int) -> Codes:
 def assign_cells(
     segment: Segment, state: CellState | None, quantizers: Mapping[str, Quantizer], workers: Executor
 ) -> Segment:
-    """Give the documents of a segment their cells, from what their codes stand for."""
+    """Assign the documents of a segment to cells, by the points that their codes decode to."""
     if state is None:
         return segment
     cells, added = {}, {}
@@ -122,7 +122,7 @@ def assign_cells(
 
 
 class PartitionRows(NamedTuple):
-    """Name the rows of a partition that inverted lists are built from.
+    """Hold the rows of a partition from which inverted lists are built.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class PartitionRows(NamedTuple):
         Of all rows, as the scan reads them.
     n_rows : int
     new : sequence of Segment
-        Those at the end that were put there just now.
+        Segments that were just added, whose rows are the last ones.
     """
 
     coding: str
@@ -147,7 +147,7 @@ def build_lists(
     quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> dict[str, InvertedLists]:
-    """Build the inverted lists of all rows, by side; ``old`` are those before new rows came."""
+    """Build the inverted lists of all rows, by side; ``old`` are the lists without the new rows."""
     if state is None:
         return {}
     return {
@@ -171,8 +171,8 @@ def _build_side_lists(
         if len(old.cells) == rows.n_rows:
             return old
         cells = _assign_rows_from(rows, side, len(old.cells), state, quantizers, workers)
-        return old.grown(np.concatenate([nothing, *cells]), rows.codes[side], n_cells)
-    known = state.numbered.get((rows.coding, side), nothing)
+        return old.with_rows(np.concatenate([nothing, *cells]), rows.codes[side], n_cells)
+    known = state.assignments.get((rows.coding, side), nothing)
     cells = _assign_rows_from(rows, side, len(known), state, quantizers, workers)
     return InvertedLists.of(state.digest, np.concatenate([known, *cells]), rows.codes[side], n_cells)
 
@@ -185,7 +185,7 @@ def _assign_rows_from(
     quantizers: Mapping[str, Quantizer],
     workers: Executor,
 ) -> list[NDArray[np.uint16]]:
-    """Give the cells of the rows from ``first`` on, segment by segment."""
+    """Assign the rows from ``first`` on to cells, segment by segment."""
     row, parts = rows.n_rows - sum(segment.numbers.count for segment in rows.new), []
     for segment in rows.new:
         if row >= first:
@@ -197,6 +197,7 @@ def _assign_rows_from(
 def _assign_segment(
     segment: Segment, side: str, state: CellState, quantizers: Mapping[str, Quantizer], workers: Executor
 ) -> NDArray[np.uint16]:
+    """Assign the documents of a segment to cells: as stored, or computed from their codes."""
     known: Mapping[str, NDArray[np.uint16]] = {}
     if segment.cells is not None and segment.cells.digest == state.digest:
         known = segment.cells.cells

@@ -1,9 +1,9 @@
 """Route a query to the cells (inverted lists) that it visits.
 
 A text does not lie where its image lies, so the centre nearest to a text need not be that of the cell that
-its image is in. What pairs teach is small, so that some thousand of them are enough: one matrix that all
-cells share, and one number for every cell, by a softmax regression of "cell of the partner, and of the
-nearest documents" on the query.
+its image is in. Routers are therefore learned from pairs. They have few parameters, so that some thousand
+pairs are enough: one matrix that all cells share, and one number for every cell, by a softmax regression of
+"cell of the partner, and of the nearest documents" on the query.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _QUERIES_AT_ONCE = 64  # bounds the memory of the scores
 
 @dataclass(frozen=True, eq=False)
 class CellRouter:
-    """Route queries of one kind to cells: the learned coarse quantizer of an IVF.
+    """Route queries of one kind to cells: the probing order of an IVF, learned or by distance.
 
     Attributes
     ----------
     points : (n_cells, D) float32
-        Where a cell is looked for: its centre, or what pairs have taught.
+        The point that stands for a cell: its centre, or one learned from pairs.
     offsets : (n_cells,) float32
         Added to the squared distance to that point.
     """
@@ -105,9 +105,9 @@ class RouterTrainingSet(NamedTuple):
 
 
 def fit_means_router(centres: Float32, training_set: RouterTrainingSet) -> CellRouter:
-    """Look for a cell at the mean of the queries whose partner is in it.
+    """Route to the cells nearest by the mean of the queries whose partner is in the cell.
 
-    A cell has few of them: they are added to where a linear map of its centre expects them.
+    A cell has few of them, so the mean is shrunk towards where a linear map of its centre expects them.
     """
     counts = np.bincount(training_set.partners, minlength=len(centres))
     sums = np.zeros(centres.shape)
@@ -117,23 +117,22 @@ def fit_means_router(centres: Float32, training_set: RouterTrainingSet) -> CellR
 
 
 def fit_linear_router(centres: Float32, training_set: RouterTrainingSet) -> CellRouter:
-    """Look for a cell where a linear map of its centre expects the queries."""
+    """Route to the cells nearest by where a linear map of the centre expects the queries."""
     return CellRouter.at(_expect_queries(centres, training_set))
 
 
 def _expect_queries(centres: Float32, training_set: RouterTrainingSet) -> Float32:
     """Predict by a linear map of the centres where the queries of each cell lie (n_cells, D)."""
     wide = np.column_stack([centres, np.ones(len(centres), np.float32)]).astype(np.float64)
-    matrix = np.linalg.lstsq(wide[training_set.partners], training_set.points.astype(np.float64), rcond=None)[
-        0
-    ]
+    targets = training_set.points.astype(np.float64)
+    matrix = np.linalg.lstsq(wide[training_set.partners], targets, rcond=None)[0]
     return np.asarray(wide @ matrix, dtype=np.float32)
 
 
 def fit_softmax_router(starts: Sequence[CellRouter], training_set: RouterTrainingSet) -> CellRouter:
     """Learn a matrix W and numbers b: logits of the cells are x'W p + b.
 
-    Begins with the choice, of those given, that makes what is taught most likely; p are its points.
+    Starts from the router, of those given, that makes the training set most likely; p are its points.
     """
     found = [(start, *_choose_scale(start, training_set)) for start in starts]
     start, scale, _ = max(found, key=lambda each: each[2])

@@ -1,4 +1,4 @@
-"""Hold the cells (IVF) of an index: as a record of the file, in memory, and as users are told of them."""
+"""Hold the cells (IVF) of an index: as a record of the file, in memory, and as users see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crossbyte.validation import check_choice, check_number
 
 KIND = "cells"
 _VERSION = 1
-_CENTRES = "centres"  # the choice that needs no part of its own
+_CENTRES = "centres"  # the router that is not stored
 
 Assignments = Mapping[tuple[str, str], NDArray[np.uint16]]
 """cells of the rows of a partition, by coding and side"""
@@ -90,7 +90,7 @@ class Curve(NamedTuple):
         return items, kept
 
     def enough(self, recall: float) -> int:
-        """How many cells keep this share, on the careful side: the next number that was measured."""
+        """Find the least number of cells, of those measured, that keeps this share."""
         return next(
             (n for n, kept in zip(self.cells, self.kept, strict=True) if kept >= recall), self.cells[-1]
         )
@@ -101,7 +101,7 @@ class Curve(NamedTuple):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Curve:
-        """Take it back; KeyError or TypeError where something is missing."""
+        """Read what :meth:`to_dict` gave; KeyError or TypeError where something is missing."""
         return cls(**{name: values[name] for name in cls._fields})
 
 
@@ -123,18 +123,18 @@ class CellState:
     digest : str
         Of the centres: documents that were given cells of another digest have none of these.
     recall : float
-        What was wanted.
-    sides : mapping of side to Side
+        The share of the exhaustive search's answers to be found.
+    sides : mapping of side to SideCells
     directions : mapping of (query, target) to Direction
-    numbered : Numbered
-        Cells of all rows that were there when these were built; empty once they are laid out.
+    assignments : Assignments
+        The cell of every row that was there when the cells were built; empty once rows are in their lists.
     """
 
     digest: str
     recall: float
     sides: Mapping[str, SideCells]
     directions: Mapping[tuple[str, str], Direction]
-    numbered: Assignments = field(default_factory=dict)
+    assignments: Assignments = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -142,21 +142,21 @@ class CellState:
         recall: float,
         sides: Mapping[str, SideCells],
         directions: Mapping[tuple[str, str], Direction],
-        numbered: Assignments,
+        assignments: Assignments,
     ) -> CellState:
-        """Put new cells together."""
+        """Make new cells, and their digest."""
         digest = hashlib.blake2b(digest_size=8, person=b"crossbyte cells")
         for name, side in sorted(sides.items()):
             digest.update(name.encode() + np.ascontiguousarray(side.centres.points, "<f4").tobytes())
             digest.update(b"" if side.centres.metric is None else side.centres.metric.to_array().tobytes())
-        return cls(digest.hexdigest(), recall, sides, directions, numbered)
+        return cls(digest.hexdigest(), recall, sides, directions, assignments)
 
-    def settled(self) -> CellState:
-        """Forget the cells of rows, once these are laid out."""
-        return replace(self, numbered={}) if self.numbered else self
+    def without_assignments(self) -> CellState:
+        """Leave out the cells of rows, once these are in their lists."""
+        return replace(self, assignments={}) if self.assignments else self
 
-    def grown(self, document: Mapping[str, Any]) -> CellState:
-        """Count documents that were added; ``document`` is what their record says of its cells."""
+    def with_added(self, document: Mapping[str, Any]) -> CellState:
+        """Count documents that were added; ``document`` is the entry "cells" of their record."""
         sides = dict(self.sides)
         for name, (count, distance) in document.get("added", {}).items():
             old = sides[name]
@@ -168,7 +168,7 @@ class CellState:
     # The file
 
     def to_record(self) -> NewRecord:
-        """Give what is written."""
+        """Make the record that is written."""
         document = {
             "version": _VERSION,
             "digest": self.digest,
@@ -184,18 +184,16 @@ class CellState:
             },
         }
         parts: dict[str, Any] = {
-            f"cells.{c}.{s}": cells.astype("<u2") for (c, s), cells in self.numbered.items()
+            f"cells.{c}.{s}": cells.astype("<u2") for (c, s), cells in self.assignments.items()
         }
-        for name, side in self.sides.items():
-            parts[f"centres.{name}"] = np.ascontiguousarray(side.centres.points, "<f4")
+        for target, side in self.sides.items():
+            parts[f"centres.{target}"] = np.ascontiguousarray(side.centres.points, "<f4")
             if side.centres.metric is not None:
-                parts[f"metric.{name}"] = side.centres.metric.to_array()
-        for direct, direction in self.directions.items():
+                parts[f"metric.{target}"] = side.centres.metric.to_array()
+        for name, direction in self.directions.items():
             if direction.choice != _CENTRES:
-                router = direction.router
-                parts[f"choice.{direction_name(*direct)}"] = np.column_stack(
-                    [router.points, router.offsets]
-                ).astype("<f4")
+                table = np.column_stack([direction.router.points, direction.router.offsets])
+                parts[f"choice.{direction_name(*name)}"] = table.astype("<f4")
         return NewRecord(KIND, document, parts)
 
     @classmethod
@@ -219,7 +217,7 @@ class CellState:
 
 
 def dropped_cells_record() -> NewRecord:
-    """Give what is written when cells are dropped."""
+    """Make the record that is written when cells are dropped."""
     return NewRecord(KIND, {"version": _VERSION, "digest": None})
 
 
@@ -301,7 +299,7 @@ _ALIKE = 1e-3  # of the variance of the centres
 
 
 class Drift(NamedTuple):
-    """Say how documents fit cells that were built for others.
+    """Measure how well documents that were added since fit the cells.
 
     Attributes
     ----------
@@ -337,7 +335,7 @@ class Cells:
     recall : float
         The share of what the exhaustive search finds that was wanted.
     n_probe : dict of direction to int
-        Cells that a search visits, unless told otherwise; by "text-to-image", "image-to-text", ….
+        Cells that a search visits by default; by "text-to-image", "image-to-text", ….
     choice : dict of direction to str
         How cells are chosen: "centres", "means" or "learned", whichever did best on held-out pairs.
     curve : dict of direction to Curve
@@ -345,7 +343,7 @@ class Cells:
     drift : dict of side to Drift
     metric : dict of side to str
         What documents of one cell have in common: they are near each other in the common space ("plain"), or
-        in what queries of the other kind tell of them ("paired"), whichever did better on held-out pairs.
+        in the metric that is learned from pairs ("paired"), whichever did better on held-out pairs.
     """
 
     n_cells: dict[str, int]
@@ -362,7 +360,7 @@ class Cells:
         return any(drift.rebuild for drift in self.drift.values())
 
     def enough(self, direction: str, recall: float) -> int:
-        """How many cells a search must visit for another recall than that of the build, by its curve.
+        """Find how many cells a search must visit for another recall than that of the build, by its curve.
 
         Parameters
         ----------
@@ -394,7 +392,7 @@ class Cells:
 
 
 def summarize_cells(state: CellState | None, sizes: Mapping[str, NDArray[np.int64]]) -> Cells | None:
-    """Say what is known of cells, given how many live documents each cell of a side has."""
+    """Describe cells, given how many live documents each cell of a side has."""
     if state is None:
         return None
     named = {direction_name(*name): direction for name, direction in state.directions.items()}

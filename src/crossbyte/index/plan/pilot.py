@@ -32,21 +32,21 @@ _DOUBLING = 1 - 0.5**0.5
 
 
 class PilotRecall(NamedTuple):
-    """A pilot fit: its pairs, and per held-out pair the share of its two queries that found their partner."""
+    """Recall of a pilot fit: its pairs, and per held-out pair the share of its two queries that succeed."""
 
     n_pairs: int
     hits: NDArray[np.float64]
 
 
 class PilotPairs(NamedTuple):
-    """Pairs for pilot fits, and others, of other groups, to ask them with.
+    """Pairs to fit pilots on, and held-out pairs, of other groups, to measure their recall with.
 
     Attributes
     ----------
     images, texts
         Features to fit on.
     held_images, held_texts, held_groups
-        Features to ask with, and their groups.
+        Features of the held-out pairs, and their groups.
     """
 
     images: Any
@@ -56,7 +56,7 @@ class PilotPairs(NamedTuple):
     held_groups: NDArray[np.intp]
 
     def hits(self, model: Any) -> NDArray[np.float64]:
-        """What a fitted model finds among the first ten, per held-out pair: (n,)."""
+        """Measure recall@10 of a fitted model per held-out pair: (n,)."""
         ranks = model.partner_ranks(self.held_images, self.held_texts, self.held_groups)
         return np.asarray(ranks.hits(10))
 
@@ -93,19 +93,19 @@ def expected_recall(few: PilotRecall, many: PilotRecall, n_pairs: float) -> floa
 
 
 def _slope(few: PilotRecall, many: PilotRecall) -> float:
-    """The a of r − a / √n through two pilots, a standard error of their difference added; never below 0."""
+    """Fit the a of r − a / √n through two pilots, plus a standard error of the gain; never below 0."""
     gains = many.hits - few.hits
     gain = gains.mean() + gains.std() / np.sqrt(len(gains))
     return float(max(0.0, gain) / _root_difference(few, many))
 
 
 def _root_difference(few: PilotRecall, many: PilotRecall) -> float:
-    """By how much 1 / √n is less with many pairs."""
+    """Compute by how much 1 / √n is less with many pairs."""
     return float(few.n_pairs**-0.5 - many.n_pairs**-0.5)
 
 
 def _affordable(n_pairs: int, seconds_at: Callable[[int], float]) -> int:
-    """The most pairs that are fitted within the budget, in two figures; all if they are."""
+    """Find the most pairs that can be fitted within the time budget, in two figures; all if possible."""
     if seconds_at(n_pairs) <= TIME_BUDGET:
         return n_pairs
     low, high = 2, n_pairs
@@ -116,13 +116,13 @@ def _affordable(n_pairs: int, seconds_at: Callable[[int], float]) -> int:
 
 
 def _round_up(number: float) -> int:
-    """Two figures; more would be false."""
+    """Round up to two figures; more would suggest a false precision."""
     whole = max(2, int(np.ceil(number)))
     return -(-whole // _second_figure(whole)) * _second_figure(whole)
 
 
 def _second_figure(number: int) -> int:
-    """What the second figure of a number counts."""
+    """Give the unit of the second figure of a number."""
     return int(10 ** max(0, len(str(number)) - 2))
 
 
@@ -137,7 +137,7 @@ def draw_pairs(n_pairs: int, count: int, groups: Any = None, *, seed: int = 0) -
     n_pairs : int
         How many there are.
     count : int
-        How many to draw; with groups, at most so many, since groups stay whole. At least 20 groups are drawn,
+        How many to draw; with groups, at most as many, since groups stay whole. At least 20 groups are drawn,
         and a group of more than a twentieth of ``count`` is not, if that leaves 20.
     groups : (n_pairs,) labels, optional
         Rows of one group are drawn together.
@@ -170,7 +170,7 @@ def _check_groups_to_draw(n_groups: int) -> None:
 
 
 def draw_pilot_pairs(images: Any, texts: Any, groups: Any = None) -> PilotPairs:
-    """Take pairs for pilots out of all: at most 18,000 to fit on, and 2,000 of other groups to ask with."""
+    """Draw pairs for pilots: at most 18,000 to fit on, and 2,000 of other groups to measure recall with."""
     n_pairs = images.shape[0]
     rows = draw_pairs(n_pairs, MAX_PAIRS, groups)
     labels = None if groups is None else check_groups(groups, n_pairs)[rows]
@@ -217,7 +217,7 @@ class _Stages:
         self.started = now
 
     def seconds(self, rounds: int, wanted: int) -> dict[str, float]:
-        """Seconds by stage, as if with all rounds: later ones are like the last, the first take longer."""
+        """Estimate seconds by stage with all rounds: later ones are like the last, the first take longer."""
         return {
             name: sum(steps)
             + (wanted - rounds) * (self.rounds.get(name) == 1.0) * sum(steps[-(len(steps) // rounds) :])
@@ -226,7 +226,7 @@ class _Stages:
 
 
 class _ElapsedTime(NamedTuple):
-    """Seconds on the wall, of the processor, and of the main thread."""
+    """Seconds of wall time, of all threads together, and of the main thread."""
 
     wall: float
     processor: float
@@ -240,18 +240,18 @@ class _ElapsedTime(NamedTuple):
         return _ElapsedTime(*(end - start for end, start in zip(self.now(), self, strict=True)))
 
     def serial(self, n_rows: int) -> float:
-        """Share of the main thread, where there were blocks for another one."""
+        """Compute the share of the main thread, where there were blocks for another one."""
         return min(1.0, self.own / max(self.processor, 1e-9)) if n_rows > BLOCK_ROWS else _SERIAL
 
     def expected(self, n_rows: int, n_jobs: int) -> float:
-        """Seconds on the wall with threads that share perfectly, on a machine of their own."""
+        """Compute the wall time with threads that share the work perfectly, on an idle machine."""
         return max(1e-9, self.processor * _wall_seconds_per_cpu_second(n_rows, self.serial(n_rows), n_jobs))
 
 
 class _TimedFit(NamedTuple):
     """One pilot fit: rows, what it took, the processor's seconds by stage as if with all rounds.
 
-    ``hits`` is what it found, where somebody asked it.
+    ``hits`` is its recall per held-out pair, where that was measured.
     """
 
     n_rows: int
@@ -266,7 +266,7 @@ class FitTimes:
 
     Attributes
     ----------
-    small, large : _Timed
+    small, large : _TimedFit
     mapping : str
     n_jobs : int
     """
@@ -287,7 +287,7 @@ class FitTimes:
         return seconds
 
     def _stretch(self) -> float:
-        """How much longer the pilots took than expected: other programs, and threads that wait."""
+        """Compute how much longer the pilots took than expected: other programs, and threads that wait."""
         pilots = (self.small, self.large)
         expected = sum(timed.spent.expected(timed.n_rows, self.n_jobs) for timed in pilots)
         return sum(timed.spent.wall for timed in pilots) / expected
@@ -305,7 +305,7 @@ class FitTimes:
 
 
 class WholeFit(NamedTuple):
-    """The real fit, that was run.
+    """The time of the whole fit, which was quick enough to be run.
 
     Attributes
     ----------
@@ -316,7 +316,7 @@ class WholeFit(NamedTuple):
     seconds: float
 
     def seconds_at(self, n_rows: int, add: AddTimes) -> float:
-        """Seconds that it took; nobody asks for other rows."""
+        """Give the seconds that it took; other numbers of rows are never needed."""
         return self.seconds
 
 
@@ -325,13 +325,13 @@ class _TooLong(Exception):
 
 
 class AddTimes(NamedTuple):
-    """Seconds to add documents: of a commit, and what so many took.
+    """Seconds to add documents: of a commit alone, and of adding ``n_rows`` documents.
 
     Attributes
     ----------
     commit : float
     n_rows : int
-    spent : _Spent
+    spent : _ElapsedTime
     n_jobs : int
     """
 
@@ -349,7 +349,7 @@ class AddTimes(NamedTuple):
 
 
 def _wall_seconds_per_cpu_second(n_rows: int, serial: float, n_jobs: int) -> float:
-    """Seconds on the wall for each second of the processor."""
+    """Compute the wall time for each second of all threads together."""
     blocks, last = divmod(n_rows, BLOCK_ROWS)
     shared, over = divmod(blocks, n_jobs)
     longest = (shared + 1) * BLOCK_ROWS if over else shared * BLOCK_ROWS + last
@@ -357,7 +357,7 @@ def _wall_seconds_per_cpu_second(n_rows: int, serial: float, n_jobs: int) -> flo
 
 
 def pilot_model(model: CMCQ, n_bits: int, images: Any, texts: Any, rounds: int = 1) -> CMCQ:
-    """Fit a few pairs in few rounds: only sizes are asked of it."""
+    """Fit a few pairs in few rounds: only the model's size is measured."""
     pilot: CMCQ = clone(model).set_params(n_bits=n_bits, max_iter=rounds, callback=None)
     rows = _sample(images.shape[0], _SMALL)
     return pilot.fit(images[rows], texts[rows])
@@ -366,7 +366,7 @@ def pilot_model(model: CMCQ, n_bits: int, images: Any, texts: Any, rounds: int =
 def time_fits(
     model: CMCQ, images: Any, texts: Any, train: int, report: Callable[[Progress], object]
 ) -> tuple[FitTimes | WholeFit, CMCQ]:
-    """Fit ``train`` pairs if that is quick, else a part of them twice; also gives a model of these fits."""
+    """Time a fit of ``train`` pairs if it is quick, else two smaller ones; also give a fitted model."""
     n = images.shape[0]
     first = min(_SMALL, n)
     timed = None if train <= first else _timed_fit(model, images, texts, first)
@@ -386,7 +386,7 @@ def time_two_fits(model: CMCQ, images: Any, texts: Any, judge: Judge) -> tuple[F
 
 
 def _try_whole_fit(model: CMCQ, images: Any, texts: Any, train: int) -> tuple[WholeFit, CMCQ] | None:
-    """The real fit; None if it takes too long."""
+    """Run the whole fit; None if it takes too long."""
     rows = _sample(images.shape[0], train)
     some = images[rows], texts[rows]
     start = time.perf_counter()
@@ -406,7 +406,7 @@ def _try_whole_fit(model: CMCQ, images: Any, texts: Any, train: int) -> tuple[Wh
 def _fit_twice(
     model: CMCQ, images: Any, texts: Any, known: tuple[_TimedFit, CMCQ], judge: Judge | None = None
 ) -> tuple[FitTimes, CMCQ]:
-    """The line through the known pilot and another one, and the larger one's model."""
+    """Run another pilot beside the known one, and give the times of both, and the larger one's model."""
     n_jobs, (first, spent, *_) = Workers(model.n_jobs).n_jobs, known[0]
     # What is found depends on the size, and should depend on other programs as little as can be.
     seconds = spent.wall if judge is None else spent.expected(first, n_jobs)
@@ -416,7 +416,7 @@ def _fit_twice(
 
 
 def _second_size(first: int, n_rows: int, seconds: float) -> int:
-    """As many rows as there are and the budget allows; fewer than the first if these are hardly more."""
+    """Choose as many rows as the budget allows; fewer than the first pilot's if that is hardly more."""
     affordable = int(
         first * (_BUDGET / max(seconds, 1e-3)) ** 1.5
     )  # part of the time is for any number of rows
@@ -440,7 +440,7 @@ def _timed_fit(
 
 
 def _sample(n_rows: int, count: int) -> Rows:
-    """Rows drawn at random, always the same, in their order."""
+    """Draw rows at random, always the same, in ascending order."""
     return np.sort(np.random.default_rng(0).permutation(n_rows)[:count])
 
 
@@ -459,7 +459,7 @@ def time_adding(model: CMCQ, sides: dict[str, Any], payloads: Payloads | None, f
 def _make_adder(
     index: Index, sides: dict[str, Any], payloads: Payloads | None
 ) -> Callable[[Rows], _ElapsedTime]:
-    """Adds rows under new ids, and says what it took."""
+    """Make a function that adds rows under new ids, and gives the time it took."""
 
     def add(rows: Rows) -> _ElapsedTime:
         documents: dict[str, Any] = {side: features[rows] for side, features in sides.items()}
@@ -477,7 +477,7 @@ _GROUPS_TO_TRY = 200
 
 
 def pilot_settings(model: CMCQ, n_jobs: int | None) -> CMCQ:
-    """The same parameters, not fitted; with a seed, so that the same plan is made twice."""
+    """Copy the parameters of a model, with a seed, so that the same plan is made twice."""
     seed = 0 if model.random_state is None else model.random_state
     copy: CMCQ = clone(model).set_params(random_state=seed, n_jobs=n_jobs, callback=None)
     return copy
@@ -491,7 +491,7 @@ def run_pilot_fits(
     train: int,
     report: Callable[[Progress], object],
 ) -> tuple[FitTimes | WholeFit, CMCQ]:
-    """Run the pilot fits; with more than ``ALWAYS_ALL`` pairs to fit on, ask them with held-out pairs."""
+    """Run the pilot fits; with more than ``ALWAYS_ALL`` pairs to fit on, measure their recall."""
     if train <= ALWAYS_ALL or not _can_hold_out(images.shape[0], groups):
         return time_fits(model, images, texts, train, report)
     trials = draw_pilot_pairs(images, texts, groups)
@@ -508,7 +508,7 @@ def _can_hold_out(n_pairs: int, groups: Any) -> bool:
 
 
 def decide_sample_size(fits: FitTimes | WholeFit, train: int, adding: AddTimes) -> SampleSize:
-    """Say how many of the pairs are enough; all, where the pilots were not asked."""
+    """Decide how many of the pairs are enough; all, where recall of the pilots was not measured."""
     if isinstance(fits, WholeFit) or fits.small.hits is None or fits.large.hits is None:
         return SampleSize.all_of(train)
     few, many = (

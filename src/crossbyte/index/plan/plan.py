@@ -27,7 +27,7 @@ _PAIRS_AT_LEAST = 20
 
 
 class _PlanRequest(NamedTuple):
-    """What the user asks for; None: anything."""
+    """Limits that the user gives; None for no limit."""
 
     n_bits: int | None
     max_memory: int | None
@@ -35,11 +35,11 @@ class _PlanRequest(NamedTuple):
     min_recall: float | None
 
     def fits(self, width: Width) -> bool:
-        """Whether the budgets hold it."""
+        """Say whether a code length is within the budgets."""
         return all(excess <= 0 for excess in self.excesses(width).values())
 
     def excesses(self, width: Width) -> dict[str, int]:
-        """Bytes above each budget, by its name."""
+        """Compute the bytes above each budget, by its name."""
         limits = {"max_memory": (self.max_memory, width.memory), "max_disk": (self.max_disk, width.disk)}
         return {name: sizes["total"] - limit for name, (limit, sizes) in limits.items() if limit is not None}
 
@@ -93,7 +93,7 @@ def plan(
     ids : sequence of str or int, optional
         A sample of ids, for their length; None for integers.
     groups : sequence of labels, optional
-        One per pair given: the pilot is never asked with pairs of a group that it was fitted on.
+        One per pair given: the pilot's recall is never measured on a group that it was fitted on.
     n_jobs : int or None
         Threads; None for all cores.
     callback : callable, optional
@@ -152,7 +152,7 @@ def _check_pilot_rows(n_rows: int) -> None:
 
 
 def _parameters(model: CMCQ | None) -> CMCQ:
-    """The model itself, or one with the defaults; checked."""
+    """Give the model, checked, or one with the defaults."""
     if model is None:
         return CMCQ()
     if not isinstance(model, CMCQ):
@@ -162,7 +162,7 @@ def _parameters(model: CMCQ | None) -> CMCQ:
 
 
 def _curve(model: CMCQ, curve: Sequence[CurvePoint] | None, *, needed: bool) -> dict[int, CurvePoint]:
-    """Measured quality by bits; empty where there is none and none is needed."""
+    """Collect the measured quality by bits; empty where there is none and none is needed."""
     if curve is None:
         try:
             curve = model.report_.curve
@@ -223,7 +223,7 @@ def _cost_widths(
 def _choose(
     widths: Sequence[Width], wish: _PlanRequest, items: int, points: Mapping[int, CurvePoint]
 ) -> Width:
-    """The fewest bits that reach the recall, or else the most that the budgets hold."""
+    """Choose the fewest bits that reach the recall, or else the most within the budgets."""
     candidates = [width for width in widths if wish.n_bits in (None, width.n_bits)]
     if wish.min_recall is not None:
         candidates = _smallest_sufficient(candidates, wish.min_recall, items, points)
@@ -251,7 +251,7 @@ def _smallest_sufficient(
 
 
 def _unknown_recall(widths: Sequence[Width], items: int, points: Mapping[int, CurvePoint]) -> str:
-    """Why nothing is known of the recall of these code lengths, and what would tell."""
+    """Say why the recall of these code lengths is not known, and how to measure it."""
     here = [points[width.n_bits] for width in widths if width.n_bits in points]
     if here:
         sizes = [size for point in here for size, _ in point.by_size]
@@ -272,13 +272,13 @@ def _unknown_recall(widths: Sequence[Width], items: int, points: Mapping[int, Cu
 
 
 def _round_down(recall: float) -> float:
-    """Two figures that the recall reaches."""
+    """Round a recall down to two figures."""
     near = round(recall, 2)
     return near if near <= recall else near - 0.01
 
 
 def _over_budget(least: Width, wish: _PlanRequest) -> str:
-    """What the smallest of the possible code lengths needs beyond the budgets."""
+    """Say what the smallest possible code length needs beyond the budgets."""
     over = {name: size for name, size in wish.excesses(least).items() if size > 0}
     recall = "" if wish.min_recall is None else f" with recall@10 {wish.min_recall:g}"
     raised = " and ".join(f"{name} by {size:,} bytes" for name, size in over.items())

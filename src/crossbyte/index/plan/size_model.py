@@ -31,7 +31,7 @@ _UNTRIED = {
 
 @dataclass(frozen=True)
 class Width:
-    """What one code length costs.
+    """The cost of one code length.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Width:
 
 @dataclass(frozen=True)
 class SampleSize:
-    """How many pairs to fit on, and why.
+    """The number of pairs to fit on, and the reason.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class SampleSize:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was planned, and what it will cost.
+    """A planned index, and its cost.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Plan:
     enough : SampleSize
         How many pairs are enough to fit on, and why; ``fit_pairs`` is their number.
     sample_seconds : float
-        To fit on so many.
+        To fit on that many pairs.
     """
 
     items: int
@@ -164,7 +164,7 @@ class Plan:
         return "\n".join([*lines, "", *self._table()])
 
     def _sample(self) -> list[str]:
-        """Say that fewer pairs are enough, or why nobody can tell; nothing where all are few."""
+        """Say that fewer pairs are enough, or why that is not known; nothing where all are few."""
         if self.fit_pairs == self.train:
             return (
                 [] if self.enough.why == "all" and not self.enough.tried else [f"    on all:  {self.enough}"]
@@ -200,7 +200,7 @@ _PER_PAIR = {"image_codes", "text_codes"}
 
 
 class Contents(NamedTuple):
-    """What is to be indexed.
+    """The documents to be indexed.
 
     Attributes
     ----------
@@ -288,7 +288,7 @@ class PerDocument(NamedTuple):
 
 
 def index_sizes(contents: Contents, model: ModelSize, each: PerDocument) -> Sizes:
-    """Bytes of an index on disk and in memory, the model's included."""
+    """Compute the bytes of an index on disk and in memory, the model's included."""
     n, n_sides, n_bytes = contents.items, contents.n_sides, contents.n_bits // 8
     model_bytes, blocks = model.bytes_at(contents.n_bits, contents.train), -(-n // 64)
     blobs = {
@@ -314,7 +314,7 @@ def index_sizes(contents: Contents, model: ModelSize, each: PerDocument) -> Size
 
 
 def _count_pages(blobs: Sequence[int]) -> int:
-    """Pages of SQLite's table of pieces: leaves that hold the first bytes of rows, and chains of the rest."""
+    """Count the pages of SQLite's table of pieces: leaves with the first bytes of rows, and overflow."""
     chained, leaves, room = 0, 1, 0
     for size in (min(left, MAX_PIECE_BYTES) for blob in blobs for left in range(blob, 0, -MAX_PIECE_BYTES)):
         row = size + _ROW_HEAD
@@ -329,7 +329,7 @@ def _count_pages(blobs: Sequence[int]) -> int:
 
 
 def _number_bytes(n: int) -> int:
-    """Bytes that the numbers of n payload rows take: three integers and a length of variable size in each."""
+    """Count the bytes of the numbers of n payload rows: each has four integers of variable size."""
     integers, lengths = (2**7, 2**15, 2**23, 2**31), (2**7, 2**14, 2**21, 2**28)
     longer = (3 * sum(max(0, n - limit) for limit in integers), sum(max(0, n - limit) for limit in lengths))
     return 4 * n + sum(longer)
@@ -340,7 +340,7 @@ def _add_total(parts: dict[str, int]) -> dict[str, int]:
 
 
 def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
-    """Take a fitted pilot model apart.
+    """Measure the parts of a fitted pilot model.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
 
 
 def _document_bytes(model: CMCQ) -> int:
-    """Bytes of a model file that are not arrays."""
+    """Count the bytes of a model file that are not arrays."""
     arrays, _ = model_contents(model.fitted_)
     return len(model.to_bytes()) - sum(array.nbytes for array in arrays.values())
 
@@ -374,7 +374,7 @@ def _document_bytes(model: CMCQ) -> int:
 def measure_documents(
     model: CMCQ, ids: Sequence[Any] | None, payloads: Payloads | None, folder: Path
 ) -> PerDocument:
-    """Build an index of ready codes and see how it grows; payloads as long as those given, with one field."""
+    """Measure how an index of ready codes grows, with payloads of one field and of the given lengths."""
     bodies = None if payloads is None else payloads.bodies
     with Index.create(folder / "sizes.cb", model) as index:
         empty = index.stats()["disk"]["bytes"]
@@ -407,7 +407,7 @@ class _GrownIndex(NamedTuple):
 
 
 def _add_documents(index: Index, count: int, bodies: Sequence[bytes | None] | None) -> _GrownIndex:
-    """Add ``count`` documents, and look at what the file has then."""
+    """Add ``count`` documents, and measure the file."""
     codes = np.zeros((count, len(index.model.image_codebooks_)), dtype=np.uint8)
     objects = None if bodies is None else [_dummy_payload(body) for body in islice(cycle(bodies), count)]
     index.add(range(len(index), len(index) + count), image_codes=codes, payloads=objects)
@@ -419,7 +419,7 @@ def _add_documents(index: Index, count: int, bodies: Sequence[bytes | None] | No
 
 
 def _dummy_payload(body: bytes | None) -> dict[str, str] | None:
-    """A payload of one field and about as many bytes: columns are measured on their own."""
+    """Make a payload of one field and about as many bytes: columns are measured on their own."""
     return None if body is None else {"a": "x" * max(0, len(body) - len('{"a":""}'))}
 
 
@@ -428,7 +428,7 @@ def _count_other_bytes(grown: _GrownIndex) -> int:
 
 
 def _fit_column_growth(objects: Sequence[Any]) -> list[tuple[float, float]]:
-    """Bytes of each column per document, and its fixed part; repeats would hide how vocabularies grow."""
+    """Fit the bytes of each column per document, and its fixed part; repeats would hide vocabulary growth."""
     half = len(objects) // 2
     some, whole = (
         {field: len(column.to_bytes()) for field, column in build_columns(part, len(part)).items()}
