@@ -1,4 +1,10 @@
-"""Read features from disk, some rows at a time: files, folders of shards, folders of pairs, scratch files."""
+"""Read features from disk, some rows at a time: files, folders of shards, folders of pairs, scratch files.
+
+A folder of pairs holds embeddings as clip-retrieval writes them, or images and texts::
+
+    img_emb/img_emb_0.npy …  text_emb/text_emb_0.npy …  metadata/metadata_0.parquet …
+    images.npy  texts.npy        or .npz, .parquet, or folders images/ and texts/ of such shards
+"""
 
 from __future__ import annotations
 

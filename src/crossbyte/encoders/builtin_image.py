@@ -1,6 +1,8 @@
 """Encode images without any download: colours, directions of edges, and visual words of patches.
 
-Colours are soft histograms in Oklab, where equal distances look about equally different. Visual words are
+Colours are soft histograms in Oklab, where equal distances look about equally different: six greys and rings
+of hues, and a colour belongs to all bins near it, so that a little more light does not change everything.
+Visual words are
 after Coates, Lee and Ng (2011): patches are normalised for brightness and contrast, whitened, and
 compared with the directions of a spherical k-means. A patch counts for a word by how far
 its response exceeds its mean over all words.

@@ -1,4 +1,8 @@
-"""Identify documents by the user's ids, packed and hashed, and by the index's own numbers."""
+"""Identify documents by the user's ids, packed and hashed, and by the index's own numbers.
+
+Ids are strings or integers; ``1`` and ``"1"`` are different. Millions of Python objects would take ten times
+the memory of the codes, so ids become objects only when somebody asks for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Choose the parameters of a system on validation data, and keep those that were chosen."""
+"""Choose the parameters of a system on validation data, and keep those that were chosen.
+
+A part of the training documents asks the rest: by labels, the mean MAP@50 of both tasks (protocol V), which
+is supervision; or without labels, the recall@10 of true partners that were held out (protocol P). One
+parameter is varied while the others stay, as in the paper.
+
+Chosen parameters are kept per collection, system and length, in ``recorded.json`` here and in what
+``crossbyte tune`` writes::
+
+    {"wiki": {"digest": "…", "chosen": "how, in words",
+              "methods": {"cmfh": {"*": {"balance": 0.5}, "128": {"balance": 0.3}},
+                          "cvh/labels": {"*": {}}}}}
+
+``"*"`` holds for every length, and a length's own entry comes on top. ``"key/similarity"`` goes before
+``"key"``. A digest says which features they were chosen on; on others they are not used.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Run systems on data sets, in processes, and measure them; every finished run is a file."""
+"""Run systems on data sets, in processes, and measure them; every finished run is a file.
+
+Processes are spawned, not forked (BLAS and our own threads do not survive a fork), each with one thread for
+linear algebra, and leave Ctrl-C to their parent, who ends them. One that dies takes only its task with it.
+What a task returns must be small.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Explain why a document is near a query: codewords, examples, features and words."""
+"""Explain why a document is near a query: codewords, examples, features and words.
+
+Preparation and mapping are linear up to a row's length: x' = f (scale r - mean) G for a raw row r, where G
+(d, D) is all matrices in one and f a number of the row. So x'·v is a sum over the features, exactly; only the
+paper's image query is not linear, and there the active atoms of the dictionary take the features' place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""Keep payload fields as typed columns in memory, and write them to bytes."""
+"""Keep payload fields as typed columns in memory, and write them to bytes.
+
+A document may have several values of a field (a list), of several kinds, or none. A column keeps each kind on
+its own: nulls, booleans, numbers (as integers or floats, always exact), and texts as codes into a sorted
+vocabulary. A million years take two megabytes.
+
+Columns are canonical: pairs (row, value) strictly ascending, no list of rows where it would be 0 … n - 1, and
+the narrowest dtype that holds every value exactly. So equal contents are equal bytes, however they came about::
+
+    n_rows            uint64
+    11 entries        dtype (one byte: its place in `DTYPES`, 0 for absent), 7 zero bytes, length (uint64)
+    the arrays        in the order of `SLOTS`, each filled up with zero bytes to a multiple of 8
+
+An array of rows may be "all rows", which has a length and takes no bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Keep an index in one SQLite file: sessions, commits, and what a reader sees of them."""
+"""Keep an index in one SQLite file: sessions, commits, and what a reader sees of them.
+
+The storage layer knows nothing of codes, ids or filters. One SQLite database holds everything; a commit is
+one transaction that raises the generation by one. Whatever is read is compared with its checksum.
+"""
 
 from __future__ import annotations
 

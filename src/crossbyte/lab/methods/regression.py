@@ -1,4 +1,18 @@
-"""Regress onto codes: kernel features of anchors, ridge, boosting of pairs, and logistic regression."""
+"""Regress onto codes: kernel features of anchors, ridge, boosting of pairs, and logistic regression.
+
+Anchors are k-means centres, the kernel is Gaussian, and its width is the mean squared distance between
+training rows. No matrix of all training rows against all of them is ever formed.
+
+Kernel logistic regression serves many bits at once. For one bit with targets h = ±1, on kernel features φ of k
+anchors whose own kernel is K::
+
+    min over w, b:  Σ_i log(1 + exp(-h_i (φ_i w + b)))  +  penalty · w'Kw
+
+It is solved in other coordinates, shared by all bits, in which the Hessian of the first step is the unit
+matrix, so that L-BFGS needs few steps: with K = LL' and centred features, the eigenvectors of
+``L⁻¹ φ'φ L'⁻¹`` make both terms diagonal, and each coordinate is divided by the root of its curvature. The
+intercept b is not penalised.
+"""
 
 from __future__ import annotations
 
