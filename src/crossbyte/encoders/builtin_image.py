@@ -2,10 +2,9 @@
 
 Colours are soft histograms in Oklab, where equal distances look about equally different: six greys and rings
 of hues, and a colour belongs to all bins near it, so that a little more light does not change everything.
-Visual words are
-after Coates, Lee and Ng (2011): patches are normalised for brightness and contrast, whitened, and
-compared with the directions of a spherical k-means. A patch counts for a word by how far
-its response exceeds its mean over all words.
+Visual words are after Coates, Lee and Ng (2011): patches are normalised for brightness and contrast,
+whitened, and compared with the directions of a spherical k-means. A patch counts for a word by how far its
+response exceeds its mean over all words.
 """
 
 from __future__ import annotations

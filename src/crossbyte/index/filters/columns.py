@@ -5,7 +5,8 @@ its own: nulls, booleans, numbers (as integers or floats, always exact), and tex
 vocabulary. A million years take two megabytes.
 
 Columns are canonical: pairs (row, value) strictly ascending, no list of rows where it would be 0 … n - 1, and
-the narrowest dtype that holds every value exactly. So equal contents are equal bytes, however they came about::
+the narrowest dtype that holds every value exactly. So equal contents are equal bytes, however they came
+about::
 
     n_rows            uint64
     11 entries        dtype (one byte: its place in `DTYPES`, 0 for absent), 7 zero bytes, length (uint64)

@@ -5,10 +5,10 @@ centres of its nearest groups only: with 12,649 cells in a sixth of the time. On
 misses its nearest centre by a little; its cell is the one that it was given, whatever the distance.
 
 Why a metric: a text says more about some properties of its image than about others. Cells that tell images
-apart by what texts are silent about are of no use to them: the image of a text may then be in any of many. For
-a query q that looks for the document x, pairs tell what to expect, q = xA + a, and how far it is off, with the
-covariance S. The likelihood of q falls with the squared distance of qT and (xA + a)T, where TT' is the inverse
-of S: in that space the documents are put into cells, and the queries choose.
+apart by what texts are silent about are of no use to them: the image of a text may then be in any of many.
+For a query q that looks for the document x, pairs tell what to expect, q = xA + a, and how far it is off,
+with the covariance S. The likelihood of q falls with the squared distance of qT and (xA + a)T, where TT' is
+the inverse of S: in that space the documents are put into cells, and the queries choose.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Fit pilot models on samples, and extrapolate quality and the number of pairs that a fit needs.
 
-A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. For a longer
-one, processor time is measured stage by stage, which other programs disturb less than time on the wall. A
-stage's time lies between a line and a power of the rows through two pilot fits of few rounds: their geometric
-mean is taken. All further rounds are taken to be like the last of these. Pilots have no fewer than 2,048 rows
-if more are given, several for each of the 256 codewords of a codebook. Initialisations look at 20,000 rows at
-most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows hardly gains by a second thread; what the
-main thread did by itself is not shared.
+A fit that is over in some seconds is simply run: how many rounds it takes, nothing shorter tells. For a
+longer one, processor time is measured stage by stage, which other programs disturb less than time on the
+wall. A stage's time lies between a line and a power of the rows through two pilot fits of few rounds: their
+geometric mean is taken. All further rounds are taken to be like the last of these. Pilots have no fewer than
+2,048 rows if more are given, several for each of the 256 codewords of a codebook. Initialisations look at
+20,000 rows at most. Threads share blocks of 4,096 rows, so that a fit of 5,000 rows hardly gains by a second
+thread; what the main thread did by itself is not shared.
 
 Recall is taken to grow with the pairs n as r − a / √n, the usual law of what is estimated from samples. Two
 pilot fits of n₁ < n₂ pairs, asked with the same held-out pairs, give a. Twice as many pairs as n then find

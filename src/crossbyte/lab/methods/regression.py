@@ -3,8 +3,8 @@
 Anchors are k-means centres, the kernel is Gaussian, and its width is the mean squared distance between
 training rows. No matrix of all training rows against all of them is ever formed.
 
-Kernel logistic regression serves many bits at once. For one bit with targets h = ±1, on kernel features φ of k
-anchors whose own kernel is K::
+Kernel logistic regression serves many bits at once. For one bit with targets h = ±1, on kernel features φ of
+k anchors whose own kernel is K::
 
     min over w, b:  Σ_i log(1 + exp(-h_i (φ_i w + b)))  +  penalty · w'Kw
 

@@ -4,8 +4,8 @@ Both halves of N documents are coded with as many atoms, S = [A; B] below one an
 
     ½ ‖X - A D‖² + ½ ‖Y - B E‖² + λ |A|₁ + λ' |B|₁ + ½ ρ ‖S‖² + ½ tr(S'LS)
 
-with rows of D and E in the unit ball and L the Laplacian of a hypergraph of all images and texts. A state is a
-value; neither update can raise the objective.
+with rows of D and E in the unit ball and L the Laplacian of a hypergraph of all images and texts. A state is
+a value; neither update can raise the objective.
 """
 
 from __future__ import annotations
