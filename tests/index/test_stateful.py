@@ -100,7 +100,7 @@ FILTERS: dict[str, tuple[Callable[[Payload], bool], set[str]]] = {
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Every verb of the index, beside its twin."""
+    """Every method of the index that writes or reads, beside its twin."""
 
     steps = 0  # of all machines together
 
@@ -118,9 +118,9 @@ class IndexMachine(RuleBasedStateMachine):
             self.index.close()
             shutil.rmtree(self.folder)
 
-    def write(self, verb: str, **values: Any) -> None:
-        getattr(self.index, verb)(**values)
-        getattr(self.twin, verb)(**values)
+    def write(self, method: str, **values: Any) -> None:
+        getattr(self.index, method)(**values)
+        getattr(self.twin, method)(**values)
 
     def documents(self, rng: random.Random, keys: list[Any]) -> dict[str, Any]:
         """Features or codes of one or both sides, payloads and groups for these ids."""

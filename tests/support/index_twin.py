@@ -66,7 +66,7 @@ class Entry:
 
 
 class Twin:
-    """A dictionary with the verbs of the index. Searching is a sort of all distances."""
+    """A dictionary with the methods of the index. Searching is a sort of all distances."""
 
     def __init__(self, model: CMCQ) -> None:
         self.model, self.next_number = model, 0

@@ -1,4 +1,4 @@
-"""The verbs on Ray: the files that they write without it."""
+"""The commands on Ray: the files that they write without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Shell = Callable[..., Any]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Run a verb here; its stdout is one JSON document whatever Ray says."""
+    """Run a command here; its stdout is one JSON document whatever Ray says."""
 
     def run_verb(*arguments: object, code: int = 0) -> Any:
         found = app.run([*map(str, arguments), "--json", "-q"])
@@ -135,8 +135,8 @@ def test_a_run_whose_process_dies_stops_no_other(
 
 def test_pictures_are_refused(run: Shell, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    for verb in (("fit", tmp_path / "photos"), ("add", tmp_path / "photos.cb", tmp_path / "photos")):
-        assert "--cluster" in run(*verb, "--cluster", "local", code=2)
+    for command in (("fit", tmp_path / "photos"), ("add", tmp_path / "photos.cb", tmp_path / "photos")):
+        assert "--cluster" in run(*command, "--cluster", "local", code=2)
 
 
 def scores(result: Result) -> list[Any]:
