@@ -26,8 +26,8 @@ N_FEW = 80
 
 # Smaller than by default where that only costs time.
 QUICK: dict[str, dict[str, Any]] = {
-    "mmnn": {"n_pairs": 2000},
-    "crh": {"n_pairs": 4_000, "n_rounds": 3},
+    "mmnn": {"n_pairs": 1000},
+    "crh": {"n_pairs": 1_500, "n_rounds": 2},
     "lssh": {"n_atoms": 64},
     "cq": {"n_atoms": 64, "max_iter": 3},
     "cca-lsq": {"train_iters": 5},
