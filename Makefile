@@ -29,6 +29,8 @@ SCREENSHOTS ?=
 PYTEST := $(BIN)/python -m pytest -x -q -n auto --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes, which would otherwise compile every module again where a machine sets this.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A shim or a system Python may be on PATH and still not run, or lack the parts that make a virtual environment.
 FIND_PYTHON = for candidate in "$(PYTHON)" python3.13 python3.12 python3.11 python3 python; do \

@@ -77,8 +77,8 @@ def check_against_search(index: Index, explanation: Explanation, query: dict[str
 
 
 def test_shares_and_constant_are_the_distance(tmp_path: Path) -> None:
-    roundings = explain_random_cases(tmp_path, 960)
-    assert len(roundings) == 960 and np.median(roundings) < 1e-6
+    roundings = explain_random_cases(tmp_path, 480)
+    assert len(roundings) == 480 and np.median(roundings) < 1e-6
 
 
 @pytest.mark.long
