@@ -32,7 +32,8 @@ from crossbyte.errors import InvalidInput
 from crossbyte.lab.results import Result, Run
 from crossbyte.lab.runner import Outcome
 from crossbyte.lab.systems import make_system
-from crossbyte.model.selection import EXTENDED_GRID, Trial, pick_trial
+from crossbyte.model.params import Trial
+from crossbyte.model.selection import EXTENDED_GRID, pick_trial
 
 _Methods = Mapping[str, Mapping[str, Mapping[str, Any]]]
 

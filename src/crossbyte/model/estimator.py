@@ -38,15 +38,30 @@ from crossbyte.model.file_format import (
 )
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.objective import ObjectiveRecord
-from crossbyte.model.params import AUTOMATIC, MAX_BITS, QUERY_MAPS, Settings, check_parameters, make_generator
-from crossbyte.model.selection import PartnerRanks, Trial
+from crossbyte.model.params import (
+    AUTOMATIC,
+    MAX_BITS,
+    QUERY_MAPS,
+    Settings,
+    Trial,
+    check_parameters,
+    make_generator,
+)
+from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.selection import PartnerRanks
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
 
 _NOT_IN_FILE = ("n_jobs", "callback")
 # Parameters that came later, with their defaults: without them, older versions can read the file, too.
-_ONLY_IF_CHANGED = {"ridge": None, "text_ridge": None, "image_power": 1.0, "text_power": 1.0}
+_ONLY_IF_CHANGED = {
+    "ridge": None,
+    "text_ridge": None,
+    "image_power": 1.0,
+    "text_power": 1.0,
+    "scoring": None,
+}
 
 
 class CMCQ(BaseEstimator):
@@ -150,7 +165,8 @@ class CMCQ(BaseEstimator):
         self,
         n_bits: int = 32,
         *,
-        mapping: str = "sparse",
+        mapping: str = "cca",
+        scoring: str | None = None,
         n_components: int | None = None,
         n_atoms: int = 512,
         image_components: int | None = None,
@@ -167,7 +183,7 @@ class CMCQ(BaseEstimator):
         sparsity_mode: str = "absolute",
         query_map: str = "paper",
         shared_codebooks: bool = False,
-        cross_term: str = "constant",
+        cross_term: str = "stored",
         max_iter: int = 10,
         tol: float = 1e-4,
         random_state: Any = None,
@@ -176,6 +192,7 @@ class CMCQ(BaseEstimator):
     ) -> None:
         self.n_bits = n_bits
         self.mapping = mapping
+        self.scoring = scoring
         self.n_components = n_components
         self.n_atoms = n_atoms
         self.image_components = image_components
@@ -198,6 +215,18 @@ class CMCQ(BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.callback = callback
+
+    @classmethod
+    def paper(cls, n_bits: int = 32, **parameters: Any) -> Self:
+        """Make the estimator of the paper, to the letter: its mapping, two dictionaries, constant cross terms.
+
+        Parameters
+        ----------
+        n_bits : int
+        parameters
+            Others of CMCQ.
+        """
+        return cls(n_bits, **({"mapping": "sparse", "cross_term": "constant"} | parameters))
 
     # Fitting
 
@@ -259,7 +288,7 @@ class CMCQ(BaseEstimator):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
                 with executor as workers:
                     settings, trials = self._choose_settings(settings, raw, labels, rng, watch, workers.local)
-                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers)
+                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers, trials)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
         validate_data(self, raw[0] if validation.is_stored(raw[0]) else images, skip_check_array=True)
@@ -395,6 +424,11 @@ class CMCQ(BaseEstimator):
     def text_codes_(self) -> Codes:
         """(N, M) codes Q of the training texts."""
         return self.fitted_.text_codes
+
+    @property
+    def document_codes_(self) -> Codes | None:
+        """(N, M) codes of the training documents, one each; None where each half has its own."""
+        return self.fitted_.document_codes
 
     @property
     def image_cross_(self) -> float:
@@ -542,6 +576,14 @@ class CMCQ(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             return learned.encode_texts(texts, workers)
 
+    def encode_documents(self, images: Any, texts: Any) -> Codes:
+        """Code documents with both halves, one code each: (n, M) uint8; needs ``scoring="likelihood"``."""
+        learned = self.fitted_
+        images, texts = learned.check_images(images), learned.check_texts(texts)
+        validation.check_rows_agree(images, texts)
+        with Workers(self.n_jobs) as workers:
+            return learned.encode_documents(images, texts, workers)
+
     def encode_pairs(self, images: Any, texts: Any) -> tuple[Codes, Codes]:
         """Fold in new pairs: code both halves, each knowing the other; nothing learned changes."""
         learned = self.fitted_
@@ -554,6 +596,10 @@ class CMCQ(BaseEstimator):
         """Give the points (n, D) that image codes (n, M) stand for."""
         return self._decode("image", codes)
 
+    def decode_documents(self, codes: Any) -> Float32:
+        """Give the points (n, D) that codes (n, M) of whole documents stand for."""
+        return self._decode("document", codes)
+
     def decode_texts(self, codes: Any) -> Float32:
         """Give the points (n, D) that text codes (n, M) stand for."""
         return self._decode("text", codes)
@@ -561,26 +607,44 @@ class CMCQ(BaseEstimator):
     def _decode(self, side: str, codes: Any) -> Float32:
         codes = validation.check_codes(codes, self._n_codebooks)
         with Workers(self.n_jobs) as workers:
-            return self.fitted_.quantizers[side].decode(codes, workers)
+            return self._quantizer(side).decode(codes, workers)
+
+    def _quantizer(self, side: str) -> Quantizer:
+        found = self.fitted_.quantizers.get(side)
+        if found is None:
+            raise InvalidInput(
+                "this model has a code for each half of a document, not one for both; fit one with "
+                "mapping='cca' and scoring='likelihood' (the defaults of CMCQ)"
+            )
+        return found
 
     # Distances and scores
     def distances(
-        self, *, images: Any = None, texts: Any = None, image_codes: Any = None, text_codes: Any = None
+        self,
+        *,
+        images: Any = None,
+        texts: Any = None,
+        image_codes: Any = None,
+        text_codes: Any = None,
+        document_codes: Any = None,
     ) -> Float32:
         """Compute distances (n, N) float32 from queries of one kind to coded items of one kind.
 
-        Give one of ``images`` and ``texts`` (query features) and one of ``image_codes`` and ``text_codes``
-        (items, (N, M) uint8). A distance estimates the squared Euclidean one in the common space.
+        Give one of ``images`` and ``texts`` (query features) and one of ``image_codes``, ``text_codes`` and
+        ``document_codes`` (items, (N, M) uint8). A distance estimates the squared Euclidean one in the
+        common space.
         """
-        if (images is None) == (texts is None) or (image_codes is None) == (text_codes is None):
+        given = {"image": image_codes, "text": text_codes, "document": document_codes}
+        items = {side: codes for side, codes in given.items() if codes is not None}
+        if (images is None) == (texts is None) or len(items) != 1:
             raise InvalidInput(
                 "expected one kind of query (images= or texts=) "
-                "and one kind of item (image_codes= or text_codes=)"
+                "and one kind of item (image_codes=, text_codes= or document_codes=)"
             )
         points = self.transform_texts(texts) if images is None else self.transform_images(images)
-        side, codes = ("text", text_codes) if image_codes is None else ("image", image_codes)
+        ((side, codes),) = items.items()
         codes = validation.check_codes(codes, self._n_codebooks)
-        quantizer = self.fitted_.quantizers[side]
+        quantizer = self._quantizer(side)
         with Workers(self.n_jobs) as workers:
             scan_codes = quantizer.scan_codes(codes, workers)
         return quantizer.table(points).distances(scan_codes)
@@ -590,6 +654,8 @@ class CMCQ(BaseEstimator):
 
         The paper's search: the database is the training set with its learned codes.
         """
+        if self.fitted_.has_document_codes:
+            return self.distances(images=images, texts=texts, document_codes=self.document_codes_)
         if images is not None:
             return self.distances(images=images, texts=texts, text_codes=self.text_codes_)
         return self.distances(texts=texts, image_codes=self.image_codes_)
@@ -610,11 +676,11 @@ class CMCQ(BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the model to one safetensors file, all or nothing; returns its identity digest."""
-        return write_model_file(path, *self._file_contents())
+        return write_model_file(path, *self._file_contents(), format=self._file_format)
 
     def to_bytes(self) -> bytes:
         """Give the bytes that :meth:`save` would write."""
-        return model_bytes(*self._file_contents())
+        return model_bytes(*self._file_contents(), format=self._file_format)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -625,6 +691,10 @@ class CMCQ(BaseEstimator):
     def from_bytes(cls, data: bytes, name: str = "model") -> Self:
         """Read a model from the bytes of :meth:`to_bytes`."""
         return cls._from_file_contents(parse_model_bytes(data, name), name)
+
+    @property
+    def _file_format(self) -> int:
+        return 2 if self.fitted_.has_document_codes else 1
 
     def _file_contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return the arrays and the JSON document of the model's file."""

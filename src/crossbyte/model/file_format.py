@@ -35,7 +35,8 @@ from crossbyte import errors
 from crossbyte._fs import read_regular_file, replace_file
 from crossbyte._json import canonical_json, parse_json, plain_json
 
-FORMAT = 1
+FORMAT = 2
+"""The newest that is read; 2 has models of one dictionary, which earlier programs cannot search with."""
 NAME = "crossbyte-model"
 KEY = "crossbyte"
 MAX_HEADER_BYTES = 8 * 2**20  # the document is in the header and may hold a whole report
@@ -82,6 +83,7 @@ def write_model_file(
     arrays: Arrays,
     document: Mapping[str, Any],
     *,
+    format: int = 1,
     max_bytes: int = MAX_FILE_BYTES,
 ) -> str:
     """Write a model, all or nothing.
@@ -96,7 +98,7 @@ def write_model_file(
     ----------
     path : path-like
         A regular file to replace, or a name not yet taken.
-    arrays, document
+    arrays, document, format
         See `model_bytes`.
     max_bytes : int
         Refuse to write more: a reader with the same limit could not read it.
@@ -113,7 +115,7 @@ def write_model_file(
     OSError
         The system refused; the message names `path`.
     """
-    data, digest = _serialize_model(arrays, document)
+    data, digest = _serialize_model(arrays, document, format)
     if len(data) > max_bytes:
         raise errors.InvalidInput(
             f"expected a model of at most {max_bytes} bytes, got {len(data)}; raise max_bytes"
@@ -122,7 +124,7 @@ def write_model_file(
     return digest
 
 
-def model_bytes(arrays: Arrays, document: Mapping[str, Any]) -> bytes:
+def model_bytes(arrays: Arrays, document: Mapping[str, Any], format: int = 1) -> bytes:
     """Give the bytes of a model file; equal contents give equal bytes.
 
     Parameters
@@ -132,6 +134,8 @@ def model_bytes(arrays: Arrays, document: Mapping[str, Any]) -> bytes:
         are made of ASCII letters, digits, ``_``, ``.`` and ``-``.
     document : mapping
         JSON values with finite numbers; tuples come back as lists.
+    format : int
+        The oldest format that can hold the contents.
 
     Returns
     -------
@@ -142,13 +146,13 @@ def model_bytes(arrays: Arrays, document: Mapping[str, Any]) -> bytes:
     InvalidInput
         Something cannot be stored faithfully; the message says where it is.
     """
-    return _serialize_model(arrays, document)[0]
+    return _serialize_model(arrays, document, format)[0]
 
 
-def _serialize_model(arrays: Arrays, document: Mapping[str, Any]) -> tuple[bytes, str]:
+def _serialize_model(arrays: Arrays, document: Mapping[str, Any], format: int) -> tuple[bytes, str]:
     """Return the bytes of a model file and its digest; see `model_bytes`."""
     stored = _check_arrays(arrays)
-    envelope = {"name": NAME, "format": FORMAT, "document": _check_document(document)}
+    envelope = {"name": NAME, "format": format, "document": _check_document(document)}
     try:
         digest = model_digest(stored, envelope)
         text = canonical_json({**envelope, "digest": digest})

@@ -15,21 +15,32 @@ from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor, Workers, row_blocks, sample_rows
 from crossbyte.compute.kernels import ScanSide
 from crossbyte.data.preparation import Preparation, PreparedRows
-from crossbyte.errors import NumericalError
+from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
-from crossbyte.model.params import Settings
+from crossbyte.model.params import Settings, Trial
 from crossbyte.model.quantization import collaborative
-from crossbyte.model.quantization.codebooks import renumber_codewords
+from crossbyte.model.quantization.codebooks import mean_cross, renumber_codewords
 from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.space import gaussian
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
 from crossbyte.model.space.contrastive import refine_contrastively
+from crossbyte.model.space.gaussian import GaussianSpace
 from crossbyte.model.space.sparse import SparseSpace, SparseState, fold_in, initial_state
-from crossbyte.model.training import alternate, initial_sides, mapping_blocks, quantization_blocks
+from crossbyte.model.training import (
+    alternate,
+    document_blocks,
+    initial_document_sides,
+    initial_sides,
+    mapping_blocks,
+    quantization_blocks,
+)
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 from crossbyte.validation import check_features, check_groups, check_rows_agree
 
 Groups = NDArray[np.intp]
 
+_LEAST_HELD = 20  # pairs of a fold that ridges can be compared on
+_MOST_ROUNDS = 3  # of one dictionary: it starts well, and more learn the training points by heart
 _COHORT_SIZE = 2_048
 _COHORT_PER_NEAR = 64  # one in 64 of the cohort counts as near
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
@@ -45,17 +56,30 @@ class FittedModel:
     settings: Settings
     image_preparation: Preparation
     text_preparation: Preparation
-    space: SparseSpace | LinearSpace
+    space: SparseSpace | LinearSpace | GaussianSpace
     image_quantizer: Quantizer
     text_quantizer: Quantizer
     image_codes: Codes
     text_codes: Codes
     history: list[ObjectiveRecord]
+    document_quantizer: Quantizer | None = None
+    """of documents with one code; None where each half has its own dictionary"""
 
     @property
     def quantizers(self) -> dict[str, Quantizer]:
-        """Quantizers by side, "image" and "text"."""
-        return {"image": self.image_quantizer, "text": self.text_quantizer}
+        """Quantizers by side: "image", "text" and, where one dictionary serves both, "document"."""
+        sides = {"image": self.image_quantizer, "text": self.text_quantizer}
+        return sides if self.document_quantizer is None else sides | {"document": self.document_quantizer}
+
+    @property
+    def has_document_codes(self) -> bool:
+        """Whether a document with both halves has one code: one dictionary serves images, texts and both."""
+        return self.document_quantizer is not None
+
+    @property
+    def document_codes(self) -> Codes | None:
+        """Codes (N, M) of the training documents, one each; None where each half has its own."""
+        return self.image_codes if self.has_document_codes else None
 
     @cached_property
     def cohort(self) -> Cohort:
@@ -86,14 +110,44 @@ class FittedModel:
 
     def encode_images(self, images: Any, workers: Executor) -> Codes:
         """Code raw image features that come without their texts: (n, M)."""
-        return self.image_quantizer.encode(self.transform_images(images, workers), workers)
+        return self.image_quantizer.encode(self.item_points(images, None, workers), workers)
 
     def encode_texts(self, texts: Any, workers: Executor) -> Codes:
         """Code raw text features that come without their images: (n, M)."""
-        return self.text_quantizer.encode(self.transform_texts(texts, workers), workers)
+        return self.text_quantizer.encode(self.item_points(None, texts, workers), workers)
+
+    def encode_documents(self, images: Any, texts: Any, workers: Executor) -> Codes:
+        """Code raw features of documents with both halves, one code each: (n, M)."""
+        points = self.item_points(images, texts, workers)
+        assert self.document_quantizer is not None
+        return self.document_quantizer.encode(points, workers)
+
+    def item_points(self, images: Any, texts: Any, workers: Executor) -> Float32:
+        """Place items in the metric of coding: points (n, D) of raw images, of texts, or (one code) of both.
+
+        The side that is not known is None.
+        """
+        if not isinstance(self.space, GaussianSpace):
+            if images is not None and texts is not None:
+                raise InvalidInput(
+                    "this model has a code for each half of a document, not one for both; fit one with "
+                    "mapping='cca' and scoring='likelihood' (the defaults of CMCQ)"
+                )
+            return (
+                self.transform_texts(texts, workers)
+                if images is None
+                else self.transform_images(images, workers)
+            )
+        return self.space.item_points(
+            None if images is None else self.image_preparation.apply(images, workers),
+            None if texts is None else self.text_preparation.apply(texts, workers),
+            workers,
+        )
 
     def fold_in(self, images: Any, texts: Any, workers: Executor) -> tuple[Float32, Float32]:
         """Place raw features of pairs in the common space, each half knowing the other."""
+        if isinstance(self.space, GaussianSpace):
+            return self.item_points(images, None, workers), self.item_points(None, texts, workers)
         rows: tuple[PreparedRows, PreparedRows] = (
             self.image_preparation.apply(images, workers),
             self.text_preparation.apply(texts, workers),
@@ -102,12 +156,19 @@ class FittedModel:
 
     def with_cross_term(self, cross_term: str, workers: Executor) -> FittedModel:
         """Return the same model with its cross terms ``"stored"``, or taken for ``"constant"``."""
-        return replace(
-            self,
-            settings=self.settings._replace(cross_term=cross_term),
-            image_quantizer=self.image_quantizer.with_cross_term(cross_term, self.image_codes, workers),
-            text_quantizer=self.text_quantizer.with_cross_term(cross_term, self.text_codes, workers),
-        )
+        settings = self.settings._replace(cross_term=cross_term)
+        image = self.image_quantizer.with_cross_term(cross_term, self.image_codes, workers)
+        if self.document_quantizer is not None:
+            document = self.document_quantizer.with_cross_term(cross_term, self.image_codes, workers)
+            return replace(
+                self,
+                settings=settings,
+                image_quantizer=image,
+                text_quantizer=image,
+                document_quantizer=document,
+            )
+        text = self.text_quantizer.with_cross_term(cross_term, self.text_codes, workers)
+        return replace(self, settings=settings, image_quantizer=image, text_quantizer=text)
 
     def encode_pairs(self, images: Any, texts: Any, workers: Executor) -> tuple[Codes, Codes]:
         """Code both halves of new pairs, each knowing the other."""
@@ -182,12 +243,15 @@ def fit_pairs(
     rng: np.random.Generator,
     report: ProgressCallback,
     workers: Executor,
+    trials: list[Trial] | None = None,
 ) -> FittedModel:
-    """Fit on checked raw pairs."""
+    """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``."""
     images, texts = workers.hold(images), workers.hold(texts)
     preparations, rows = prepare_pairs(settings, images, texts, workers)
     report(Progress("prepare", "features", 1, 1))
-    return fit_prepared(settings, preparations, rows, groups, rng, report=report, workers=workers)
+    return fit_prepared(
+        settings, preparations, rows, groups, rng, report=report, workers=workers, trials=trials
+    )
 
 
 def prepare_pairs(
@@ -209,8 +273,12 @@ def fit_prepared(
     workers: Executor,
     report: ProgressCallback = ignore_progress,
     space: LinearSpace | None = None,
+    trials: list[Trial] | None = None,
 ) -> FittedModel:
     """Fit on prepared pairs; a linear space that was learned before may be given."""
+    if settings.one_dictionary:
+        tried = [] if trials is None else trials
+        return _fit_one_dictionary(settings, preparations, rows, groups, rng, report, workers, tried)
     problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
         mapping: Any = initialise_sparse(problem, settings, rng, report)
@@ -225,6 +293,89 @@ def fit_prepared(
     tell = _report_updates("alternate", settings, len(blocks), report)
     state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
     return _make_fitted_model(settings, preparations, problem, state, space, history)
+
+
+def _fit_one_dictionary(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Executor,
+    trials: list[Trial],
+) -> FittedModel:
+    """Fit canonical coordinates that are scored by likelihood, and one dictionary for all that is coded.
+
+    Everything about points is learned out of fold, from a sample of at most 20,000 pairs; the coordinates
+    themselves are learned from all pairs.
+    """
+    moments = gaussian.FoldMoments.of(*rows, groups, rng, workers)
+    settings = _choose_ridges(settings, moments, rows, groups, workers, trials)
+    sample = sample_rows(len(groups), rng)
+    ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
+    space, unseen = gaussian.fit_gaussian_space(
+        moments, *rows, settings.n_components, ridges, sample, workers
+    )
+    report(Progress("space", settings.mapping, 1, 1))
+    points = Points(*unseen.coding_points(space.correlations))
+    weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
+    problem = Problem(*rows, settings.weights, weights, workers.local)
+    state = initial_document_sides(problem, State(points), settings.n_codebooks, rng)
+    report(Progress("codebooks", "initialised", 1, 1))
+    blocks = document_blocks()
+    tell = _report_updates("alternate", settings, len(blocks), report)
+    n_rounds = min(settings.max_iter, _MOST_ROUNDS)
+    state, history = alternate(problem, state, blocks, n_rounds, settings.tol, tell)
+    assert state.sides is not None
+    halves = gaussian.regress_queries(unseen, [side.decoded for side in state.sides[:2]])
+    whole = gaussian.regress_expectations(unseen, space.correlations, state.sides[2].decoded)
+    space = space.with_query_scales(1.0 / np.sqrt(halves.variances))
+    no_codes = np.empty((0, settings.n_codebooks), dtype=np.uint8)
+    scales = halves.slopes * space.query_scales
+    codewords, _ = renumber_codewords((state.sides[0].codewords * scales).astype(np.float32), no_codes)
+    half = Quantizer(codewords, 0.0, 0.0, None, 1.0 / scales)
+    document = half.rescale(whole.slopes / halves.slopes)
+    codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
+    half, document = (
+        replace(each, epsilon=mean_cross(each.codewords, codes, workers.local)) for each in (half, document)
+    )
+    learned = FittedModel(
+        settings._replace(n_components=space.n_dims),
+        *preparations,
+        space,
+        half,
+        half,
+        codes,
+        codes,
+        history,
+        document,
+    )
+    _check_finite(learned)
+    return learned.with_cross_term(settings.cross_term, workers.local)
+
+
+def _choose_ridges(
+    settings: Settings,
+    moments: gaussian.FoldMoments,
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    workers: Executor,
+    trials: list[Trial],
+) -> Settings:
+    """Choose the ridges that are open on the pairs of one fold; with too few pairs, keep them as they are."""
+    if not any(settings.open_ridges) or (moments.folds == 0).sum() < _LEAST_HELD:
+        return settings._replace(open_ridges=(False, False))
+    start = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
+    tried = gaussian.try_ridges(
+        moments, *rows, groups, settings.n_components, start, settings.open_ridges, workers
+    )
+    for trial in tried:
+        params = {"ridge": trial.ridges[0], "text_ridge": trial.ridges[1], "compressed": False}
+        error = float(trial.log_ranks.std()) / np.sqrt(len(trial.log_ranks))
+        trials.append(Trial(params, -float(trial.log_ranks.mean()), float(error)))
+    image, text = gaussian.choose_ridges(tried)
+    return settings._replace(ridge=image, text_ridge=text, open_ridges=(False, False))
 
 
 def fit_linear_space(

@@ -23,11 +23,14 @@ class Points(NamedTuple):
 
     image_points: Any
     text_points: Any
+    document_points: Any = None
+    """what is known from both halves; None where every half has its own code"""
 
     @property
-    def points(self) -> tuple[Any, Any]:
-        """Both sides, images first."""
-        return self.image_points, self.text_points
+    def points(self) -> tuple[Any, ...]:
+        """All sides, images first."""
+        sides = self.image_points, self.text_points
+        return sides if self.document_points is None else (*sides, self.document_points)
 
 
 class Problem(NamedTuple):
@@ -46,13 +49,13 @@ class State(NamedTuple):
     """What training changes: the mapping and the quantizers."""
 
     mapping: SparseState | Points
-    sides: tuple[Side, Side] | None = None
-    """the quantizers, images first; None before they exist"""
+    sides: tuple[Side, ...] | None = None
+    """the quantizers of images, texts and (with one dictionary) documents; None before they exist"""
 
     def with_side(self, which: int, side: Side) -> State:
         """Return the state with one side's quantizer replaced."""
         assert self.sides is not None
-        return self._replace(sides=(side, self.sides[1]) if which == 0 else (self.sides[0], side))
+        return self._replace(sides=(*self.sides[:which], side, *self.sides[which + 1 :]))
 
 
 class Objective(NamedTuple):
@@ -68,6 +71,7 @@ class Objective(NamedTuple):
     image_penalty: float = 0.0
     text_penalty: float = 0.0
     shrinkage: float = 0.0
+    document_quantization: float = 0.0
 
     @property
     def total(self) -> float:
@@ -153,11 +157,16 @@ def text_quantization(problem: Problem, state: State) -> float:
     return _quantization_error(problem, state, 1)
 
 
+def document_quantization(problem: Problem, state: State) -> float:
+    """|T - C b|² of points that are known from both halves; not in the paper."""
+    return _quantization_error(problem, state, 2)
+
+
 def correlation(problem: Problem, state: State) -> float:
     """γ |C P - D Q|²."""
     if state.sides is None:
         return 0.0
-    images, texts = state.sides
+    images, texts = state.sides[:2]
     return problem.quantization_weights.correlation * _squared_distance(
         images.decoded, texts.decoded, problem.workers
     )
@@ -181,7 +190,7 @@ def shrinkage(problem: Problem, state: State) -> float:
 
 
 def _quantization_error(problem: Problem, state: State, side: int) -> float:
-    if state.sides is None:
+    if state.sides is None or side >= len(state.sides):
         return 0.0
     return _squared_distance(state.mapping.points[side], state.sides[side].decoded, problem.workers)
 
@@ -215,6 +224,7 @@ TERMS: dict[str, Callable[[Problem, State], float]] = {
         image_penalty,
         text_penalty,
         shrinkage,
+        document_quantization,
     )
 }
 

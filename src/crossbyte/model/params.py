@@ -22,7 +22,10 @@ MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
 IMAGE_COMPONENTS = 256
 _FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
-DEFAULT_RIDGE = 1.0  # of the mean variance: better than 0.1 on two of four data sets; "auto" measures it
+DEFAULT_RIDGE = 1.0  # of the mean variance, for points of unit length
+LIKELIHOOD_RIDGE = 0.3  # where the choice of ridges begins, and ends with too few pairs to choose
+LIKELIHOOD_DIMS = 128  # a coordinate without correlation does no harm there
+SCORINGS = ("likelihood", "unit")
 SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
 
 
@@ -46,6 +49,23 @@ class Settings(NamedTuple):
     image_power: float = 1.0
     text_power: float = 1.0
     text_ridge: float | None = None
+    scoring: str = "unit"
+    """how canonical spaces are scored: "likelihood" or "unit" length"""
+    open_ridges: tuple[bool, bool] = (False, False)
+    """whether the fit chooses the ridges of images and of texts on held-out pairs"""
+
+    @property
+    def one_dictionary(self) -> bool:
+        """Whether one set of codewords serves images, texts and documents."""
+        return self.scoring == "likelihood"
+
+
+class Trial(NamedTuple):
+    """One setting that was tried, and what it scored on the held-out pairs."""
+
+    params: dict[str, Any]
+    score: float
+    standard_error: float
 
 
 def check_parameters(model: CMCQ) -> Settings:
@@ -53,6 +73,8 @@ def check_parameters(model: CMCQ) -> Settings:
     n_codebooks = _check_bits(model.n_bits)
     mapping = check_choice(model.mapping, "mapping", MAPPINGS)
     is_sparse = mapping == "sparse"
+    scoring = _check_scoring(model.scoring, mapping, model.shared_codebooks)
+    likelihood = scoring == "likelihood"
     components = SPARSE_IMAGE_COMPONENTS if is_sparse else IMAGE_COMPONENTS
     if not isinstance(model.shared_codebooks, (bool, np.bool_)):
         raise InvalidInput(f"shared_codebooks: expected True or False, got {model.shared_codebooks!r}")
@@ -63,11 +85,12 @@ def check_parameters(model: CMCQ) -> Settings:
     return Settings(
         n_codebooks=n_codebooks,
         mapping=mapping,
-        n_components=_check_optional(model.n_components, "n_components") or 8 * n_codebooks,
+        n_components=_check_optional(model.n_components, "n_components")
+        or (LIKELIHOOD_DIMS if likelihood else 8 * n_codebooks),
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
         image_components=_check_optional(model.image_components, "image_components") or components,
         text_components=_check_optional(model.text_components, "text_components"),
-        ridge=DEFAULT_RIDGE if model.ridge is None else check_number(model.ridge, "ridge", 0.0),
+        ridge=_default_ridge(likelihood) if model.ridge is None else check_number(model.ridge, "ridge", 0.0),
         weights=SparseWeights(
             check_number(model.sparsity, "sparsity", 0.0, open_low=True),
             check_number(model.text_weight, "text_weight", 0.0, open_low=True),
@@ -87,6 +110,11 @@ def check_parameters(model: CMCQ) -> Settings:
         image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
         text_power=check_number(model.text_power, "text_power", 0.0, 1.0, open_low=True),
         text_ridge=None if model.text_ridge is None else check_number(model.text_ridge, "text_ridge", 0.0),
+        scoring=scoring,
+        open_ridges=(
+            likelihood and model.ridge is None,
+            likelihood and model.ridge is None and model.text_ridge is None,
+        ),
     )
 
 
@@ -95,6 +123,7 @@ def canonical_settings(settings: Settings, text_width: int) -> Settings:
     too_wide = text_width > MAX_GRAM_DIMS
     return settings._replace(
         mapping="cca",
+        scoring="unit",
         image_components=max(settings.image_components or 0, IMAGE_COMPONENTS),
         text_components=settings.text_components or (_FEWER_TEXT_COMPONENTS if too_wide else None),
     )
@@ -109,6 +138,22 @@ def make_generator(random_state: Any) -> np.random.Generator:
     if random_state is not None:
         random_state = check_integer(random_state, "random_state", 0)
     return np.random.default_rng(random_state)
+
+
+def _check_scoring(scoring: Any, mapping: str, shared_codebooks: bool) -> str:
+    """Resolve the scoring: a canonical space has a likelihood, the others have points of unit length."""
+    if scoring is None:
+        return "likelihood" if mapping == "cca" and not shared_codebooks else "unit"
+    if check_choice(scoring, "scoring", SCORINGS) == "likelihood" and mapping != "cca":
+        raise InvalidInput(
+            f"scoring: expected 'unit' with mapping={mapping!r}, got 'likelihood', which needs the "
+            "canonical coordinates of mapping='cca'"
+        )
+    return str(scoring)
+
+
+def _default_ridge(likelihood: bool) -> float:
+    return LIKELIHOOD_RIDGE if likelihood else DEFAULT_RIDGE
 
 
 def _check_bits(n_bits: Any) -> int:

@@ -20,12 +20,20 @@ from crossbyte.model.params import Settings
 from crossbyte.model.quantization.collaborative import QuantizationWeights
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.space.cca import LinearSpace
+from crossbyte.model.space.gaussian import GaussianSpace
 from crossbyte.model.space.sparse import SparseSpace, SparseWeights
 
 Arrays = Mapping[str, NDArray[Any]]
 EncoderStates = Mapping[str, EncoderState]
 _SPARSE_ARRAYS = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_ridge")
 _LINEAR_ARRAYS = ("image_matrix", "text_matrix")
+_GAUSSIAN_ARRAYS = ("image_matrix", "text_matrix", "correlations", "query_scales")
+_SPACE_ARRAYS = {
+    SparseSpace: _SPARSE_ARRAYS,
+    LinearSpace: _LINEAR_ARRAYS,
+    GaussianSpace: _GAUSSIAN_ARRAYS,
+}
+_PAPER_TERMS = len(Objective._fields) - 1  # without that of documents
 _ENCODER_FIELDS = ("kind", "name", "dimension", "fingerprint", "settings")
 
 
@@ -36,11 +44,9 @@ def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[
     """Return the arrays and the JSON document of what was learned."""
     arrays: dict[str, NDArray[Any] | None] = {
         "image_codes": learned.image_codes,
-        "text_codes": learned.text_codes,
-        "history": np.array([record.terms for record in learned.history]),
+        "history": _history_array(learned),
     }
-    names = _SPARSE_ARRAYS if isinstance(learned.space, SparseSpace) else _LINEAR_ARRAYS
-    arrays |= {f"space.{name}": getattr(learned.space, name) for name in names}
+    arrays |= {f"space.{name}": getattr(learned.space, name) for name in _SPACE_ARRAYS[type(learned.space)]}
     document: dict[str, Any] = {
         "settings": _settings_document(learned.settings),
         "history": [[record.round, record.block] for record in learned.history],
@@ -49,6 +55,21 @@ def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[
         arrays[f"{side}.mean"] = preparation.mean
         arrays[f"{side}.components"] = preparation.components
         document[f"{side}.scale"] = preparation.scale
+    document_quantizer = learned.document_quantizer
+    if document_quantizer is not None:
+        half = learned.image_quantizer
+        arrays |= {
+            "image.words": half.codewords,
+            "image.coding_scales": half.coding_scales,
+            "document.words": document_quantizer.codewords,
+            "document.coding_scales": document_quantizer.coding_scales,
+            "image.cross_levels": half.cross_levels,
+            "document.cross_levels": document_quantizer.cross_levels,
+        }
+        document["image.epsilon"] = half.epsilon
+        document["document.epsilon"] = document_quantizer.epsilon
+        return {name: array for name, array in arrays.items() if array is not None}, document
+    arrays["text_codes"] = learned.text_codes
     for side, quantizer in (("image", learned.image_quantizer), ("text", learned.text_quantizer)):
         arrays[f"{side}.words"] = quantizer.codewords
         arrays[f"{side}.cross_levels"] = quantizer.cross_levels
@@ -66,17 +87,26 @@ def restore_model(arrays: Arrays, document: Mapping[str, Any], name: str) -> Fit
     return learned
 
 
+def _history_array(learned: FittedModel) -> NDArray[Any]:
+    """Write the terms of every record; those of documents only where these have a code of their own."""
+    terms = np.array([record.terms for record in learned.history])
+    return terms if learned.has_document_codes else np.ascontiguousarray(terms[:, :_PAPER_TERMS])
+
+
 def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
     settings = _restore_settings(document["settings"])
+    image = _restore_quantizer(arrays, document, "image", settings)
+    one = settings.one_dictionary
     return FittedModel(
         settings=settings,
         image_preparation=_restore_preparation(arrays, document, "image", settings.image_power),
         text_preparation=_restore_preparation(arrays, document, "text", settings.text_power),
         space=_restore_space(arrays, settings),
-        image_quantizer=_restore_quantizer(arrays, document, "image", settings),
-        text_quantizer=_restore_quantizer(arrays, document, "text", settings),
+        image_quantizer=image,
+        text_quantizer=image if one else _restore_quantizer(arrays, document, "text", settings),
         image_codes=arrays["image_codes"],
-        text_codes=arrays["text_codes"],
+        text_codes=arrays["image_codes" if one else "text_codes"],
+        document_quantizer=_restore_quantizer(arrays, document, "document", settings) if one else None,
         history=[
             ObjectiveRecord(number, block, Objective(*terms))
             for (number, block), terms in zip(document["history"], arrays["history"].tolist(), strict=True)
@@ -103,7 +133,9 @@ def _restore_preparation(arrays: Arrays, document: Mapping[str, Any], side: str,
     return Preparation(document[f"{side}.scale"], mean, components, power)
 
 
-def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace:
+def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace | GaussianSpace:
+    if settings.one_dictionary:
+        return GaussianSpace(*(arrays[f"space.{name}"] for name in _GAUSSIAN_ARRAYS))
     if settings.mapping != "sparse":
         return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR_ARRAYS))
     B, U, R = (arrays[f"space.{name}"] for name in _SPARSE_ARRAYS[:3])
@@ -117,8 +149,9 @@ def _restore_quantizer(
     return Quantizer(
         arrays[f"{side}.words"],
         document[f"{side}.epsilon"],
-        settings.quantization_weights.cross_penalty,
+        0.0 if settings.one_dictionary else settings.quantization_weights.cross_penalty,
         arrays.get(f"{side}.cross_levels"),
+        arrays[f"{side}.coding_scales"] if settings.one_dictionary else None,
     )
 
 
@@ -140,10 +173,17 @@ def _check_shapes(learned: FittedModel) -> None:
         widths = space.image_matrix.shape[0], space.text_matrix.shape[0]
         _require(space.text_matrix.shape[1] == n_dims, "a text matrix of another width")
         matrices = [space.image_matrix, space.text_matrix]
+        if isinstance(space, GaussianSpace):
+            shapes = space.correlations.shape, space.query_scales.shape
+            _require(shapes == ((n_dims,), (n_dims,)), "correlations of another number")
+            matrices += [space.correlations, space.query_scales]
     _require(all(bool(np.isfinite(matrix).all()) for matrix in matrices), "matrices that are not finite")
     _require(len(learned.image_codes) == len(learned.text_codes), "sides of different lengths")
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
     _check_side(learned, learned.text_preparation, widths[1], learned.text_quantizer, learned.text_codes)
+    if learned.document_quantizer is not None:
+        both = learned.document_quantizer, learned.image_codes
+        _check_side(learned, learned.image_preparation, widths[0], *both)
 
 
 def _check_side(
@@ -157,6 +197,11 @@ def _check_side(
     _require(preparation.n_dims == width, "a preparation of another width")
     _require(
         components is None or components.shape[1] == preparation.n_features, "components of another width"
+    )
+    scales = quantizer.coding_scales
+    _require(
+        scales is None or (scales.shape == (learned.space.n_dims,) and bool(np.isfinite(scales).all())),
+        "coding scales that do not fit",
     )
     levels = quantizer.cross_levels
     _require(

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crossbyte.arrays import Float32
+from crossbyte.arrays import Codes, Float32
 from crossbyte.compute.executor import Executor, row_blocks
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
 from crossbyte.model.fit import FittedModel, Groups, fit_pairs, fit_prepared, prepare_pairs
-from crossbyte.model.params import SPARSE_IMAGE_COMPONENTS, Settings
+from crossbyte.model.params import SPARSE_IMAGE_COMPONENTS, Settings, Trial
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
 from crossbyte.model.space.contrastive import refine_contrastively
@@ -127,19 +127,19 @@ def held_out_ranks(
     learned: FittedModel, images: Any, texts: Any, groups: Groups, workers: Executor
 ) -> PartnerRanks:
     """Rank the partners among unseen pairs, as an index of one-sided items would."""
-    points = learned.transform_images(images, workers), learned.transform_texts(texts, workers)
-    quantizers = learned.image_quantizer, learned.text_quantizer
+    image, text = learned.image_quantizer, learned.text_quantizer
+    image_codes, text_codes = learned.encode_images(images, workers), learned.encode_texts(texts, workers)
     return PartnerRanks(
-        code_ranks(points[0], quantizers[1], points[1], groups, workers),
-        code_ranks(points[1], quantizers[0], points[0], groups, workers),
+        code_ranks(learned.transform_images(images, workers), text, text_codes, groups, workers),
+        code_ranks(learned.transform_texts(texts, workers), image, image_codes, groups, workers),
     )
 
 
 def code_ranks(
-    queries: Float32, quantizer: Quantizer, items: Float32, groups: Groups, workers: Executor
+    queries: Float32, quantizer: Quantizer, codes: Codes, groups: Groups, workers: Executor
 ) -> Ranks:
-    """Rank each query's partner by table distance to the codes of the items."""
-    codes = quantizer.scan_codes(quantizer.encode(items, workers), workers)
+    """Rank each query's partner by table distance to the codes (n, M) of the items."""
+    codes = quantizer.scan_codes(codes, workers)
 
     def ranks(rows: slice) -> Ranks:
         distances = quantizer.table(queries[rows]).distances(codes)
@@ -168,14 +168,6 @@ def uncompressed_ranks(images: Float32, texts: Float32, groups: Groups, workers:
     return PartnerRanks(
         point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
     )
-
-
-class Trial(NamedTuple):
-    """One setting that was tried, and what it scored on the held-out pairs."""
-
-    params: dict[str, Any]
-    score: float
-    standard_error: float
 
 
 def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Float32
 from crossbyte.compute.executor import Executor, sample_rows
+from crossbyte.compute.kernels import CrossPenalty
 from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure_terms
-from crossbyte.model.quantization import collaborative
+from crossbyte.model.quantization import codebooks, collaborative
 from crossbyte.model.quantization.collaborative import Side
 from crossbyte.model.space import sparse as mapping
 from crossbyte.model.space.sparse import SparseState, Targets
@@ -75,6 +76,17 @@ def quantization_blocks(shared: bool) -> list[Block]:
     return [Block("C=D", _update_shared_codewords, both), *blocks[1:3], *blocks[4:]]
 
 
+def document_blocks() -> list[Block]:
+    """List the blocks of one dictionary of images, texts and documents: C, and the codes of each."""
+    names = ("image", "text", "document")
+    codes = [
+        Block(letter, partial(_update_codes_alone, side=side), (f"{name}_quantization",))
+        for side, (letter, name) in enumerate(zip(("P", "Q", "b"), names, strict=True))
+    ]
+    changes = (*(f"{name}_quantization" for name in names), "shrinkage")
+    return [Block("C=D", _update_shared_codewords, changes), *codes]
+
+
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
     """List codebooks, ε and codes of one side; the same functions serve both."""
     codes_change = (f"{name}_quantization", "correlation", f"{name}_penalty")
@@ -110,6 +122,21 @@ def initial_sides(
             collaborative.code_points(joint.codewords, side, penalty, workers) for side in points
         )
     return state._replace(sides=(images, texts))
+
+
+def initial_document_sides(
+    problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator
+) -> State:
+    """Initialise one dictionary of images, texts and documents by the survivors of a beam."""
+    points, workers = state.mapping.points, problem.workers
+    stacked = np.vstack(points)
+    chosen = sample_rows(len(stacked), rng)
+    codewords = codebooks.beam_codebooks(
+        stacked if chosen is None else stacked[chosen], n_codebooks, rng, workers
+    )
+    none = CrossPenalty(0.0, 0.0)
+    sides = tuple(collaborative.code_points(codewords, side, none, workers) for side in points)
+    return state._replace(sides=sides)
 
 
 def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
@@ -184,6 +211,16 @@ def _update_codewords(problem: Problem, state: State, side: int) -> State:
 
 def _update_codes(problem: Problem, state: State, side: int) -> State:
     return _update_given_other(collaborative.update_codes, problem, state, side)
+
+
+def _update_codes_alone(problem: Problem, state: State, side: int) -> State:
+    """Improve the codes of one side, which no other side pulls."""
+    assert state.sides is not None
+    own, points = state.sides[side], state.mapping.points[side]
+    return state.with_side(
+        side,
+        collaborative.update_codes(own, points, own.decoded, problem.quantization_weights, problem.workers),
+    )
 
 
 def _update_given_other(update: Callable[..., Side], problem: Problem, state: State, side: int) -> State:

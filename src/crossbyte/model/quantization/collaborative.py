@@ -178,26 +178,22 @@ def update_codes(
 
 
 def update_shared_codewords(
-    sides: tuple[Side, Side], points: tuple[Float32, Float32], weights: QuantizationWeights, workers: Executor
-) -> tuple[Side, Side]:
-    """C = D: L-BFGS on the joint objective of both sides."""
+    sides: tuple[Side, ...], points: tuple[Float32, ...], weights: QuantizationWeights, workers: Executor
+) -> tuple[Side, ...]:
+    """C = D: L-BFGS on the joint objective of all sides."""
     codewords = codebooks.update_shared_codebooks(
         sides[0].codewords,
-        (sides[0].codes, sides[1].codes),
+        tuple(side.codes for side in sides),
         points,
-        (
-            CrossPenalty(weights.cross_penalty, sides[0].epsilon),
-            CrossPenalty(weights.cross_penalty, sides[1].epsilon),
-        ),
+        tuple(CrossPenalty(weights.cross_penalty, side.epsilon) for side in sides),
         weights.correlation,
-        2 * weights.shrinkage,  # the codewords serve both sides, and count once for each
+        len(sides) * weights.shrinkage,  # the codewords serve all sides, and count once for each
         workers,
     )
-    images, texts = (
+    return tuple(
         side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
         for side in sides
     )
-    return images, texts
 
 
 def encode_pairs(

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Codes, Float32
+from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor
 from crossbyte.compute.kernels import CodewordTables, CrossPenalty
@@ -59,12 +59,16 @@ class Quantizer:
         μ, for coding items on their own.
     cross_levels : (256,) float32 or None
         Values that a stored cross term is rounded to; None with the paper's constant cross term.
+    coding_scales : (d,) float64 or None
+        Codewords times these are in the metric that items are coded in, where that is not the metric of
+        distances; None where it is.
     """
 
     codewords: Float32
     epsilon: float
     cross_penalty: float
     cross_levels: Float32 | None
+    coding_scales: Float64 | None = None
 
     @cached_property
     def _codewords_by_dim(self) -> Float32:
@@ -73,29 +77,36 @@ class Quantizer:
     @property
     def tables(self) -> CodewordTables:
         """What coding needs to know of the codewords; kept while it is small (it grows with M²)."""
-        return (
-            self._kept_tables if len(self.codewords) <= _KEPT_CODEBOOKS else CodewordTables.of(self.codewords)
-        )
+        return self._kept_tables if len(self.codewords) <= _KEPT_CODEBOOKS else self._make_tables()
 
     @cached_property
     def _kept_tables(self) -> CodewordTables:
-        return CodewordTables.of(self.codewords)
+        return self._make_tables()
+
+    def _make_tables(self) -> CodewordTables:
+        scales = self.coding_scales
+        return CodewordTables.of(self.codewords if scales is None else self.codewords * scales)
 
     @property
     def penalty(self) -> CrossPenalty:
         """The penalty when coding one side alone; a stored cross term needs none."""
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
 
+    def rescale(self, scales: Float64) -> Quantizer:
+        """Return it with coordinates of all codewords times (d,) numbers; it codes as before."""
+        assert self.coding_scales is not None
+        codewords = (self.codewords * scales).astype(np.float32)
+        return replace(self, codewords=codewords, coding_scales=self.coding_scales / scales)
+
     def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
         """Return it with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
         if cross_term == "constant":
             return replace(self, cross_levels=None)
-        return replace(
-            self, cross_levels=_cross_levels(codebooks.cross_terms(self.codewords, codes, workers))
-        )
+        cross = codebooks.cross_terms(self.codewords, codes, workers)
+        return replace(self, cross_levels=_cross_levels(cross))
 
     def encode(self, points: Float32, workers: Executor) -> Codes:
-        """Code points (n, d) of the common space: (n, M) uint8."""
+        """Code points (n, d), in the metric of coding: (n, M) uint8."""
         return collaborative.encode(self.tables, points, self.penalty, workers)
 
     def decode(self, codes: Codes, workers: Executor) -> Float32:
