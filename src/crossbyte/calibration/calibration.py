@@ -69,7 +69,7 @@ class Calibration:
             Kind of the query.
         target : {"image", "text", "document"}
             What is searched.
-        coding : {"training", "pair", "image", "text"}
+        coding : {"training", "pair", "image", "text", "document"}
             How the item was coded.
         n_items : int, optional
             Size of the index, all codings together; None for the number of held-out pairs. The same for
@@ -78,8 +78,13 @@ class Calibration:
         Returns
         -------
         float
-            0.0 for every combination that was not measured.
+            0.0 for every combination that was not measured; of documents with one code, that of pairs.
         """
+        if coding == "document" and query in SIDES and (query, target, coding) not in self.offsets:
+            # One distance, as a one-sided item has; and pairs tell how much nearer both halves bring it.
+            alone = _measured_target(query, target, coding)
+            shared = self.offset(query, target, alone, n_items) if alone != target else 0.0
+            return shared + self.offset(query, alone, "pair", n_items)
         line = self.offsets.get((query, target, coding), Line(0.0, 0.0))
         ratio = max(n_items or self.n_held_out, 1) / self.n_held_out
         return line.at_held_out + line.slope * log(min(max(ratio, 1 / _FARTHEST), _FARTHEST))
@@ -108,7 +113,7 @@ class Calibration:
         found = self._find_likelihood(*key)
         assert found is not None
         raw = np.asarray(distances) - self.offset(query, target, found.coding, n_items)
-        return found.likelihood.log_ratios(raw, levels[_measured_target(target, coding)])
+        return found.likelihood.log_ratios(raw, levels[_measured_target(query, target, coding)])
 
     def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
         """Find the coding's own likelihood, or that of the nearest coding whose partners could be measured.
@@ -116,9 +121,16 @@ class Calibration:
         Offsets make distances of all codings alike as far as strangers go; partners of pairs and training
         documents are rather nearer than that, so a borrowed likelihood is on the careful side.
         """
+        if coding == "document":
+            alone = _measured_target(query, target, coding)
+            for like in (coding, "pair", alone):
+                likelihood = self.likelihoods.get((query, alone, like))
+                if likelihood is not None:
+                    return _CodingLikelihood(likelihood, coding)
+            return None
         likes = (coding, "pair", target) if coding in ("training", "pair") else (coding,)
         for like in likes:
-            likelihood = self.likelihoods.get((query, _measured_target(target, like), like))
+            likelihood = self.likelihoods.get((query, _measured_target(query, target, like), like))
             if likelihood is not None:
                 return _CodingLikelihood(likelihood, like)
         return None
@@ -157,13 +169,18 @@ class _CodingLikelihood(NamedTuple):
     coding: str
 
 
-def level_targets(target: str, codings: Iterable[str]) -> list[str]:
+def level_targets(query: str, target: str, codings: Iterable[str]) -> list[str]:
     """List the targets whose levels :meth:`Calibration.log_ratios` needs for hits of these codings."""
-    return sorted({_measured_target(target, coding) for coding in codings})
+    return sorted({_measured_target(query, target, coding) for coding in codings})
 
 
-def _measured_target(target: str, coding: str) -> str:
-    """Return the target whose distance an item has: a document with one side is as far as that side."""
+def _measured_target(query: str, target: str, coding: str) -> str:
+    """Return the target whose distance an item has: a document with one side is as far as that side.
+
+    A document with one code of both halves is as far as the half that was not asked with.
+    """
+    if target == "document" and coding == "document":
+        return "text" if query == "image" else "image"
     return coding if target == "document" and coding in SIDES else target
 
 

@@ -76,11 +76,13 @@ class Document:
     id : str or int
     number : int
         Given at ``add``; it survives compaction.
-    coding : {"training", "pair", "image", "text"}
-        What was known when it was coded.
+    coding : {"training", "pair", "image", "text", "document"}
+        What was known when it was coded; "document": both halves, in one code.
     payload : dict or None
     group : str, int or None
     image_code, text_code : (M,) uint8 or None
+    document_code : (M,) uint8 or None
+        The one code of both halves; then the other two are None.
     """
 
     id: Id
@@ -90,3 +92,12 @@ class Document:
     group: Id | None
     image_code: Codes | None
     text_code: Codes | None
+    document_code: Codes | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Which of "image" and "text" it has."""
+        codes = {"image": self.image_code, "text": self.text_code}
+        return tuple(
+            side for side, code in codes.items() if code is not None or self.document_code is not None
+        )

@@ -29,17 +29,18 @@ from crossbyte.index.scan import LocalBackend, SearchBackend
 from crossbyte.index.snapshot import (
     Snapshot,
     check_snapshot,
-    get_quantizers,
     load_model,
     load_next,
     load_snapshot,
+    may_hold_document_codes,
     model_record,
 )
+from crossbyte.index.storage.database import FORMATS
 from crossbyte.index.storage.records import Change
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
 from crossbyte.progress import ProgressCallback, ignore_progress
-from crossbyte.validation import check_choice, check_number
+from crossbyte.validation import check_choice, check_integer, check_number
 
 Path = str | os.PathLike[str]
 T = TypeVar("T")
@@ -68,6 +69,11 @@ class BaseIndex(ABC):
     @abstractmethod
     def generation(self) -> int:
         """Number of the commit that is seen; of shards, the sum of theirs."""
+
+    @property
+    @abstractmethod
+    def format(self) -> int:
+        """Format of the file: 2 where a document with both halves may have one code, else 1."""
 
     @property
     def n_shards(self) -> int | None:
@@ -356,7 +362,7 @@ class Reader(BaseIndex):
             self._writing, self._seen = pinned._writing, pinned.snapshot()
             return
         try:
-            self._seen = load_snapshot(store, get_quantizers(model), n_jobs)
+            self._seen = load_snapshot(store, model.fitted_.quantizers, n_jobs)
         except BaseException:
             store.close()
             raise
@@ -365,6 +371,11 @@ class Reader(BaseIndex):
     def generation(self) -> int:
         """Number of the commit that is seen."""
         return self._seen.generation
+
+    @property
+    def format(self) -> int:
+        """Format of the file: 2 where a document with both halves may have one code, else 1."""
+        return self._store.format
 
     @property
     def _n_threads(self) -> int:
@@ -437,7 +448,7 @@ class Index(Reader):
     # Opening
 
     @classmethod
-    def create(cls, path: Path, model: CMCQ, *, n_jobs: int | None = None) -> Self:
+    def create(cls, path: Path, model: CMCQ, *, format: int | None = None, n_jobs: int | None = None) -> Self:
         """Make an empty index for a fitted model, and open it for writing.
 
         Parameters
@@ -446,6 +457,9 @@ class Index(Reader):
             Nothing may be there yet.
         model : CMCQ
             Fitted; a copy of it becomes part of the file.
+        format : {1, 2}, optional
+            None: 2 for a model that can give a document one code, else 1, which earlier versions read, too.
+            With a model that cannot, an index of format 2 holds what one of format 1 does.
         n_jobs : int or None
             Threads; None for all cores. No answer depends on it.
 
@@ -455,8 +469,8 @@ class Index(Reader):
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        own = _copy_model(model, n_jobs)
-        return cls(Store.create(path, [model_record(model)]), own, n_jobs)
+        wanted, own = check_format(format, model), _copy_model(model, n_jobs)
+        return cls(Store.create(path, [model_record(model)], format=wanted), own, n_jobs)
 
     @classmethod
     def open(
@@ -503,27 +517,36 @@ class Index(Reader):
         payloads: Any = None,
         *,
         groups: Any = None,
+        codes: str | None = None,
+        format: int | None = None,
         n_jobs: int | None = None,
     ) -> Self:
-        """Make an index of the training documents with their learned codes: the paper's search.
+        """Make an index of the training documents with their learned codes; two each: the paper's.
 
         Parameters
         ----------
         ids : sequence of str or int, optional
             One per training pair; None for 0, 1, 2, …
-        payloads, groups
+        payloads, groups, codes
             As in :meth:`add`.
+        format : {1, 2}, optional
+            As in :meth:`create`.
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        documents = DocumentFields(image_codes=model.image_codes_, text_codes=model.text_codes_)
-        documents |= DocumentFields(payloads=payloads, groups=groups)
+        wanted = check_format(format, model)
+        one_code = codes != "sides" and may_hold_document_codes(wanted, model.fitted_.quantizers)
+        documents = DocumentFields(payloads=payloads, groups=groups, codes=codes)
+        if one_code:
+            documents["document_codes"] = model.document_codes_
+        else:
+            documents |= DocumentFields(image_codes=model.image_codes_, text_codes=model.text_codes_)
         names = range(len(model.image_codes_)) if ids is None else ids
-        batch = Batch.check(model, names, documents, coding="training")
+        batch = Batch.check(model, wanted, names, documents, None if one_code else "training")
         numbers = DocIds(0, len(batch.ids))
         segments = batch.segments(batch.encode(model), numbers)
         records = [model_record(model), *(segment.to_record() for segment in segments)]
-        store = Store.create(path, records, batch.payload_rows(numbers), numbers.end)
+        store = Store.create(path, records, batch.payload_rows(numbers), numbers.end, format=wanted)
         return cls(store, _copy_model(model, n_jobs), n_jobs)
 
     # Writing
@@ -536,6 +559,8 @@ class Index(Reader):
         texts: Any = None,
         image_codes: Any = None,
         text_codes: Any = None,
+        document_codes: Any = None,
+        codes: str | None = None,
         payloads: Any = None,
         groups: Any = None,
         callback: ProgressCallback | None = None,
@@ -550,9 +575,13 @@ class Index(Reader):
             and every block is a commit of its own, so that any number of documents can pass through.
         images : (n, d_I) features, optional
         texts : (n, d_T) features, optional
-            Documents with both are folded in as pairs: each code knows the other half.
-        image_codes, text_codes : (n, M) uint8, optional
-            Ready codes instead of features.
+            Documents with both get one code of both halves, or are folded in as pairs, where each of two
+            codes knows the other half: ``codes``.
+        image_codes, text_codes, document_codes : (n, M) uint8, optional
+            Ready codes instead of features: of one side, of both, or one of both halves (alone).
+        codes : {"document", "sides"}, optional
+            One code for a document with both halves, which serves every target, or two, one for each side.
+            None: one, where format and model of the index have such codes, else two.
         payloads : sequence of dict or None, optional
             JSON objects of at most 1 MiB each.
         groups : sequence of str, int or None, optional
@@ -581,6 +610,7 @@ class Index(Reader):
             this handle writes no more, and opening the index again tells.
         """
         documents = DocumentFields(images=images, texts=texts, image_codes=image_codes, text_codes=text_codes)
+        documents |= DocumentFields(document_codes=document_codes, codes=codes)
         documents |= DocumentFields(payloads=payloads, groups=groups)
         return self._add_all(ids, documents, callback, replacing=False, cluster=cluster)
 
@@ -693,7 +723,7 @@ class Index(Reader):
                 )
             )
 
-        return mutations.add_batches(self.model, ids, documents, cluster, add)
+        return mutations.add_batches(self.model, self.format, ids, documents, cluster, add)
 
     def _write(self, change: Callable[[Snapshot], Commit | None]) -> None:
         """Apply a change to the newest generation, and commit what it gives, if anything."""
@@ -723,6 +753,13 @@ class Index(Reader):
         with self._store.reading():
             known = self._store.records(after=snapshot.last_record)
             self._seen = snapshot.next(catalogue, known, segments)
+
+
+def check_format(format: int | None, model: CMCQ) -> int:
+    """Check the format of a new index; None for the one that fits the model."""
+    if format is None:
+        return 2 if model.fitted_.has_document_codes else 1
+    return check_integer(format, "format", FORMATS[0], FORMATS[-1])
 
 
 def _copy_model(model: CMCQ, n_jobs: int | None) -> CMCQ:

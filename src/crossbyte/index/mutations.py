@@ -28,13 +28,13 @@ from crossbyte.index.docids import DocIds, Id, PackedIds, check_id, check_ids
 from crossbyte.index.filters.columns import build_columns
 from crossbyte.index.ivf.lists import assign_cells
 from crossbyte.index.ivf.state import dropped_cells_record
-from crossbyte.index.segment import SEGMENT_ROWS, Groups, Segment, name_column_part
-from crossbyte.index.snapshot import Place, Snapshot
+from crossbyte.index.segment import SEGMENT_ROWS, SIDES, Groups, Segment, name_column_part
+from crossbyte.index.snapshot import Place, Snapshot, may_hold_document_codes
 from crossbyte.index.storage.records import NewRecord
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import FittedModel
 from crossbyte.progress import Progress, ProgressCallback
-from crossbyte.validation import check_codes, check_features
+from crossbyte.validation import check_choice, check_codes, check_features
 
 MAX_PAYLOAD_BYTES = 2**20
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # whose points are in memory at the same time
@@ -112,6 +112,8 @@ class DocumentFields(TypedDict, total=False):
     texts: Any
     image_codes: Any
     text_codes: Any
+    document_codes: Any
+    codes: str | None
     payloads: Any
     groups: Any
 
@@ -125,6 +127,7 @@ class Batch:
     ids : list of str or int
     coding : str
     sides : mapping of side to features or ready codes
+        Features of "image" and "text" also where both become one code.
     ready : bool
         Whether the sides are codes.
     payloads : Payloads
@@ -139,17 +142,20 @@ class Batch:
     groups: list[Id | None] | None
 
     @classmethod
-    def check(cls, model: CMCQ, ids: Any, documents: DocumentFields, coding: str | None = None) -> Batch:
-        """Check everything before anything is encoded or written."""
+    def check(
+        cls, model: CMCQ, format: int, ids: Any, documents: DocumentFields, coding: str | None = None
+    ) -> Batch:
+        """Check everything before anything is encoded or written, for an index of this format."""
         _refuse_unknown(documents)
         names = check_ids(ids)
         features = _collect_sides(documents, {"image": "images", "text": "texts"})
-        codes = _collect_sides(documents, {"image": "image_codes", "text": "text_codes"})
+        codes = _collect_sides(documents, {side: f"{side}_codes" for side in ("image", "text", "document")})
         if bool(features) == bool(codes):
             raise InvalidInput(
                 "expected features (images=, texts= or both) or ready codes (image_codes=, text_codes= or "
-                f"both), got {'both kinds' if features else 'neither'}"
+                f"both, or document_codes= alone), got {'both kinds' if features else 'neither'}"
             )
+        known = _choose_coding(model, format, documents.get("codes"), features, codes)
         n_codebooks = len(model.image_codebooks_)
         sides = {
             side: check_codes(value, n_codebooks) if codes else _check_side(model, side, value)
@@ -158,7 +164,6 @@ class Batch:
         for side, value in sides.items():
             if value.shape[0] != len(names):
                 raise InvalidInput(f"expected one {side} per id ({len(names)}), got {value.shape[0]} rows")
-        known = "pair" if len(sides) == 2 else next(iter(sides))
         return cls(
             names,
             coding or known,
@@ -171,7 +176,7 @@ class Batch:
     def encode(
         self, model: CMCQ, callback: ProgressCallback | None = None, cluster: str | None = None
     ) -> dict[str, Codes]:
-        """Encode the sides of the documents, pairs together, here or on a cluster; ready codes stay."""
+        """Encode the documents, both halves together, here or on a cluster; ready codes stay."""
         if self.ready:
             return {side: np.asarray(codes) for side, codes in self.sides.items()}
         learned, parts, done = model.fitted_, [], 0  # not through the model: features are checked already
@@ -183,7 +188,8 @@ class Batch:
                     callback(Progress("code", self.coding, done, len(self.ids)))
         nothing = np.empty((0, len(model.image_codebooks_)), dtype=np.uint8)
         return {
-            side: np.concatenate([nothing, *(part[i] for part in parts)]) for i, side in enumerate(self.sides)
+            side: np.concatenate([nothing, *(part[i] for part in parts)])
+            for i, side in enumerate(SIDES[self.coding])
         }
 
     def _encode_blocks(
@@ -193,9 +199,9 @@ class Batch:
         blocks = row_blocks(len(self.ids), _ROWS_AT_ONCE if cluster is None else SHARE_ROWS)
         some = ({side: features[rows] for side, features in self.sides.items()} for rows in blocks)
         if cluster is None:
-            return (_encode_sides(learned, block, workers) for block in some)
+            return (_encode_sides(learned, self.coding, block, workers) for block in some)
         light = replace(learned, image_codes=learned.image_codes[:0], text_codes=learned.text_codes[:0])
-        return workers.map(lambda block: _encode_sides(light, block, workers), some)
+        return workers.map(lambda block: _encode_sides(light, self.coding, block, workers), some)
 
     def with_codes(self, codes: Mapping[str, Codes]) -> Batch:
         """Give the same documents with ready codes, which :meth:`encode` gave."""
@@ -253,7 +259,49 @@ def _check_side(model: CMCQ, side: str, features: Any) -> Any:
     return check_features(features, f"{side}s", width)
 
 
-def _encode_sides(learned: FittedModel, sides: Mapping[str, Any], workers: Executor) -> Sequence[Codes]:
+def _choose_coding(
+    model: CMCQ, format: int, wanted: Any, features: Mapping[str, Any], codes: Mapping[str, Any]
+) -> str:
+    """Decide how documents are coded, given what is known of them; refuse what the index cannot hold."""
+    if wanted is not None:
+        check_choice(wanted, "codes", ("document", "sides"))
+    if wanted == "document" or "document" in codes:
+        _require_document_codes(
+            model, format, "document_codes" if "document" in codes else 'codes="document"'
+        )
+    if "document" in codes and len(codes) > 1:
+        raise InvalidInput(
+            "expected document_codes= alone, or image_codes=, text_codes= or both; got all kinds"
+        )
+    if "document" in codes and wanted == "sides":
+        raise InvalidInput('codes="sides": expected image_codes= and text_codes=, got document_codes=')
+    given = features or codes
+    if len(given) == 1:
+        return next(iter(given))
+    if codes and wanted == "document":
+        raise InvalidInput('codes="document": expected document_codes=, got image_codes= and text_codes=')
+    one_code = bool(features) and may_hold_document_codes(format, model.fitted_.quantizers)
+    return "document" if one_code and wanted != "sides" else "pair"
+
+
+def _require_document_codes(model: CMCQ, format: int, asked: str) -> None:
+    if not model.fitted_.has_document_codes:
+        raise InvalidInput(
+            f"{asked}: this index's model has no codes of whole documents, only of images and of texts; use "
+            'codes="sides", or fit a model with the default scoring and create an index of it'
+        )
+    if format < 2:
+        raise InvalidInput(
+            f"{asked}: one code per document needs an index of format 2, and this one has format {format}; "
+            'create a new index and add the documents to it, or use codes="sides"'
+        )
+
+
+def _encode_sides(
+    learned: FittedModel, coding: str, sides: Mapping[str, Any], workers: Executor
+) -> Sequence[Codes]:
+    if coding == "document":
+        return (learned.encode_documents(sides["image"], sides["text"], workers),)
     if len(sides) == 2:
         return learned.encode_pairs(sides["image"], sides["text"], workers)
     if "image" in sides:
@@ -302,13 +350,20 @@ class Replacement(NamedTuple):
 
 
 def add_batches(
-    model: CMCQ, ids: Any, documents: DocumentFields, cluster: str | None, add: Callable[[Batch], None]
+    model: CMCQ,
+    format: int,
+    ids: Any,
+    documents: DocumentFields,
+    cluster: str | None,
+    add: Callable[[Batch], None],
 ) -> int:
     """Check documents, or blocks of them one after the other, and add each batch; give their number.
 
     Parameters
     ----------
     model : CMCQ
+    format : {1, 2}
+        Of the index.
     ids : sequence of str or int, or iterator of blocks
         As in :meth:`crossbyte.Index.add`.
     documents : DocumentFields
@@ -320,20 +375,21 @@ def add_batches(
     connected = keep_connected(cluster, model.n_jobs) if isinstance(ids, Iterator) else nullcontext()
     count = 0
     with connected:
-        for batch in _check_batches(model, ids, documents):
+        for batch in _check_batches(model, format, ids, documents):
             add(batch)
             count += len(batch.ids)
     return count
 
 
-def _check_batches(model: CMCQ, ids: Any, documents: DocumentFields) -> Iterator[Batch]:
+def _check_batches(model: CMCQ, format: int, ids: Any, documents: DocumentFields) -> Iterator[Batch]:
     if not isinstance(ids, Iterator):
-        yield Batch.check(model, ids, documents)
+        yield Batch.check(model, format, ids, documents)
         return
-    if any(value is not None for value in documents.values()):
+    if any(value is not None for name, value in documents.items() if name != "codes"):
         raise InvalidInput("expected an iterator of blocks alone: each block brings its own features")
     for block in ids:
-        yield Batch.check(model, *_split_block(block))
+        names, own = _split_block(block)
+        yield Batch.check(model, format, names, DocumentFields(codes=documents.get("codes")) | own)
 
 
 def make_addition(

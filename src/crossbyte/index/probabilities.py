@@ -12,7 +12,7 @@ from crossbyte.arrays import Float32, Float64
 from crossbyte.calibration.calibration import Calibration, level_targets, posterior
 from crossbyte.errors import NotCalibrated
 from crossbyte.index.scan import Ranking, SearchBackend
-from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.index.segment import CODINGS, scanned_sides
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import Cohort
 
@@ -95,7 +95,7 @@ def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str
     calibration = model.calibration_
     if calibration is None:
         return None
-    codings = [each for each in backend.codings if target == "document" or target in SIDES[each]]
+    codings = [each for each in backend.codings if scanned_sides(each, target)]
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 
@@ -123,7 +123,7 @@ def _log_ratios(
     counts = [len(ranking.rows) for ranking in rankings]
     queries = np.repeat(np.arange(len(rankings)), counts)
     present = {place: CODINGS[place] for place in np.unique(whole.codings).tolist()}
-    reached = levels.of(level_targets(target, present.values()))
+    reached = levels.of(level_targets(kind, target, present.values()))
     ratios = np.empty(len(whole.rows))
     for place, coding in present.items():
         mine = whole.codings == place

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte.arrays import Float32
+from crossbyte.compute.executor import Workers
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.index.docids import check_id
 from crossbyte.index.hits import Hits
@@ -111,8 +112,9 @@ class SearchRequest:
         queries = []
         for side in sorted(set(sides.tolist())):
             places = np.flatnonzero(sides == side)
-            decode = model.decode_images if side == "image" else model.decode_texts
-            points = decode(np.stack([examples[place].codes[side] for place in places.tolist()]))
+            codes = np.stack([examples[place].codes[side] for place in places.tolist()])
+            with Workers(model.n_jobs) as workers:
+                points = model.fitted_.quantizers[side].decode(codes, workers)
             queries.append(self._query(model, backend, side, self.target or side, points, places))
         return queries
 

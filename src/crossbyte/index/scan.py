@@ -6,7 +6,7 @@ snapshot in this process, :class:`crossbyte.sharding.snapshot.ShardedSnapshot` f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -23,10 +23,10 @@ from crossbyte.index.docids import Id, check_id
 from crossbyte.index.facets import Facet, count_facets
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
-from crossbyte.index.ivf.state import Cells, CellState, Direction, summarize_cells
+from crossbyte.index.ivf.state import Cells, CellState, summarize_cells
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.scroll import read_documents, scroll_documents
-from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
 from crossbyte.index.snapshot import Place, Snapshot, measure_index
 from crossbyte.model.quantization.quantizer import DistanceTable
 
@@ -47,8 +47,9 @@ class Query(NamedTuple):
         Gives what is added to the distances of a coding, so that codings compete fairly.
     kind : {"image", "text"}, optional
         Kind of the queries; it decides how they are routed to cells.
-    n_probe : int, "all" or None
-        How many cells are visited; None: as many as were found to be enough when the cells were built.
+    n_probe : int, "all", None, or mapping of side to int
+        How many cells are visited, of every side; None: as many as were found to be enough when the cells
+        were built. Of sides that a mapping leaves out, all are.
     places : (n,) int, optional
         Places of these queries among all queries of the search.
     """
@@ -59,7 +60,7 @@ class Query(NamedTuple):
     max_distance: float
     offset: Callable[[str], float]
     kind: str = ""
-    n_probe: int | str | None = ALL_CELLS
+    n_probe: int | str | Mapping[str, int] | None = ALL_CELLS
     places: NDArray[np.intp] | None = None
 
     def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
@@ -128,7 +129,7 @@ class Ranking:
 def scan_snapshot(
     snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset], n_threads: int
 ) -> list[Ranking]:
-    """Find the nearest allowed documents of every query point."""
+    """Find the nearest allowed documents of every query point; ``allowed`` names the codings searched."""
     rankings: list[Ranking] = []
     for some in query.parts():
         rankings += _scan_part(snapshot, some, allowed, n_threads)
@@ -154,12 +155,19 @@ def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
 def _scan_part(
     snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset], n_threads: int
 ) -> list[Ranking]:
-    tables = _make_tables(query, snapshot.quantizers)
+    tables = _make_tables(query, snapshot.quantizers, allowed)
     cells = choose_cells(snapshot, query, allowed)
-    if cells is None:
-        return _scan_all(snapshot, query, tables, allowed, n_threads)
-    rankings = _scan_cells(snapshot, query, tables[query.target], cells, allowed, n_threads)
-    if query.n_probe is None and query.max_distance == np.inf:
+    found: list[list[Ranking]] = []
+    for coding, words in allowed.items():
+        partition, sides = snapshot.partitions[coding], scanned_sides(coding, query.target)
+        if len(sides) == 1 and sides[0] in cells:
+            table, visited = tables[sides[0]], cells[sides[0]]
+            found += _scan_cells(partition, sides[0], query, table, visited, words, n_threads)
+        elif sides:
+            scans = [_make_scan_side(partition, side, tables[side]) for side in sides]
+            found.append(_scan_all(partition, scans, query, words, n_threads))
+    rankings = _merge_rankings(found, query)
+    if cells and query.n_probe is None and query.max_distance == np.inf:
         # A filter may leave the visited cells too few documents, and there may be more elsewhere.
         few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
         if few:
@@ -169,30 +177,38 @@ def _scan_part(
     return rankings
 
 
-def choose_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]) -> NDArray[np.int64] | None:
-    """Choose the cells (n, visited) of every query, best first; None where everything is searched."""
-    direction = _find_direction(snapshot.cells, query)
-    if direction is None:
-        return None
-    n_cells = len(direction.router.points)
-    if query.n_probe is not None:
-        count = int(query.n_probe)
-    else:
-        count = count_visited_cells(
-            direction.n_probe, n_cells, _allowed_share(snapshot, query.target, allowed)
-        )
-    return None if count >= n_cells else direction.router.choose(query.points, count)
+def choose_cells(
+    snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]
+) -> dict[str, NDArray[np.int64]]:
+    """Choose the cells (n, visited) of every query, best first, by side; all of those left out."""
+    if snapshot.cells is None or query.n_probe == ALL_CELLS:
+        return {}
+    chosen = {}
+    for side in routed_sides(query.target):
+        direction = snapshot.cells.directions.get((query.kind, side))
+        if direction is None:
+            continue
+        n_cells = len(direction.router.points)
+        if query.n_probe is None:
+            share = _allowed_share(snapshot, side, allowed)
+            count = count_visited_cells(direction.n_probe, n_cells, share)
+        elif isinstance(query.n_probe, Mapping):
+            count = query.n_probe.get(side, n_cells)
+        else:
+            count = int(query.n_probe)
+        if count < n_cells:
+            chosen[side] = direction.router.choose(query.points, count)
+    return chosen
 
 
-def _find_direction(state: CellState | None, query: Query) -> Direction | None:
-    if state is None or query.n_probe == ALL_CELLS:
-        return None
-    return state.directions.get((query.kind, query.target))
+def routed_sides(target: str) -> tuple[str, ...]:
+    """List the sides whose cells a search for a target may choose from; both distances add up for none."""
+    return () if target == "document" else (target, "document")
 
 
-def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Bitset]) -> float:
-    """Compute the share of the live documents of the target that a filter allows."""
-    partitions = [partition for partition in snapshot.partitions.values() if target in partition.codes]
+def _allowed_share(snapshot: Snapshot, side: str, allowed: Mapping[str, Bitset]) -> float:
+    """Compute the share of the live documents with a code of this side that a filter allows."""
+    partitions = [partition for partition in snapshot.partitions.values() if side in partition.codes]
     if all(allowed[partition.coding] is partition.live for partition in partitions):
         return 1.0  # no filter: nothing to count
     live = sum(partition.n_live for partition in partitions)
@@ -200,55 +216,47 @@ def _allowed_share(snapshot: Snapshot, target: str, allowed: Mapping[str, Bitset
 
 
 def _scan_all(
-    snapshot: Snapshot,
-    query: Query,
-    tables: Mapping[str, DistanceTable],
-    allowed: Mapping[str, Bitset],
-    n_threads: int,
+    partition: Partition, sides: Sequence[ScanSide], query: Query, allowed: Bitset, n_threads: int
 ) -> list[Ranking]:
-    found = []
-    for coding, partition in snapshot.partitions.items():
-        sides = [_make_scan_side(partition, side, tables[side]) for side in tables if side in partition.codes]
-        if sides:
-            result = kernels.scan(
-                sides,
-                partition.numbers.count,
-                min(query.k, max(partition.numbers.count, 1)),
-                extra=query.offset(coding),
-                allowed=allowed[coding],
-                max_distance=query.max_distance,
-                n_threads=n_threads,
-            )
-            found.append(_make_rankings(partition, result))
-    return _merge_rankings(found, query)
+    """Scan all documents of a partition."""
+    result = kernels.scan(
+        sides,
+        partition.numbers.count,
+        min(query.k, max(partition.numbers.count, 1)),
+        extra=query.offset(partition.coding),
+        allowed=allowed,
+        max_distance=query.max_distance,
+        n_threads=n_threads,
+    )
+    return _make_rankings(partition, result)
 
 
 def _scan_cells(
-    snapshot: Snapshot,
+    partition: Partition,
+    side: str,
     query: Query,
     table: DistanceTable,
     cells: NDArray[np.int64],
-    allowed: Mapping[str, Bitset],
+    allowed: Bitset,
     n_threads: int,
-) -> list[Ranking]:
-    """Scan only the inverted lists of the visited cells."""
-    found, tables = [], np.ascontiguousarray(table.tables)
-    for coding, partition in snapshot.partitions.items():
-        lists = partition.inverted_lists.get(query.target)
-        for run in () if lists is None else lists.runs:
-            result = kernels.scan_cells(
-                ScanSide(run.codes, tables, table.offsets),
-                run.rows,
-                run.starts,
-                cells,
-                min(query.k, max(len(run.rows), 1)),
-                extra=query.offset(coding),
-                allowed=allowed[coding],
-                max_distance=query.max_distance,
-                n_threads=n_threads,
-            )
-            found.append(_make_rankings(partition, result))
-    return _merge_rankings(found, query)
+) -> list[list[Ranking]]:
+    """Scan only the inverted lists of the visited cells, run after run."""
+    tables = np.ascontiguousarray(table.tables)
+    results = (
+        kernels.scan_cells(
+            ScanSide(run.codes, tables, table.offsets),
+            run.rows,
+            run.starts,
+            cells,
+            min(query.k, max(len(run.rows), 1)),
+            extra=query.offset(partition.coding),
+            allowed=allowed,
+            max_distance=query.max_distance,
+            n_threads=n_threads,
+        )
+        for run in partition.inverted_lists[side].runs
+    )
+    return [_make_rankings(partition, result) for result in results]
 
 
 def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
@@ -258,13 +266,17 @@ def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Rankin
     return [Ranking.join(parts).nearest(query.k) for parts in by_query]
 
 
-def _make_tables(query: Query, quantizers: Quantizers) -> dict[str, DistanceTable]:
-    sides = tuple(quantizers) if query.target == "document" else (query.target,)
-    tables = {side: quantizers[side].table(query.points) for side in sides}
+def _make_tables(query: Query, quantizers: Quantizers, codings: Iterable[str]) -> dict[str, DistanceTable]:
+    """Make the tables of all sides that are scanned; sides of the same quantizer share one."""
+    sides = {side for coding in codings for side in scanned_sides(coding, query.target)}
+    made: dict[int, DistanceTable] = {}
+    for quantizer in (quantizers[side] for side in sorted(sides)):
+        if id(quantizer) not in made:
+            made[id(quantizer)] = quantizer.table(query.points)
     # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
-    if not all(np.isfinite(table.offsets).all() for table in tables.values()):
+    if not all(np.isfinite(table.offsets).all() for table in made.values()):
         raise NumericalError("a query lies too far from everything for float32; scale its features")
-    return tables
+    return {side: made[id(quantizers[side])] for side in sides}
 
 
 def _make_scan_side(partition: Partition, side: str, table: DistanceTable) -> ScanSide:
@@ -591,7 +603,7 @@ class LocalBackend:
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
         """Look up the sides that each hit of this snapshot has."""
-        return [SIDES[place.coding] for place in self.snapshot.places(hits.numbers)]
+        return [known_halves(place.coding) for place in self.snapshot.places(hits.numbers)]
 
     @property
     def _n_codebooks(self) -> int:

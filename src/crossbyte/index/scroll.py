@@ -14,6 +14,7 @@ from crossbyte.index.partition import Partition
 from crossbyte.index.snapshot import Place, Snapshot
 from crossbyte.validation import check_integer
 
+_CODES = ("image", "text", "document")  # as a Document has them
 _WORDS = 1024  # of 64 documents, unpacked at a time
 
 
@@ -50,7 +51,7 @@ def read_documents(snapshot: Snapshot, places: Sequence[Place], n_codebooks: int
         labels = zip(partition.ids.take(rows), partition.numbers[rows].tolist(), strict=True)
         groups = snapshot.group_labels(coding, rows)
         for at, (i, (id, number)) in enumerate(zip(mine, labels, strict=True)):
-            own = (codes[side][at] if side in codes else None for side in ("image", "text"))
+            own = (codes[side][at] if side in codes else None for side in _CODES)
             found[i] = Document(id, number, coding, payloads[i], groups[at], *own)
     return [found[i] for i in range(len(places))]
 

@@ -22,10 +22,28 @@ SIDES: dict[str, tuple[str, ...]] = {
     "pair": ("image", "text"),
     "image": ("image",),
     "text": ("text",),
+    "document": ("document",),
 }
-"""Which sides the documents of a coding have."""
+"""The sides by which the documents of a coding have their codes; "document" is one code of both halves."""
 
 CODINGS = tuple(SIDES)
+
+
+def scanned_sides(coding: str, target: str) -> tuple[str, ...]:
+    """List the sides whose distances add up to that of a document, for a target; none if it lacks it.
+
+    A code of both halves serves every target.
+    """
+    sides = SIDES[coding]
+    if target == "document" or "document" in sides:
+        return sides
+    return (target,) if target in sides else ()
+
+
+def known_halves(coding: str) -> tuple[str, ...]:
+    """List which of "image" and "text" the documents of a coding have."""
+    return tuple(half for half in ("image", "text") if scanned_sides(coding, half))
+
 
 SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
 _COLUMN = "column:"
@@ -131,7 +149,7 @@ class Segment:
     Attributes
     ----------
     coding : str
-        "training", "pair", "image" or "text".
+        "training", "pair", "image", "text" or "document".
     numbers : DocIds
     ids : PackedIds
     codes : mapping of side to (n, M) uint8

@@ -28,7 +28,7 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.partition import Partition, Quantizers
-from crossbyte.index.segment import SIDES, Groups, Segment, name_column_part, refuse_damage
+from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
@@ -478,12 +478,6 @@ def load_model(store: Store, given: CMCQ | None) -> CMCQ:
         return CMCQ.from_bytes(store.part(records[0], "model"), store.path)
 
 
-def get_quantizers(model: CMCQ) -> Quantizers:
-    """Give the quantizers of a fitted model by side."""
-    learned = model.fitted_
-    return {"image": learned.image_quantizer, "text": learned.text_quantizer}
-
-
 def load_snapshot(store: Store, quantizers: Quantizers, n_jobs: int | None) -> Snapshot:
     """Read the newest generation."""
     with store.reading() as catalogue:
@@ -506,7 +500,19 @@ def _load_after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
     n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
     with store.reading() as catalogue:
         segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        if not may_hold_document_codes(store.format, snapshot.quantizers):
+            _refuse_document_codes(store.path, segments)
         return snapshot.next(catalogue, records, segments).settle()
+
+
+def may_hold_document_codes(format: int, quantizers: Quantizers) -> bool:
+    """Say whether documents of an index may have one code of both halves, by its format and its model."""
+    return format >= 2 and "document" in quantizers
+
+
+def _refuse_document_codes(path: str, segments: Iterable[Segment]) -> None:
+    if any(segment.coding == "document" for segment in segments):
+        raise_damaged(path, "it has codes that neither its format nor its model knows")
 
 
 def check_snapshot(snapshot: Snapshot) -> None:
@@ -539,17 +545,22 @@ def measure_index(snapshot: Snapshot) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``documents``, ``deleted`` (still in the file), ``items`` (images and texts), ``codings``, ``fields``,
+        ``format``, ``codes`` (what a document with both halves gets: "document" or "sides"), ``documents``,
+        ``deleted`` (still in the file), ``items`` (images and texts), ``codings``, ``fields``,
         ``generation``, ``segments``; ``disk`` and ``memory``, each with ``bytes`` and ``per_item`` by part.
     """
     counts = {coding: partition.n_live for coding, partition in snapshot.partitions.items()}
     documents = sum(counts.values())
     items = {
-        side: sum(count for coding, count in counts.items() if side in SIDES[coding])
+        side: sum(count for coding, count in counts.items() if side in known_halves(coding))
         for side in ("image", "text")
     }
     n_items = max(1, sum(items.values()))
     return {
+        "format": snapshot.store.format,
+        "codes": "document"
+        if may_hold_document_codes(snapshot.store.format, snapshot.quantizers)
+        else "sides",
         "documents": documents,
         "deleted": sum(map(len, snapshot.partitions.values())) - documents,
         "items": items,

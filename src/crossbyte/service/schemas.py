@@ -474,6 +474,10 @@ class InfoAnswer(_Answer):
     texts: int
     partial: bool = Field(description=_PARTIAL)
     bytes_per_item: int
+    format: int = Field(description="Of the index file: 2 where a document may have one code of both halves.")
+    codes: Literal["document", "sides"] = Field(
+        description="What a new document with both halves gets: one code, or one for each side."
+    )
     read_only: bool
     calibrated: bool
     thumbnails: bool
@@ -556,23 +560,17 @@ def read_sides(view: BaseIndex, hits: Hits) -> list[tuple[str, ...]]:
         return view.sides(hits)
     except ClusterError:
         found = [find_document(view, id) for id in hits.ids]
-        return [() if each is None else tuple(_document_sides(each)) for each in found]
+        return [() if each is None else each.sides for each in found]
 
 
 def document_to_json(gallery: Gallery, document: Document) -> dict[str, Any]:
     """Convert a document to plain types."""
-    sides = _document_sides(document)
     return {
         "id": document.id,
         "number": document.number,
         "coding": document.coding,
         "payload": document.payload,
         "group": document.group,
-        "sides": sides,
-        "thumbnail": thumbnail_url(document.id, gallery.has_thumbnails and "image" in sides),
+        "sides": list(document.sides),
+        "thumbnail": thumbnail_url(document.id, gallery.has_thumbnails and "image" in document.sides),
     }
-
-
-def _document_sides(document: Document) -> list[str]:
-    codes = {"image": document.image_code, "text": document.text_code}
-    return [side for side, code in codes.items() if code is not None]

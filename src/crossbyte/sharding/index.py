@@ -68,6 +68,11 @@ class ShardedReader(BaseIndex):
         return sum(summary.generation for summary in self._summaries)
 
     @property
+    def format(self) -> int:
+        """The lowest format of a shard: new documents may go to any."""
+        return min(summary.format for summary in self._summaries)
+
+    @property
     def n_shards(self) -> int:
         """Number of shards."""
         return len(self._summaries)
@@ -138,7 +143,14 @@ class ShardedIndex(ShardedReader):
 
     @classmethod
     def create(
-        cls, path: Path, model: CMCQ, n_shards: int, *, cluster: str | None = None, n_jobs: int | None = None
+        cls,
+        path: Path,
+        model: CMCQ,
+        n_shards: int,
+        *,
+        format: int | None = None,
+        cluster: str | None = None,
+        n_jobs: int | None = None,
     ) -> Self:
         """Make an empty sharded index for a fitted model, and open it for writing.
 
@@ -149,6 +161,8 @@ class ShardedIndex(ShardedReader):
         model : CMCQ
             Fitted; a copy of it becomes part of every shard.
         n_shards : int
+        format : {1, 2}, optional
+            Of every shard, as in :meth:`crossbyte.Index.create`.
         cluster, n_jobs
             As in :meth:`open`.
 
@@ -158,7 +172,7 @@ class ShardedIndex(ShardedReader):
         """
         if not isinstance(model, CMCQ):
             raise errors.InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        create_shards(path, model, n_shards)
+        create_shards(path, model, n_shards, format)
         return cls.open(path, "rw", cluster=cluster, n_jobs=n_jobs)
 
     @classmethod
@@ -405,7 +419,7 @@ class ShardedIndex(ShardedReader):
         def add(batch: Batch) -> None:
             self._add_batch(batch, callback, replacing, cluster)
 
-        return mutations.add_batches(self.model, ids, documents, cluster, add)
+        return mutations.add_batches(self.model, self.format, ids, documents, cluster, add)
 
     def _add_batch(
         self, batch: Batch, callback: ProgressCallback | None, replacing: bool, cluster: str | None

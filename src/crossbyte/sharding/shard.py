@@ -114,7 +114,9 @@ class Shard:
         snapshot = self._index.snapshot()
         counts = LocalBackend(snapshot, 1).codings
         numbers = snapshot.generation, snapshot.catalogue.next_number
-        return ShardSummary(*numbers, counts, dict(snapshot.fields), _summarize_cells(snapshot))
+        return ShardSummary(
+            *numbers, counts, dict(snapshot.fields), _summarize_cells(snapshot), self._index.format
+        )
 
     def process(self) -> int:
         """Give the id of the process that holds this shard."""
@@ -169,11 +171,11 @@ class Shard:
         arrays = whole.distances, whole.numbers, whole.codings
         return ShardRanking(counts, *arrays, ids, groups, time.perf_counter() - start)
 
-    def allowed(self, generation: int, where: str, target: str) -> tuple[int, int]:
-        """Count the documents with the target's side that a filter allows, and all of them."""
+    def allowed(self, generation: int, where: str, side: str) -> tuple[int, int]:
+        """Count the documents with a code of this side that a filter allows, and all of them."""
         snapshot = self._snapshot(generation)
         words = snapshot.allowed(where, is_part=True)
-        partitions = [partition for partition in snapshot.partitions.values() if target in partition.codes]
+        partitions = [partition for partition in snapshot.partitions.values() if side in partition.codes]
         return sum(count_bits(words[each.coding]) for each in partitions), sum(
             each.n_live for each in partitions
         )

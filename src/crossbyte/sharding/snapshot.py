@@ -16,8 +16,16 @@ from crossbyte.index.facets import Facet
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells
-from crossbyte.index.scan import Example, Query, Ranking, Standing, keep_first_of_groups, rank_groups
-from crossbyte.index.segment import CODINGS, SIDES
+from crossbyte.index.scan import (
+    Example,
+    Query,
+    Ranking,
+    Standing,
+    keep_first_of_groups,
+    rank_groups,
+    routed_sides,
+)
+from crossbyte.index.segment import CODINGS, known_halves
 from crossbyte.index.snapshot import read_filter, summarize_bytes
 from crossbyte.sharding.facets import count_facets
 from crossbyte.sharding.gather import MergedHits, merge_standings
@@ -174,17 +182,23 @@ class ShardedSnapshot:
                     rankings[place] = ranking
         return rankings
 
-    def _count_visited(self, query: Query, where: str | None) -> int | str:
-        """Count the cells to visit by default, as :func:`crossbyte.index.scan.choose_cells` does."""
-        known = None if self.cells is None else self.cells.directions.get((query.kind, query.target))
-        if known is None:
+    def _count_visited(self, query: Query, where: str | None) -> dict[str, int] | str:
+        """Count the cells to visit by default, as :func:`crossbyte.index.scan.choose_cells` does, by side."""
+        counts: dict[str, int] = {}
+        if self.cells is None:
             return ALL_CELLS
-        share = 1.0
-        if where is not None:
-            allowed, there = np.sum(list(self.ask("allowed", where, query.target).values()), axis=0)
-            share = float(allowed / max(1, there))
-        count = count_visited_cells(*known, share)
-        return ALL_CELLS if count >= known[1] else count
+        for side in routed_sides(query.target):
+            known = self.cells.directions.get((query.kind, side))
+            if known is None:
+                continue
+            share = 1.0
+            if where is not None:
+                allowed, there = np.sum(list(self.ask("allowed", where, side).values()), axis=0)
+                share = float(allowed / max(1, there))
+            count = count_visited_cells(*known, share)
+            if count < known[1]:
+                counts[side] = count
+        return counts or ALL_CELLS
 
     def _rank_shards(
         self, query: Query, where: str | None, distinct: bool, grouped: bool, *, k: int
@@ -270,9 +284,9 @@ class ShardedSnapshot:
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
         """Look up the sides that each hit of these generations has."""
         if hits._codings is not None:
-            return [SIDES[CODINGS[place]] for place in hits._codings.tolist()]
+            return [known_halves(CODINGS[place]) for place in hits._codings.tolist()]
         found = self._ask_by_number("codings", hits)
-        return [SIDES[found[number]] for number in hits.numbers.tolist() if number in found]
+        return [known_halves(found[number]) for number in hits.numbers.tolist() if number in found]
 
     def _ask_by_number(self, method: str, hits: Hits) -> dict[int, Any]:
         """Ask for something of every hit; lost shards matter only if they may have one of the hits."""
@@ -327,7 +341,9 @@ def _measure_shards(snapshot: ShardedSnapshot) -> dict[str, Any]:
     answers = snapshot.ask("stats")
     whole = {name: _add_counts(each[name] for each in answers.values()) for name in ("items", "codings")}
     n_items = max(1, sum(whole["items"].values()))
+    lowest = min(answers.values(), key=lambda each: int(each["format"]))  # new documents may go to any
     return {
+        **{name: lowest[name] for name in ("format", "codes")},
         "documents": len(snapshot),
         "deleted": sum(each["deleted"] for each in answers.values()),
         **whole,

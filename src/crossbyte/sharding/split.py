@@ -31,8 +31,8 @@ _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 def split_index(path: Path, out: Path, n_shards: int) -> None:
     """Copy an index file into shards of equal size: a folder that :class:`crossbyte.ShardedIndex` opens.
 
-    Every document keeps its number, id, codes, coding, payload and group; what is deleted stays behind. The
-    index itself is only read.
+    Every document keeps its number, id, codes, coding, payload and group; what is deleted stays behind. All
+    shards have the format of the index, which itself is only read.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
         manifest.write(folder)
 
 
-def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
-    """Make the files of an empty sharded index.
+def create_shards(path: Path, model: CMCQ, n_shards: int, format: int | None = None) -> None:
+    """Make the files of an empty sharded index, all of one format.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def create_shards(path: Path, model: CMCQ, n_shards: int) -> None:
     with create_folder(path) as folder:
         manifest = Manifest.new(folder, "", n_shards)
         for shard in manifest.paths:
-            with Index.create(shard, model) as index:
+            with Index.create(shard, model, format=format) as index:
                 digest = find_model_record(index.snapshot().store)[1]
         manifest._replace(model=digest).write(folder)
 
@@ -116,7 +116,8 @@ def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within:
     segments = list(compact_segments(snapshot, n_codebooks, within))
     records = [*before, *(segment.to_record() for segment in segments)]
     payloads = _read_payloads(snapshot, [segment.numbers for segment in segments])
-    Store.create(path, records, payloads, snapshot.catalogue.next_number).close()
+    following, format = snapshot.catalogue.next_number, snapshot.store.format
+    Store.create(path, records, payloads, following, format=format).close()
 
 
 def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, bytes]]:

@@ -91,6 +91,8 @@ class ShardSummary(NamedTuple):
     fields : dict of str to set of str
         Payload fields and their types.
     cells : CellSummary or None
+    format : {1, 2}
+        Of the file.
     """
 
     generation: int
@@ -98,6 +100,7 @@ class ShardSummary(NamedTuple):
     codings: dict[str, int]
     fields: dict[str, set[str]]
     cells: CellSummary | None = None
+    format: int = 1
 
     @property
     def n_documents(self) -> int:

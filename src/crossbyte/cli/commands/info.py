@@ -88,6 +88,8 @@ def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
     )
     codings = ", ".join(f"{count:,} {coding}" for coding, count in document["codings"].items() if count)
     yield f"coded as: {codings or 'nothing yet'}"
+    codes = "one code" if document["codes"] == "document" else "two codes"
+    yield f"format {document['format']}: {codes} for a new document with both an image and a text"
     fields = ", ".join(f"{name} ({'/'.join(types)})" for name, types in document["fields"].items())
     yield f"payload fields: {fields or 'none'}"
     yield ""

@@ -25,8 +25,7 @@ from crossbyte.index.docids import Id, check_id
 from crossbyte.index.explain import explanation
 from crossbyte.index.query import SearchRequest, as_rows
 from crossbyte.index.scan import Query, SearchBackend, Standing
-from crossbyte.index.segment import SIDES
-from crossbyte.index.snapshot import get_quantizers
+from crossbyte.index.segment import scanned_sides
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.quantization.quantizer import DistanceTable, Quantizer
@@ -142,11 +141,13 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
 
 def _make_case(model: CMCQ, backend: SearchBackend, query: Query, id: Id) -> _Case:
     item = _find_item(backend, id, query.target)
-    training = {"image": model.image_codes_, "text": model.text_codes_}
+    learned = model.fitted_
+    training = {"image": learned.image_codes, "text": learned.text_codes}
+    if "document" in item.codes:
+        training["document"] = model.document_codes_
     sides = [
-        CodeComparison(side, quantizer, query.points, item.codes[side], training[side])
-        for side, quantizer in get_quantizers(model).items()
-        if side in item.codes
+        CodeComparison(side, learned.quantizers[side], query.points, code, training[side])
+        for side, code in item.codes.items()
     ]
     towards = np.sum([side.decoded for side in sides], axis=0)
     return _Case(model, backend, query, item, sides, towards)
@@ -156,7 +157,7 @@ def _find_item(backend: SearchBackend, id: Id, target: str) -> _Item:
     found = backend.examples([id])[0]
     if found is None:
         raise UnknownId(f"no document has the id {id!r}")
-    codes = {side: code[None] for side, code in found.codes.items() if target in (side, "document")}
+    codes = {side: found.codes[side][None] for side in scanned_sides(found.coding, target)}
     if not codes:
         has = " and ".join(found.codes)
         raise InvalidInput(f"target={target!r}: the document {id!r} has only: {has}; ask for target={has!r}")
@@ -187,7 +188,7 @@ def _make_constants(case: _Case, distance: float, shares: float) -> explanation.
 
 def _count_ranked(backend: SearchBackend, target: str) -> int:
     codings = backend.codings.items()
-    return sum(count for coding, count in codings if target == "document" or target in SIDES[coding])
+    return sum(count for coding, count in codings if scanned_sides(coding, target))
 
 
 # The reasons
@@ -235,7 +236,7 @@ class CodeComparison:
 
     Attributes
     ----------
-    side : {"image", "text"}
+    side : {"image", "text", "document"}
     quantizer : Quantizer
         Of that side.
     point : (1, D) float32

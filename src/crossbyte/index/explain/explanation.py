@@ -16,7 +16,7 @@ class Share:
 
     Attributes
     ----------
-    side : {"image", "text"}
+    side : {"image", "text", "document"}
     codebook : int or None
         None for the stored cross term, which is one more share.
     codeword : int
@@ -154,7 +154,7 @@ class Swap:
 
     Attributes
     ----------
-    side : {"image", "text"}
+    side : {"image", "text", "document"}
     codebook, codeword : int
     gain : float
         How much nearer the item would be; zero if it has the best one.
@@ -213,7 +213,7 @@ class Explanation:
     query : {"image", "text"}
         Kind of the query.
     target : {"image", "text", "document"}
-    coding : {"training", "pair", "image", "text"}
+    coding : {"training", "pair", "image", "text", "document"}
         How the document was coded.
     distance : float
         The very float32 that a search gives: ``constant`` and all shares add up to it in float64.

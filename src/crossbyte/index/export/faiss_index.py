@@ -79,7 +79,8 @@ def export_faiss(
     check_choice(target, "target", _SIDES)
     kind = _SIDES[1 - _SIDES.index(target)] if query is None else check_choice(query, "query", _SIDES)
     snapshot = index.snapshot()
-    listing, quantizer = DocumentList.to_export(snapshot, target), snapshot.quantizers[target]
+    listing = DocumentList.to_export(snapshot, target)
+    quantizer = listing.quantizer()
     offsets = _offsets(index.model, listing, kind)
     about = _about(listing, quantizer, kind, offsets) | {"generation": snapshot.generation}
     name = os.fspath(path)

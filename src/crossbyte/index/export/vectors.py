@@ -19,7 +19,7 @@ from crossbyte.errors import InvalidInput
 from crossbyte.extras import import_extra
 from crossbyte.index.docids import Id
 from crossbyte.index.scan import Ranking, resolve_ids
-from crossbyte.index.segment import CODINGS
+from crossbyte.index.segment import CODINGS, scanned_sides
 from crossbyte.index.snapshot import Place, Snapshot
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.validation import check_choice
@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 2**16  # bounds what is decoded, or made into Python objects, at
 
 @dataclass(frozen=True, eq=False)
 class DocumentList:
-    """Lists documents that have a side, to export them.
+    """Lists documents that have a side, to export them; one code of both halves stands for either.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class DocumentList:
     @classmethod
     def of(cls, snapshot: Snapshot, side: str) -> DocumentList:
         """List all live documents that have the side."""
-        partitions = [partition for partition in snapshot.partitions.values() if side in partition.codes]
+        partitions = [each for each in snapshot.partitions.values() if scanned_sides(each.coding, side)]
         rows = [partition.live_rows().astype(np.int64) for partition in partitions]
         numbers = [partition.numbers[mine] for partition, mine in zip(partitions, rows, strict=True)]
         codings = [
@@ -105,11 +105,33 @@ class DocumentList:
     def codes(self, n_codebooks: int) -> Codes:
         """Unpack codes (n, M) uint8; with one codebook more, the byte of a stored cross term too."""
         codes = np.empty((len(self), n_codebooks), dtype=np.uint8)
-        for place in np.unique(self.codings).tolist():
-            mine = self.codings == place
-            partition = self.snapshot.partitions[CODINGS[place]]
-            codes[mine] = partition.code_rows(self.side, self.rows[mine], n_codebooks)
+        for coding, side in self._code_sides():
+            mine = self.codings == CODINGS.index(coding)
+            partition = self.snapshot.partitions[coding]
+            codes[mine] = partition.code_rows(side, self.rows[mine], n_codebooks)
         return codes
+
+    def quantizer(self) -> Quantizer:
+        """Give the quantizer of all these codes.
+
+        Raises
+        ------
+        InvalidInput
+            There are codes of several.
+        """
+        quantizers = self.snapshot.quantizers
+        used = {id(quantizers[side]): quantizers[side] for _, side in self._code_sides()}
+        if len(used) > 1:
+            raise InvalidInput(
+                f"the index has codes of {self.side}s and of whole documents, and this model codes them with "
+                "different codewords; export from an index that has only one of the two"
+            )
+        return next(iter(used.values()), quantizers[self.side])
+
+    def _code_sides(self) -> list[tuple[str, str]]:
+        """List the codings that occur, and the side of each that is exported."""
+        present = (CODINGS[place] for place in np.unique(self.codings).tolist())
+        return [(coding, scanned_sides(coding, self.side)[0]) for coding in present]
 
 
 def write_ids(listing: DocumentList, path: str) -> None:
@@ -188,7 +210,7 @@ def _decode_blocks(
     listing: DocumentList, dtype: np.dtype[Any]
 ) -> Iterator[tuple[DocumentList, NDArray[Any]]]:
     """Yield blocks of documents and their vectors (n, D)."""
-    quantizer = listing.snapshot.quantizers[listing.side]
+    quantizer = listing.quantizer()
     for block in listing.blocks():
         yield block, _vectors(block, quantizer, dtype)
 

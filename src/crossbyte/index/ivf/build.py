@@ -38,7 +38,7 @@ from crossbyte.validation import check_integer
 ENOUGH_PARTNERS = 100  # that the exhaustive search finds; fewer say too little about 0.95 of them
 FEWEST_GROUPS = 20
 NEAREST = 10
-_OTHER = {"image": "text", "text": "image"}
+_ASKING = {"image": ("text",), "text": ("image",), "document": ("image", "text")}  # queries not of its own
 _HELD_OUT = 0.15  # of the groups, to choose by, and as many to measure with
 _MOST = {"learn": 20_000, "choose": 4_000, "measure": 4_000}  # pairs
 _PILOT = 100_000  # documents that the metric is chosen on
@@ -76,7 +76,7 @@ def build_cell_state(
 def _count_documents(snapshot: Snapshot) -> dict[str, int]:
     """Count the live documents of each side."""
     partitions = snapshot.partitions.values()
-    counts = {side: sum(s.n_live for s in partitions if side in s.codes) for side in ("image", "text")}
+    counts = {side: sum(s.n_live for s in partitions if side in s.codes) for side in _ASKING}
     return {side: count for side, count in counts.items() if count}
 
 
@@ -156,12 +156,13 @@ class _SideBuild:
     ) -> None:
         self._context, self._target, self._recall = context, target, recall
         self._documents = SideDocuments(context, target)
-        others = [(part, _OTHER[target]) for part in ("learn", "choose", "measure")]
+        others = [(part, kind) for part in ("learn", "choose", "measure") for kind in _ASKING[target]]
+        own = [("measure", kind) for kind in ("image", "text") if kind == target]
         self._queries = {
             (part, kind): PairQueries.of(
                 context, kind, target, samples[part].points[kind], samples[part].codes[target]
             )
-            for part, kind in (*others, ("measure", target))
+            for part, kind in (*others, *own)
         }
 
     # Cells
@@ -183,8 +184,9 @@ class _SideBuild:
 
     def _choose_metric(self) -> Metric | None:
         """Learn a metric from pairs; None unless its cells serve a sample of the documents better."""
-        learn = self._queries["learn", _OTHER[self._target]]
-        metric = Metric.learn(learn.partners, learn.points)
+        learn = [self._queries["learn", kind] for kind in _ASKING[self._target]]
+        partners = np.concatenate([queries.partners for queries in learn])
+        metric = Metric.learn(partners, np.concatenate([queries.points for queries in learn]))
         if metric is None:
             return None
         sample = np.sort(np.random.default_rng(1).permutation(len(self._documents))[:_PILOT])
@@ -196,10 +198,13 @@ class _SideBuild:
         workers, n_cells = self._context.workers, _default_cell_count(len(points))
         centres = train_centres(lambda rows: points[rows], len(points), n_cells, workers, metric)
         sizes = np.bincount(centres.cells_of(points, workers)[0], minlength=n_cells)
-        queries = self._queries["choose", _OTHER[self._target]]
-        own = centres.cells_of(queries.partners, workers)[0].astype(np.int64)
-        trial = ProbeTrial(queries.points, own[:, None], np.where(queries.found, own, -1))
-        return count_needed_cells(centres.router(is_own=False), trial, sizes, self._recall)[1]
+        router, shares = centres.router(is_own=False), []
+        for kind in _ASKING[self._target]:
+            queries = self._queries["choose", kind]
+            own = centres.cells_of(queries.partners, workers)[0].astype(np.int64)
+            trial = ProbeTrial(queries.points, own[:, None], np.where(queries.found, own, -1))
+            shares.append(count_needed_cells(router, trial, sizes, self._recall)[1])
+        return float(np.mean(shares))
 
     # Routers
 
@@ -309,7 +314,9 @@ def _encode_sample(model: CMCQ, images: Any, texts: Any, as_pairs: Mapping[str, 
 
 
 def _encode_side(model: CMCQ, side: str, images: Any, texts: Any) -> Codes:
-    """Encode one side alone."""
+    """Encode one side alone, or both as one."""
+    if side == "document":
+        return model.encode_documents(images, texts)
     return model.encode_images(images) if side == "image" else model.encode_texts(texts)
 
 
@@ -377,7 +384,8 @@ class PairQueries(NamedTuple):
     rankings : list of Ranking
         The nearest ten documents of each.
     found : (n,) bool
-        Whether the other half would be among those; of halves of the target's own kind, none is.
+        Whether the other half, or the document, would be among those; of halves of the target's own kind,
+        none is.
     """
 
     points: Float32
@@ -391,7 +399,9 @@ class PairQueries(NamedTuple):
         snapshot = context.snapshot
         offset = coding_offset(context.model, kind, target, len(snapshot))
         query = Query(points, target, NEAREST, np.inf, offset)
-        allowed = {coding: partition.live for coding, partition in snapshot.partitions.items()}
+        allowed = {
+            c: partition.live for c, partition in snapshot.partitions.items() if target in partition.codes
+        }
         rankings = scan_snapshot(snapshot, query, allowed, context.n_threads)
         partners = context.decode(target, codes)
         if kind == target:

@@ -31,7 +31,7 @@ def direction_name(kind: str, target: str) -> str:
 
 
 class SideCells(NamedTuple):
-    """Hold the cells of images, or of texts.
+    """Hold the cells of images, of texts, or of documents with one code.
 
     Attributes
     ----------
@@ -241,7 +241,7 @@ def _describe_side(side: SideCells) -> dict[str, Any]:
 def _load_side(store: Store, record: Record, name: str) -> SideCells:
     values = record.document["sides"][name]
     n_cells = int(values["cells"])
-    if name not in ("image", "text") or not 1 <= n_cells <= MAX_CELLS:
+    if name not in ("image", "text", "document") or not 1 <= n_cells <= MAX_CELLS:
         raise ValueError("cells of no side")
     points = _load_floats(store, record, f"centres.{name}", n_cells)
     metric = None

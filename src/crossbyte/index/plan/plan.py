@@ -190,9 +190,9 @@ def _check_request(model: CMCQ, n_bits: Any, max_memory: Any, max_disk: Any, min
 
 
 def _contents(items: Any, train: Any, n_given: int, sides: Any) -> Contents:
-    n_sides = len(_SIDES[check_choice(sides, "sides", _SIDES)])
+    n_codes = len(_SIDES[check_choice(sides, "sides", _SIDES)])
     n_train = n_given if train is None else check_integer(train, "train", 2)
-    return Contents(check_integer(items, "items", 1), n_train, n_sides, WIDTHS[0])
+    return Contents(check_integer(items, "items", 1), n_train, n_codes, WIDTHS[0])
 
 
 def _cost_widths(
@@ -208,6 +208,8 @@ def _cost_widths(
 ) -> list[Width]:
     """The cost of every code length, from one small model."""
     small = pilot.pilot_model(model, wish.n_bits or WIDTHS[0], *pairs)
+    if small.fitted_.has_document_codes:
+        contents = contents._replace(n_codes=1)
     of_model = size_model.measure_model(small, model.max_iter, like=given)
     each = size_model.measure_documents(small, names, payloads, folder)
 

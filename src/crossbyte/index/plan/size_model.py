@@ -213,15 +213,15 @@ class Contents(NamedTuple):
         Documents.
     train : int
         Pairs that the model is fitted on; it keeps their codes.
-    n_sides : int
-        2 where every document has an image and a text, else 1.
+    n_codes : int
+        Of every document: 2 where it has an image and a text with a code each, else 1.
     n_bits : int
         Per item and side.
     """
 
     items: int
     train: int
-    n_sides: int
+    n_codes: int
     n_bits: int
 
 
@@ -294,11 +294,11 @@ class PerDocument(NamedTuple):
 
 def index_sizes(contents: Contents, model: ModelSize, each: PerDocument) -> Sizes:
     """Compute the bytes of an index on disk and in memory, the model's included."""
-    n, n_sides, n_bytes = contents.items, contents.n_sides, contents.n_bits // 8
+    n, n_codes, n_bytes = contents.items, contents.n_codes, contents.n_bits // 8
     model_bytes, blocks = model.bytes_at(contents.n_bits, contents.train), -(-n // 64)
     blobs = {
         "model": [model_bytes],
-        "codes": n_sides * [n * n_bytes],
+        "codes": n_codes * [n * n_bytes],
         "ids": [round(n * part) for part in each.ids],
         "filters": [round(n * slope + fixed) for slope, fixed in each.columns],
     }
@@ -311,7 +311,7 @@ def index_sizes(contents: Contents, model: ModelSize, each: PerDocument) -> Size
     disk["payloads"] = round(n * (each.payloads or 0))
     memory = {
         "model": model_bytes,
-        "codes": 64 * blocks * n_sides * (n_bytes + each.cross),
+        "codes": 64 * blocks * n_codes * (n_bytes + each.cross),
         "ids": round(n * each.ids_in_memory),
         "marks": 2 * 8 * blocks,
     }

@@ -13,7 +13,7 @@ from crossbyte.index.storage.database import JOURNAL, check_database, connect, c
 from crossbyte.index.storage.lock import WriterLock
 
 
-def create_database(path: str, change: records.Change) -> tuple[sqlite3.Connection, WriterLock]:
+def create_database(path: str, change: records.Change, format: int) -> tuple[sqlite3.Connection, WriterLock]:
     """Make a file with all this in one transaction; if that fails, leave none.
 
     Parameters
@@ -21,6 +21,7 @@ def create_database(path: str, change: records.Change) -> tuple[sqlite3.Connecti
     path : str
         The real path.
     change : Change
+    format : {1, 2}
 
     Returns
     -------
@@ -39,7 +40,7 @@ def create_database(path: str, change: records.Change) -> tuple[sqlite3.Connecti
     try:
         _claim(path)
         try:
-            return _fill(path, change), lock
+            return _fill(path, change, format), lock
         except BaseException:
             _remove_file(path)
             raise
@@ -48,12 +49,12 @@ def create_database(path: str, change: records.Change) -> tuple[sqlite3.Connecti
         raise
 
 
-def _fill(path: str, change: records.Change) -> sqlite3.Connection:
+def _fill(path: str, change: records.Change, format: int) -> sqlite3.Connection:
     connection = connect(path, writable=True)
     try:
         with records.translate_sqlite_errors(path, writing=True):
             connection.execute("BEGIN EXCLUSIVE")
-            write_schema(connection)
+            write_schema(connection, format)
             rewrite = records.Rewrite(change.records, change.next_number, change.payloads)
             records.write_change(connection, path, records.EMPTY_CATALOGUE, rewrite)
             connection.execute("COMMIT")

@@ -26,7 +26,8 @@ from crossbyte.index.storage.records import (
 )
 
 APPLICATION = 0x63726279  # "crby"
-FORMAT = 1
+FORMATS = (1, 2)
+"""The tables are the same in both; only in format 2 may a document with both halves have one code."""
 
 # A rowid table for payloads: in one WITHOUT ROWID, a row of more than 1 kB would take a page of its own.
 _TABLES = (
@@ -49,10 +50,10 @@ _EXPECTED = {
 }
 
 
-def write_schema(connection: sqlite3.Connection) -> None:
+def write_schema(connection: sqlite3.Connection, format: int) -> None:
     """Make an empty database ours, inside the caller's transaction."""
     connection.execute("PRAGMA application_id = 1668440697").fetchall()
-    connection.execute("PRAGMA user_version = 1").fetchall()
+    connection.execute(f"PRAGMA user_version = {format:d}").fetchall()
     for statement in _TABLES:
         connection.execute(statement)
 
@@ -77,7 +78,7 @@ def check_database(connection: sqlite3.Connection, path: str) -> None:
     refuse_empty(path, size)
     if _number(connection, "PRAGMA application_id") != APPLICATION:
         raise_foreign(path, "it is an SQLite database of another application")
-    _check_format(path, _number(connection, "PRAGMA user_version"))
+    _check_format(path, read_format(connection))
     _check_size(connection, path, size)
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 9").fetchall()
     if len(rows) != len(_EXPECTED) or set(rows) != _EXPECTED:
@@ -93,16 +94,21 @@ def refuse_empty(path: str, size: int) -> None:
         )
 
 
+def read_format(connection: sqlite3.Connection) -> int:
+    """Give the number of the format that a database says it has."""
+    return _number(connection, "PRAGMA user_version")
+
+
 def _number(connection: sqlite3.Connection, statement: str) -> int:
     return int(connection.execute(statement).fetchone()[0])
 
 
 def _check_format(path: str, number: int) -> None:
-    if number > FORMAT:
+    if number > FORMATS[-1]:
         raise NewerIndexFile(
-            f"{path}: expected index format {FORMAT} or older, got {number}; upgrade crossbyte"
+            f"{path}: expected index format {FORMATS[-1]} or older, got {number}; upgrade crossbyte"
         )
-    if number < 1:
+    if number < FORMATS[0]:
         raise_damaged(path, f"its format number is {number}")
 
 

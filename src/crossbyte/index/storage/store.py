@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StaleReader, StorageFailed, StorageFull, WriteRefused
 from crossbyte.index.storage.creation import copy_database, create_database, verify_database
-from crossbyte.index.storage.database import check_database, check_file, connect, real_path
+from crossbyte.index.storage.database import check_database, check_file, connect, read_format, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.index.storage.records import (
     Catalogue,
@@ -260,10 +260,12 @@ class Store:
     path : str
         The real path of the file.
     writable : bool
+    format : {1, 2}
+        Of the file; it never changes.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.path = session.path
+    def __init__(self, session: Session, format: int) -> None:
+        self.path, self.format = session.path, format
         self.writable = session.writable
         self._session = session
         self._current: tuple[int, ...] = ()  # state of the file, and a generation that is current in it
@@ -275,6 +277,8 @@ class Store:
         records: Sequence[NewRecord],
         payloads: Iterable[tuple[int, int, bytes]] = (),
         next_number: int = 0,
+        *,
+        format: int = 1,
     ) -> Store:
         """Make a new file with these records and payloads in one transaction, as its writer.
 
@@ -287,6 +291,7 @@ class Store:
         payloads : iterable of (number, version, body)
         next_number : int
             The next document number to give.
+        format : {1, 2}
 
         Returns
         -------
@@ -304,7 +309,7 @@ class Store:
             A record cannot be stored.
         """
         name = real_path(path)
-        connection, lock = create_database(name, Change(records, payloads, next_number))
+        connection, lock = create_database(name, Change(records, payloads, next_number), format)
         return cls._opened(name, connection, lock)
 
     @classmethod
@@ -560,10 +565,11 @@ class Store:
         session = Session(path, connection, lock)
         try:
             session.check_opened()
+            with session.transaction(), translate_sqlite_errors(path, writing=False):
+                return cls(session, read_format(connection))
         except BaseException:
             session.close()
             raise
-        return cls(session)
 
     def _write(self, rewrite: Rewrite) -> Catalogue:
         def work(old: CatalogueRow) -> CatalogueRow:

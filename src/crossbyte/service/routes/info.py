@@ -87,6 +87,8 @@ def _describe_index(service: Service) -> dict[str, Any]:
         "texts": stats["items"]["text"],
         "partial": bool(lost),
         "bytes_per_item": len(gallery.index.model.image_codebooks_),
+        "format": stats["format"],
+        "codes": stats["codes"],
         "read_only": not service.settings.writes,
         "calibrated": _find_report(service) is not None,
         "thumbnails": gallery.has_thumbnails,

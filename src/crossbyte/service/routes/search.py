@@ -155,6 +155,8 @@ def _default_target(view: BaseIndex, keyword: str, value: Any) -> str:
     if keyword != "like":
         return _OTHER_SIDE[keyword]
     document = view.get(value)
+    if document is not None and document.document_code is not None:
+        return "document"
     return "text" if document is not None and document.image_code is None else "image"
 
 
