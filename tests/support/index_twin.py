@@ -39,6 +39,19 @@ def small_model(
     return model
 
 
+@cache
+def document_model(cross_term: str = "constant", calibrated: bool = False) -> CMCQ:
+    """A small model that gives a document with both halves one code."""
+    model = CMCQ(
+        16, mapping="cca", n_components=3, shared_codebooks=True, cross_term=cross_term,
+        max_iter=2, random_state=0, n_jobs=1,
+    )  # fmt: skip
+    model.fit(*features(60, seed=0))
+    if calibrated:
+        model.calibrate(*features(400, seed=1), curve=())
+    return model
+
+
 def features(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of features that know of each other: (n, 6) and (n, 5) float32."""
     rng = np.random.default_rng(seed)
@@ -60,9 +73,18 @@ class Entry:
     text_code: tuple[int, ...] | None
     payload: Payload | None = None
     group: Id | None = None
+    document_code: tuple[int, ...] | None = None
 
     def code(self, side: str) -> tuple[int, ...] | None:
-        return self.image_code if side == "image" else self.text_code
+        code: tuple[int, ...] | None = getattr(self, f"{side}_code")
+        return code
+
+    def sides(self, target: str) -> list[str]:
+        """The sides whose distances count; a code of the whole document serves every target."""
+        if self.document_code is not None:
+            return ["document"]
+        wanted = ("image", "text") if target == "document" else (target,)
+        return [side for side in wanted if self.code(side) is not None]
 
 
 class Twin:
@@ -88,20 +110,27 @@ class Twin:
         text_codes: Any = None,
         payloads: Sequence[Payload | None] | None = None,
         groups: Sequence[Id] | None = None,
+        document_codes: Any = None,
+        codes: str | None = None,
     ) -> None:
-        if images is not None and texts is not None:
+        one_code = codes != "sides" and self.model.fitted_.has_document_codes
+        if images is not None and texts is not None and one_code:
+            document_codes = self.model.encode_documents(images, texts)
+        elif images is not None and texts is not None:
             image_codes, text_codes = self.model.encode_pairs(images, texts)
         elif images is not None:
             image_codes = self.model.encode_images(images)
         elif texts is not None:
             text_codes = self.model.encode_texts(texts)
-        sides = [side for side, codes in (("image", image_codes), ("text", text_codes)) if codes is not None]
+        given = {"image": image_codes, "text": text_codes, "document": document_codes}
+        sides = [side for side, each in given.items() if each is not None]
         coding = "pair" if len(sides) == 2 else sides[0]
         for row, key in enumerate(ids):
             assert key not in self.entries
             self.entries[key] = Entry(
                 self.next_number, key, coding, _row(image_codes, row), _row(text_codes, row),
                 None if payloads is None else payloads[row], None if groups is None else groups[row],
+                _row(document_codes, row),
             )  # fmt: skip
             self.next_number += 1
 
@@ -157,18 +186,18 @@ class Twin:
 
     def _own_point(self, entry: Entry, target: str) -> tuple[str, np.ndarray]:
         first, second = ("text", "image") if target == "text" else ("image", "text")
-        side = first if entry.code(first) is not None else second
+        side = next(side for side in (first, second, "document") if entry.code(side) is not None)
         codes = np.array([entry.code(side)], dtype=np.uint8)
-        return side, self.model.decode_images(codes) if side == "image" else self.model.decode_texts(codes)
+        with Workers(1) as workers:
+            return side, self.model.fitted_.quantizers[side].decode(codes, workers)
 
     def _ranking(
         self, kind: str, point: np.ndarray, entries: list[Entry], target: str
     ) -> list[tuple[Any, int, Id]]:
-        sides = ("image", "text") if target == "document" else (target,)
-        by_side = {side: self._side_distances(point, entries, side) for side in sides}
+        by_side = {side: self._side_distances(point, entries, side) for side in ("image", "text", "document")}
         ranking = []
         for entry in entries:
-            parts = [by_side[side][entry.id] for side in sides if entry.code(side) is not None]
+            parts = [by_side[side][entry.id] for side in entry.sides(target)]
             if parts:
                 total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
                 ranking.append((self._fair(total, kind, target, entry.coding), entry.number, entry.id))
@@ -185,7 +214,7 @@ class Twin:
         if not having:
             return {}
         codes = np.array([entry.code(side) for entry in having], dtype=np.uint8)
-        quantizer = getattr(self.model.fitted_, f"{side}_quantizer")
+        quantizer = self.model.fitted_.quantizers[side]
         with Workers(1) as workers:
             distances = quantizer.table(point).distances(quantizer.scan_codes(codes, workers))[0]
         return {entry.id: distance for entry, distance in zip(having, distances, strict=True)}
@@ -223,10 +252,11 @@ def compare_documents(index: Any, twin: Twin) -> None:
 
 def compare_document(document: Any, entry: Entry) -> None:
     """One document with its entry."""
-    codes = [getattr(document, f"{side}_code") for side in ("image", "text")]
-    image_code, text_code = (None if code is None else tuple(np.asarray(code).tolist()) for code in codes)
-    found = (document.id, document.coding, document.group, document.payload, image_code, text_code)
-    expected = (entry.id, entry.coding, entry.group, entry.payload, entry.image_code, entry.text_code)
+    sides = ("image", "text", "document")
+    given = [getattr(document, f"{side}_code") for side in sides]
+    codes = [None if code is None else tuple(np.asarray(code).tolist()) for code in given]
+    found = (document.id, document.coding, document.group, document.payload, codes)
+    expected = (entry.id, entry.coding, entry.group, entry.payload, [entry.code(side) for side in sides])
     assert found == expected, f"document {found} instead of {expected}"
     assert type(document.id) is type(entry.id), f"{document.id!r} came back as another type"
 
