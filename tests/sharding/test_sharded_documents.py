@@ -73,7 +73,7 @@ def test_shards_keep_format_and_cells(tmp_path: Path) -> None:
             compare(index, shards)
             for n_probe in (1, 3):
                 for kind in ("image", "text"):
-                    for target in ("image", "text"):
+                    for target in TARGETS:
                         wanted = {**asked(kind), "target": target, "n_probe": n_probe, "k": 9}
                         assert_same(index.search(**wanted), shards.search(**wanted))
             for target in (index, shards):

@@ -229,7 +229,8 @@ class BaseIndex(ABC):
         n_probe : int, "all" or None
             How many cells (inverted lists) are searched, of an index with cells (:meth:`Index.build_cells`);
             the answer is exact among their documents. None: as many as were found to be enough, and all
-            documents where cells do not apply (``like``, target "document", no cells). "all": always all.
+            documents where cells do not apply (``like``, no cells, and with target "document" all but those
+            of one code). "all": always all.
 
         Returns
         -------

@@ -196,12 +196,13 @@ class Batch:
         self, learned: FittedModel, workers: Executor, cluster: str | None
     ) -> Iterator[Sequence[Codes]]:
         """Encode block after block: each with all threads, or each as one task of the cluster."""
+        coding = self.coding  # by itself: a task of the cluster is not to carry all documents
         blocks = row_blocks(len(self.ids), _ROWS_AT_ONCE if cluster is None else SHARE_ROWS)
         some = ({side: features[rows] for side, features in self.sides.items()} for rows in blocks)
         if cluster is None:
-            return (_encode_sides(learned, self.coding, block, workers) for block in some)
+            return (_encode_sides(learned, coding, block, workers) for block in some)
         light = replace(learned, image_codes=learned.image_codes[:0], text_codes=learned.text_codes[:0])
-        return workers.map(lambda block: _encode_sides(light, self.coding, block, workers), some)
+        return workers.map(lambda block: _encode_sides(light, coding, block, workers), some)
 
     def with_codes(self, codes: Mapping[str, Codes]) -> Batch:
         """Give the same documents with ready codes, which :meth:`encode` gave."""

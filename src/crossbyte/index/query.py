@@ -17,7 +17,7 @@ from crossbyte.index.docids import check_id
 from crossbyte.index.hits import Hits
 from crossbyte.index.ivf.router import ALL_CELLS
 from crossbyte.index.probabilities import MatchProbability, coding_offset
-from crossbyte.index.scan import Example, Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.model.estimator import CMCQ
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
@@ -48,12 +48,12 @@ class SearchRequest:
     match_threshold: float = 0.5
     n_probe: int | str | None = None
 
-    def check(self, cells: object | None) -> SearchRequest:
+    def check(self, cells: CellDirections | None) -> SearchRequest:
         """Check all arguments but the queries' features, and fill in defaults.
 
         Parameters
         ----------
-        cells : object or None
+        cells : CellDirections or None
             Those of the index; None if it has none.
 
         Raises
@@ -169,16 +169,20 @@ class SearchRequest:
         return chosen.take(slice(self.k))
 
 
-def _check_probe(n_probe: Any, cells: object | None, target: str | None, like: Any) -> int | str | None:
+def _check_probe(
+    n_probe: Any, cells: CellDirections | None, target: str | None, like: Any
+) -> int | str | None:
     """Check how many cells to visit: None (as built), "all", or a number."""
+    known = () if cells is None else {side for _, side in cells.directions}
+    whole = like is not None or (target == "document" and target not in known)
     if n_probe is None or (isinstance(n_probe, str) and n_probe == ALL_CELLS):
-        return ALL_CELLS if like is not None or target == "document" or cells is None else n_probe
+        return ALL_CELLS if whole or cells is None else n_probe
     if isinstance(n_probe, str):
         raise InvalidInput(f'n_probe: expected a number of cells, "all" or None, got {n_probe!r}')
     count = check_integer(n_probe, "n_probe", 1)
     if cells is None:
         raise InvalidInput('n_probe: this index has no cells; call build_cells(), or leave it "all" or None')
-    if like is not None or target == "document":
+    if whole:
         asked = "like=" if like is not None else 'target="document"'
         raise InvalidInput(f'n_probe: {asked} looks at everything; leave n_probe "all" or None')
     return count

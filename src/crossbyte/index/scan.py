@@ -160,7 +160,7 @@ def _scan_part(
     found: list[list[Ranking]] = []
     for coding, words in allowed.items():
         partition, sides = snapshot.partitions[coding], scanned_sides(coding, query.target)
-        if len(sides) == 1 and sides[0] in cells:
+        if len(sides) == 1 and sides[0] in cells:  # cells of a side say nothing of a sum of two
             table, visited = tables[sides[0]], cells[sides[0]]
             found += _scan_cells(partition, sides[0], query, table, visited, words, n_threads)
         elif sides:
@@ -202,8 +202,8 @@ def choose_cells(
 
 
 def routed_sides(target: str) -> tuple[str, ...]:
-    """List the sides whose cells a search for a target may choose from; both distances add up for none."""
-    return () if target == "document" else (target, "document")
+    """List the sides whose cells a search for a target may choose from; for sums of two distances, none."""
+    return ("document",) if target == "document" else (target, "document")
 
 
 def _allowed_share(snapshot: Snapshot, side: str, allowed: Mapping[str, Bitset]) -> float:
@@ -388,6 +388,14 @@ class Standing(NamedTuple):
         return cls(len(before.rows), nearest, distance)
 
 
+class CellDirections(Protocol):
+    """The cells of an index, as far as it must be known which searches they are for."""
+
+    @property
+    def directions(self) -> Mapping[tuple[str, str], object]:
+        """Anything, by (query, side)."""
+
+
 class SearchBackend(Protocol):
     """Answers questions about one generation of documents, wherever they are held.
 
@@ -415,8 +423,8 @@ class SearchBackend(Protocol):
         """Count the documents of each coding; codings without any are left out."""
 
     @property
-    def cells(self) -> object | None:
-        """Anything but None where the index has cells."""
+    def cells(self) -> CellDirections | None:
+        """The cells; None where the index has none."""
 
     def describe_cells(self) -> Cells | None:
         """Describe the cells; None without any."""
