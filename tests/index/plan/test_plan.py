@@ -89,6 +89,7 @@ CASES = {
     "images": ({}, "image", ("images",)),
     "texts": ({"n_bits": 32}, "text", ("texts",)),
     "stored cross term": ({"cross_term": "stored"}, "both", ("images", "texts")),
+    "one code": ({"shared_codebooks": True, "cross_term": "stored"}, "both", ("images", "texts")),
     "sparse": ({"mapping": "sparse"}, "both", ("images", "texts")),
     "own dimensions": ({"n_components": 10}, "both", ("images", "texts")),
     "more bits than dimensions": ({"n_bits": 32}, "both", ("images", "texts")),
@@ -245,6 +246,10 @@ def test_words_and_dictionary():
     found = planned(items=2_000_000, curve=CURVE[:2])
     assert "2,000,000 documents (images and texts) of 16 bits a side" in str(found)
     assert "*     16" in str(found) and str(found).count("\n") >= 9
+    one_code = planned(items=2_000_000, model=model(shared_codebooks=True))
+    assert "2,000,000 documents (images and texts) of 16 bits a document" in str(one_code)
+    assert (one_code.n_codes, found.n_codes) == (1, 2)
+    assert 2 * one_code.disk["codes"] == found.disk["codes"]
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["n_bits"] == 16 and told["disk"] == found.disk and len(told["widths"]) == 4
     assert sum(size for name, size in told["disk"].items() if name != "total") == told["disk"]["total"]

@@ -122,7 +122,9 @@ def plan(
     report = callback or ignore_progress
     with tempfile.TemporaryDirectory(prefix="crossbyte-plan-") as folder:
         place = Path(folder)
-        widths = _cost_widths(pilots, given, (images, texts), wish, contents, points, names, rows, place)
+        contents, widths = _cost_widths(
+            pilots, given, (images, texts), wish, contents, points, names, rows, place
+        )
         report(Progress("plan", "sizes", 1, 4))
         chosen = _choose(widths, wish, contents.items, points)
         pilots.set_params(n_bits=chosen.n_bits)
@@ -135,6 +137,7 @@ def plan(
         items=contents.items,
         train=contents.train,
         sides=sides,
+        n_codes=contents.n_codes,
         chosen=chosen,
         fit_seconds=fits.seconds_at(contents.train, adding),
         add_seconds=adding.seconds_at(contents.items),
@@ -205,8 +208,8 @@ def _cost_widths(
     names: Sequence[Any] | None,
     payloads: Payloads | None,
     folder: Path,
-) -> list[Width]:
-    """The cost of every code length, from one small model."""
+) -> tuple[Contents, list[Width]]:
+    """Compute the cost of every code length from one small model, which also says the number of codes."""
     small = pilot.pilot_model(model, wish.n_bits or WIDTHS[0], *pairs)
     if small.fitted_.has_document_codes:
         contents = contents._replace(n_codes=1)
@@ -219,7 +222,7 @@ def _cost_widths(
         return Width(n_bits, *sizes, None if point is None else point.recall_at(contents.items))
 
     asked = set() if wish.n_bits is None else {wish.n_bits}
-    return [width(n_bits) for n_bits in sorted({*WIDTHS, *points, *asked})]
+    return contents, [width(n_bits) for n_bits in sorted({*WIDTHS, *points, *asked})]
 
 
 def _choose(

@@ -101,6 +101,8 @@ class Plan:
     items, train : int
         Documents to index, and pairs to fit on.
     sides : {"both", "image", "text"}
+    n_codes : int
+        Of every document: 1 where it has one side, or one code of both.
     chosen : Width
         Also among ``widths``.
     fit_seconds, add_seconds : float
@@ -116,6 +118,7 @@ class Plan:
     items: int
     train: int
     sides: str
+    n_codes: int
     chosen: Width
     fit_seconds: float
     add_seconds: float
@@ -130,7 +133,7 @@ class Plan:
 
     @property
     def n_bits(self) -> int:
-        """Bits per item and side."""
+        """Bits per item and side, or of the one code of both."""
         return self.chosen.n_bits
 
     @property
@@ -157,7 +160,8 @@ class Plan:
     def __str__(self) -> str:
         lines = [
             f"{self.items:,} documents ({'images and texts' if self.sides == 'both' else self.sides + 's'}) "
-            f"of {self.n_bits} bits a side, from a model of {self.train:,} pairs:",
+            f"of {self.n_bits} bits a {'document' if self._one_code else 'side'}, "
+            f"from a model of {self.train:,} pairs:",
             f"  on disk    {readable_bytes(self.disk['total'])}  ({_parts(self.disk)})",
             f"  in memory  {readable_bytes(self.memory['total'])}  ({_parts(self.memory)})",
             f"  to fit     about {readable_seconds(self.fit_seconds)}",
@@ -167,6 +171,11 @@ class Plan:
         if self.recall is not None:
             lines.append(f"  recall@10  about {self.recall:.2f}")
         return "\n".join([*lines, "", *self._table()])
+
+    @property
+    def _one_code(self) -> bool:
+        """Whether documents of both sides have one code."""
+        return self.sides == "both" and self.n_codes == 1
 
     def _sample(self) -> list[str]:
         """Say that fewer pairs are enough, or why that is not known; nothing where all are few."""
