@@ -18,7 +18,18 @@ from crossbyte.lab.datasets.collection import Part as Split
 from crossbyte.lab.datasets.loader import read_collection
 from crossbyte.lab.datasets.pair_file import bag_of_words
 
-__all__ = ["Dataset", "Split", "bag_of_words", "data_root", "fashion", "flickr8k", "shares_label", "wiki"]
+__all__ = [
+    "Dataset",
+    "Split",
+    "bag_of_words",
+    "data_root",
+    "fashion",
+    "flickr8k",
+    "minilm",
+    "places",
+    "shares_label",
+    "wiki",
+]
 
 
 def data_root() -> Path:
@@ -49,6 +60,17 @@ def flickr8k(drop_unlabelled: bool = True) -> Dataset:
 def fashion() -> Dataset:
     """Product photographs with titles: 40,269 + 2000 pairs, 256 features, 1000 words, 55 kinds of article."""
     return _read("fashion")
+
+
+def places() -> Dataset:
+    """Places of the world: 167,010 + 4000 pairs, 128 features of the location, 4000 words of the names."""
+    return _read("places")
+
+
+def minilm() -> dict[str, NDArray[np.float32]]:
+    """MiniLM vectors of Flickr8k's captions one by one: "train" (7000, 5, 384) and "query" (1000, 5, 384)."""
+    with np.load(data_root() / "flickr8k" / "minilm.npz") as arrays:
+        return {part: arrays[f"text_{part}"].astype(np.float32) for part in ("train", "query")}
 
 
 def shares_label(query_labels: NDArray[np.uint8], item_labels: NDArray[np.uint8]) -> NDArray[np.bool_]:

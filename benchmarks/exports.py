@@ -24,11 +24,12 @@ import faiss
 import numpy as np
 
 from benchmarks.datasets import Dataset, fashion, flickr8k
-from benchmarks.fold_in import BITS, FLICKR
 from benchmarks.tables import Measurement, print_table, save
 from crossbyte import CMCQ, Index
 from crossbyte.index.export.faiss_index import export_faiss, faiss_distances, faiss_queries
 
+BITS = 32
+FLICKR: dict[str, Any] = {"mapping": "cca", "n_components": 64, "correlation": 10.0, "cross_term": "stored"}
 K = 10
 N_CASES = 2_500  # for each direction and cross term
 ROUNDING = 1e-6

@@ -13,26 +13,38 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset, shares_label
 from crossbyte import CMCQ
+from crossbyte.compute.executor import Workers
+from crossbyte.lab.methods.additive import table_distances
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
-from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
+from crossbyte.metrics.ranks import nearest_ties_by_column
 
 __all__ = [
     "SEEDS",
     "chance_map",
     "chance_recall_10",
+    "code_documents",
+    "document_kind",
+    "item_points",
     "map_at_50",
     "map_of_model",
-    "recall_of_codes",
     "side_by_side",
+    "table_path",
+    "training_points",
+    "unit_space",
 ]
 
 SEEDS = range(5)
 DEPTH = 50
 
+Points = NDArray[np.float32]
+
 
 def side_by_side(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
     """Run a function for every job, one process per core; models inside should use ``n_jobs=1``."""
+    jobs = list(jobs)
+    if len(jobs) == 1:
+        return [function(jobs[0])]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         return list(pool.map(function, jobs))
 
@@ -59,17 +71,64 @@ def map_of_model(model: CMCQ, data: Dataset) -> tuple[float, float]:
     )
 
 
-def recall_of_codes(model: CMCQ, images: Any, texts: Any) -> tuple[float, float]:
-    """Recall@10 of the true partner, I→T and T→I, every item coded from its own side alone."""
-    codes = model.encode_images(images), model.encode_texts(texts)
-    both = (
-        model.distances(images=images, text_codes=codes[1]),
-        model.distances(texts=texts, image_codes=codes[0]),
-    )
-    first, second = (float((partner_ranks_ties_by_column(distances) < 10).mean()) for distances in both)
-    return first, second
-
-
 def chance_recall_10(n_items: int) -> float:
     """Recall@10 of a random ranking."""
     return chance_recall(n_items, 10)
+
+
+# What a model hands over to others, and its own codes of documents
+
+
+def item_points(model: CMCQ, *, images: Any = None, texts: Any = None) -> Points:
+    """The points (n, D) that are coded, of items known by image, by text, or by both."""
+    learned = model.fitted_
+    with Workers(model.n_jobs) as workers:
+        if hasattr(learned, "item_points"):
+            return learned.item_points(images=images, texts=texts, workers=workers)
+    known = [] if images is None else [model.transform_images(images)]
+    known += [] if texts is None else [model.transform_texts(texts)]
+    return np.mean(known, axis=0, dtype=np.float32)
+
+
+def training_points(model: CMCQ, images: Any, texts: Any) -> dict[str, Points]:
+    """The points that the model's own codewords were learned from, by what is known: image, text, document.
+
+    Of a model that has none at hand (it was read from a file): the points of its training pairs.
+    """
+    kept: dict[str, Points] = getattr(model.fitted_, "training_points", None) or {}
+    points = {
+        "image": lambda: item_points(model, images=images),
+        "text": lambda: item_points(model, texts=texts),
+        "document": lambda: item_points(model, images=images, texts=texts),
+    }
+    return {side: kept[side] if side in kept else make() for side, make in points.items()}
+
+
+def document_kind(model: CMCQ) -> str:
+    """Under which name the model has the quantizer of documents known by both halves."""
+    return "document" if "document" in model.fitted_.quantizers else "image"
+
+
+def code_documents(model: CMCQ, images: Any, texts: Any) -> NDArray[np.uint8]:
+    """One code (n, M) per document; of a model with two codes, the image's, which knows the text."""
+    if document_kind(model) == "document":
+        return model.encode_documents(images, texts)
+    return model.encode_pairs(images, texts)[0]
+
+
+def table_path(
+    model: CMCQ, kind: str, queries: Points, codes: NDArray[np.uint8]
+) -> tuple[NDArray[np.float32], Points]:
+    """Distances (n_queries, n_items) as a search adds them up, and the points that the codes stand for."""
+    quantizer = model.fitted_.quantizers[kind]
+    with Workers(model.n_jobs) as workers:
+        scanned = quantizer.scan_codes(codes, workers)
+        return table_distances(quantizer, queries, scanned, workers), quantizer.decode(codes, workers)
+
+
+def unit_space(n_dims: int, ridge: float, **parameters: Any) -> CMCQ:
+    """A model to be fitted for its space alone: plain canonical correlation, points of unit length."""
+    model = CMCQ(
+        8, mapping="cca", n_components=n_dims, ridge=ridge, max_iter=1, random_state=0, n_jobs=1, **parameters
+    )
+    return model.set_params(scoring="unit") if "scoring" in model.get_params() else model

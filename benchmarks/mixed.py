@@ -1,214 +1,140 @@
-"""An index that mixes codings: half of its documents folded in as pairs, the other half from one side alone.
+"""An index that mixes what is known of its documents: does any kind crowd out another?
 
-    python -m benchmarks.mixed                 # 5 seeds; about 4 minutes
+    python -m benchmarks answers --part mixed
 
-Flickr8k, test documents; pairs are the image with captions 0 and 1. Recall@10 of each half beside its
-pure index (as many documents, all coded as that half), with the coding offsets of ``calibrate`` and
-without. Everybody is asked for by caption 2, which is in no index. Images can only ask for the one-sided
-half: an image that was folded into a text code would find itself. Training documents, with their learned
-codes, take the place of the pairs in two more indexes. All of it twice: the test documents by a model of all
-training documents, and, for an index ten times larger than what calibration held out, one half of the
-training documents by a model of the other half.
+Flickr8k, 4 bytes per item, 1,000 documents: those of the test known by image alone, by text alone (captions 0
+and 1), as a pair (image and caption 0), by image and both captions, and training documents with their learned
+codes, a fifth each. Caption 2, which is in no index, asks for all of them. Images ask for texts of an index of
+the last four kinds, where only documents known by text alone are looked for: others would find themselves. As
+often as there are kinds, so that every document has its turn in each.
+
+Recall@10 of each kind beside its pure index, as many documents that are all of that kind; with the model's
+own constants alone, and with what ``calibrate`` corrects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset, bag_of_words, flickr8k
-from benchmarks.fold_in import BITS, FLICKR
-from benchmarks.harness import SEEDS, chance_recall_10, side_by_side
-from benchmarks.tables import Measurement, print_table, save
+from benchmarks.harness import chance_recall_10, side_by_side
+from benchmarks.tables import Measurement
 from crossbyte import CMCQ, Index
 
-ALLOWED_LOSS = 0.03
-SETTINGS = ("test", "halves")
-
-Scores = Sequence[float]
-
-
-@dataclass(frozen=True)
-class Documents:
-    """Documents of one coding; a side that is not known has no codes.
-
-    ``rows`` are those of training documents in the training set.
-    """
-
-    coding: str
-    image_codes: Any
-    text_codes: Any
-    rows: Any = None
-
-    def __len__(self) -> int:
-        return len(self.image_codes if self.text_codes is None else self.text_codes)
-
-    def take(self, rows: NDArray[np.bool_]) -> Documents:
-        """Some of them."""
-        parts = (self.image_codes, self.text_codes, self.rows)
-        return Documents(self.coding, *(None if part is None else part[rows] for part in parts))
+BITS = 32
+ALLOWED_LOSS = 0.02
+KINDS = ("image", "text", "pair", "several captions", "fitted")
+MIXED = {"caption 2": KINDS, "image": KINDS[1:]}  # what is in the index, by who asks
+ASKED = {"caption 2": KINDS, "image": ("text",)}  # and what is looked for
+CORRECTIONS = ("model's constants", "corrected")
 
 
-class Queries(NamedTuple):
-    """Queries of one kind, and the target that they search."""
-
-    kind: str
-    of_first: Any
-    of_second: Any
-    target: str
-
-
-class Mixture(NamedTuple):
-    """Two codings in one index; the first half may be there only to crowd out the second."""
-
-    first: str
-    second: str
-    asked: str
-    target: str
-    measures_first: bool = True
-
-
-MIXTURES = (
-    Mixture("pair", "image", "caption 2", "image"),
-    Mixture("pair", "text", "caption 2", "text"),
-    Mixture("pair", "image", "caption 2", "document"),
-    Mixture("pair", "text", "caption 2", "document"),
-    Mixture("training", "image", "caption 2", "image"),
-    Mixture("training", "text", "caption 2", "text"),
-    Mixture("pair", "text", "image", "text", measures_first=False),
-)
-
-
-def hits(model: CMCQ, kind: str, queries: Any, target: str, parts: list[Documents]) -> NDArray[np.bool_]:
-    """Whether query i finds document i (counted through all parts) among the first ten."""
-    with TemporaryDirectory() as folder, _index(Path(folder) / "mixed.cb", model, parts) as index:
-        found = index.search(**{f"{kind}s": queries}, target=target, k=10)
-        return np.array([number in each.ids for number, each in enumerate(found)])
-
-
-def _index(path: Path, model: CMCQ, parts: list[Documents]) -> Index:
-    ends = np.cumsum([len(part) for part in parts]).tolist()
-    numbered = [(range(end - len(part), end), part) for end, part in zip(ends, parts, strict=True)]
-    index = _trained_index(path, model, [each for each in numbered if each[1].coding == "training"])
-    for ids, part in numbered:
-        if part.coding != "training":
-            index.add(ids, image_codes=part.image_codes, text_codes=part.text_codes)
+def training_index(path: Path, model: CMCQ, ids: Any, rows: NDArray[np.intp]) -> Index:
+    """An index of some training documents with their learned codes: of all of them, and the rest deleted."""
+    own = np.full(len(model.image_codes_), -1)
+    own[rows] = ids
+    left = own < 0
+    own[left] = -1 - np.arange(left.sum())
+    index = Index.from_training(path, model, own.tolist(), n_jobs=1)
+    index.delete(own[left].tolist())
     return index
 
 
-def _trained_index(path: Path, model: CMCQ, numbered: list[tuple[range, Documents]]) -> Index:
-    """An index of the wanted training documents: of all of them, without the others."""
-    if not numbered:
-        return Index.create(path, model, n_jobs=1)
-    ids = -1 - np.arange(len(model.image_codes_))
-    for own, part in numbered:
-        ids[part.rows] = own
-    index = Index.from_training(path, model, ids.tolist(), n_jobs=1)
-    index.delete(ids[ids < 0].tolist())
-    return index
+class Shelf:
+    """Test documents by what is known of them, and as many training documents; number i is one of either."""
+
+    def __init__(self, data: Dataset, seed: int) -> None:
+        self.n = len(data.query)
+        self._test = data.query
+        self._first = bag_of_words(data.query.captions, data.vocabulary, [0], data.token_pattern)
+        self._fitted = np.random.default_rng(seed).permutation(len(data.train))[: self.n]
+        self._captions = data.query.other_texts[0], data.train.other_texts[0][self._fitted]
+
+    def find(self, model: CMCQ, rows: Mapping[str, NDArray[Any]], asked: str) -> dict[str, NDArray[np.bool_]]:
+        """Whether documents are found among the first ten of an index of row numbers by kind; by kind."""
+        with TemporaryDirectory() as folder, self._index(Path(folder) / "mixed.cb", model, rows) as index:
+            return {
+                kind: self._ask(index, asked, kind, own) for kind, own in rows.items() if kind in ASKED[asked]
+            }
+
+    def _index(self, path: Path, model: CMCQ, rows: Mapping[str, NDArray[Any]]) -> Index:
+        """An index of them; row numbers are their ids, and no two are equal."""
+        if "fitted" in rows:
+            index = training_index(path, model, rows["fitted"], self._fitted[rows["fitted"]])
+        else:
+            index = Index.create(path, model, n_jobs=1)
+        for kind, own in rows.items():
+            if kind != "fitted":
+                index.add(own.tolist(), **self._features(kind, own))
+        return index
+
+    def _features(self, kind: str, rows: NDArray[Any]) -> dict[str, Any]:
+        images, texts = self._test.images[rows], self._test.texts[rows]
+        known = {"image": {"images": images}, "text": {"texts": texts}}
+        pair = {"images": images, "texts": self._first[rows] if kind == "pair" else texts}
+        return known.get(kind, pair)
+
+    def _ask(self, index: Index, asked: str, kind: str, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        if asked == "image":
+            queries: dict[str, Any] = {"images": self._test.images[rows], "target": "text"}
+        else:
+            queries = {"texts": self._captions[kind == "fitted"][rows], "target": "document"}
+        answers = index.search(**queries, k=10)
+        return np.array([row in hits.ids for row, hits in zip(rows.tolist(), answers, strict=True)])
 
 
-def dataset(setting: str, seed: int) -> Dataset:
-    """The documents to fit (``train``) and to index (``query``)."""
-    data = flickr8k()
-    if setting == "test":
-        return data
-    order = np.random.default_rng(seed).permutation(len(data.train))
-    first, second = order[: (len(order) + 1) // 2], order[(len(order) + 1) // 2 :]
-    return replace(data, train=data.train.take(first), query=data.train.take(second))
+Found = dict[tuple[str, str, str], float]
 
 
-def scores(job: tuple[str, int]) -> list[float]:
-    """Measure each mixture and half: recall in its pure index, mixed, and mixed without offsets."""
-    setting, seed = job
-    data = dataset(setting, seed)
-    model = CMCQ(BITS, random_state=seed, n_jobs=1, **FLICKR).fit(data.train.images, data.train.texts)
-    plain = CMCQ.from_bytes(model.to_bytes())
+def score_seed(job: tuple[int, Mapping[str, Any]]) -> Found:
+    """Recall by (question, kind, "pure" or how the index is mixed)."""
+    seed, parameters = job
+    data = flickr8k(drop_unlabelled=False)
+    model = CMCQ(BITS, random_state=seed, n_jobs=1, **parameters).fit(data.train.images, data.train.texts)
+    plain = CMCQ.from_bytes(model.to_bytes()).set_params(n_jobs=1)
     model.calibrate(data.train.images, data.train.texts, curve=())
-    rng = np.random.default_rng(seed)
-    trained = rng.permutation(len(data.train))[: len(data.query)]
-    documents = _documents(model, data, trained)
-    in_first = rng.permutation(len(data.query)) < len(data.query) // 2
-    found = []
-    for mixture in MIXTURES:
-        asked = _make_queries(data, mixture, trained)
-        halves = documents[mixture.first], documents[mixture.second]
-        found += _scores(model, plain, asked, halves, in_first)[0 if mixture.measures_first else 3 :]
+    shelf = Shelf(data, seed)
+    everything = np.arange(shelf.n)
+    order = np.random.default_rng(seed).permutation(shelf.n)
+    found: Found = {}
+    for kind in KINDS:
+        for asked in _questions(kind):
+            found[asked, kind, "pure"] = float(shelf.find(model, {kind: everything}, asked)[kind].mean())
+    for name, judge in zip(CORRECTIONS, (plain, model), strict=True):
+        for asked, kinds in MIXED.items():
+            turns = [
+                {kind: np.flatnonzero((order + shift) % len(kinds) == k) for k, kind in enumerate(kinds)}
+                for shift in range(len(kinds))
+            ]
+            hits = [shelf.find(judge, rows, asked) for rows in turns]
+            for kind in ASKED[asked]:
+                found[asked, kind, name] = float(np.concatenate([each[kind] for each in hits]).mean())
     return found
 
 
-def _documents(model: CMCQ, data: Dataset, trained: NDArray[np.intp]) -> dict[str, Documents]:
-    images, texts = data.query.images, data.query.texts
-    return {
-        "training": Documents("training", model.image_codes_[trained], model.text_codes_[trained], trained),
-        "pair": Documents("pair", *model.encode_pairs(images, texts)),
-        "image": Documents("image", model.encode_images(images), None),
-        "text": Documents("text", None, model.encode_texts(texts)),
-    }
+def _questions(kind: str) -> list[str]:
+    return [asked for asked, kinds in ASKED.items() if kind in kinds]
 
 
-def _make_queries(data: Dataset, mixture: Mixture, trained: NDArray[np.intp]) -> Queries:
-    first = data.train.take(trained) if mixture.first == "training" else data.query
-    if mixture.asked == "image":
-        return Queries("image", first.images, data.query.images, mixture.target)
-    captions = [
-        bag_of_words(split.captions, data.vocabulary, [2], data.token_pattern)
-        for split in (first, data.query)
-    ]
-    return Queries("text", captions[0], captions[1], mixture.target)
-
-
-def _scores(
-    model: CMCQ, plain: CMCQ, asked: Queries, halves: tuple[Documents, Documents], in_first: NDArray[np.bool_]
-) -> list[float]:
-    """Pure, mixed, mixed without offsets: of the first half, then of the second."""
-    found = []
-    for own, mine in enumerate((in_first, ~in_first)):
-        queries, other = asked[1 + own][mine], halves[1 - own].take(~mine)
-        same = halves[own].take(mine), halves[own].take(~mine)
-        for judge, rest in ((model, same[1]), (model, other), (plain, other)):
-            found.append(hits(judge, asked.kind, queries, asked.target, [same[0], rest]).mean())
-    return [float(value) for value in found]
-
-
-def measurements(setting: str) -> list[Measurement]:
-    """All mixtures of one setting."""
-    columns = list(zip(*side_by_side(scores, [(setting, seed) for seed in SEEDS]), strict=True))
-    n_items = len(dataset(setting, 0).query)
-    entries = []
-    for mixture in MIXTURES:
-        score = f"recall@10, {mixture.asked} → {mixture.target}, {n_items} documents"
-        for coding in (mixture.first, mixture.second)[0 if mixture.measures_first else 1 :]:
-            pure, mixed, unshifted = columns[:3]
-            del columns[:3]
-            system = f"{mixture.first} | {mixture.second}: {coding}"
-            entries += _entries(system, score, n_items, pure, mixed, unshifted)
-    return entries
-
-
-def _entries(
-    system: str, score: str, n_items: int, pure: Scores, mixed: Scores, unshifted: Scores
-) -> list[Measurement]:
-    chance, target = chance_recall_10(n_items), float(np.mean(pure)) - ALLOWED_LOSS
-    return [
-        Measurement(f"{system}, pure", score, pure, None, chance),
-        Measurement(f"{system}, mixed", score, mixed, target, chance),
-        Measurement(f"{system}, mixed without offsets", score, unshifted, None, chance),
-    ]
-
-
-def main() -> None:
-    """Measure all mixtures in both settings, print and keep."""
-    entries = [entry for setting in SETTINGS for entry in measurements(setting)]
-    print_table("Two codings in one index, 4 bytes per item and side", entries)
-    save("mixed", entries, {"bits": BITS, "flickr8k": FLICKR, "allowed_loss": ALLOWED_LOSS})
-
-
-if __name__ == "__main__":
-    main()
+def measure(options: Namespace) -> tuple[list[Measurement], dict[str, Any]]:
+    """All kinds, over seeds."""
+    seeds = side_by_side(score_seed, [(seed, options.parameters) for seed in range(options.seeds)])
+    n_items = len(flickr8k(drop_unlabelled=False).query)
+    chance, entries = chance_recall_10(n_items), []
+    for kind in KINDS:
+        for asked in _questions(kind):
+            pure = float(np.mean([found[asked, kind, "pure"] for found in seeds]))
+            for name in ("pure", *CORRECTIONS):
+                values = [found[asked, kind, name] for found in seeds]
+                target = None if name == "pure" else pure - ALLOWED_LOSS
+                where = "pure index" if name == "pure" else f"mixed, {name}"
+                score = f"recall@10 by {asked}, {n_items} documents"
+                entries.append(Measurement(f"{kind}: {where}", score, values, target, chance))
+    return entries, {"bits": BITS, "kinds": KINDS, "allowed_loss": ALLOWED_LOSS}

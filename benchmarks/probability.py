@@ -1,41 +1,54 @@
 """Are the probabilities of a search true, and does it know when nothing matches?
 
-    python -m benchmarks.probability           # 5 seeds; about 3 minutes
+    python -m benchmarks answers --part probability
 
-Flickr8k, test pairs, both directions, 4 bytes per item, every item coded from its own side alone. Half of the
-test items are in the index, all of them are asked for: every second query has lost its partner. Expected
-calibration error over the first ten hits in 15 bins of equal number, with the prior that the search assumes
-by itself (every query has a partner: 1/N) and with the true one (0.5/N). Few of ten hits are partners, so
-whoever says 0 of everything has a small error, too (printed as chance); therefore also the error of the first
-hit alone, and the sum of all probabilities over the number of partners found, both with the true prior. AUROC
-of telling queries with a partner from those without: by the best probability, and by the smallest distance.
+Flickr8k, 4 bytes per item. Half of the items are in the index, all of them are asked for: every second query
+has lost its partner. Items are those of the test, known from one side alone (both directions), or documents
+with one code, known by image and captions 0 and 1 and asked for by caption 2: added after the fit (those of
+the test), or fitted (as many of the training documents, with their learned codes).
+
+Expected calibration error over the first ten hits in 15 bins of equal number, with the prior that the search
+assumes by itself (every query has a partner: 1/N) and with the true one (0.5/N). Few of ten hits are
+partners, so whoever says 0 of everything has a small error, too (printed as chance); therefore also the error
+of the first hit alone, and the sum of all probabilities over the number of partners found, both with the true
+prior. AUROC of telling queries with a partner from those without: by the best probability, and by the smallest
+distance.
 """
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.datasets import flickr8k
-from benchmarks.harness import SEEDS, side_by_side
-from benchmarks.tables import Measurement, print_table, save
+from benchmarks.datasets import Dataset, flickr8k
+from benchmarks.harness import side_by_side
+from benchmarks.mixed import training_index
+from benchmarks.tables import Measurement
 from crossbyte import CMCQ, Hits, Index
 
 BITS = 32
-FLICKR: dict[str, Any] = {
-    "mapping": "contrastive",
-    "n_components": 64,
-    "correlation": 3.0,
-    "cross_term": "stored",
-}
-DIRECTIONS = (("image", "text"), ("text", "image"))
 DEPTH = 10
-ALLOWED_ERROR = 0.05
+WANTED_ERROR, WANTED_AUROC = 0.02, 0.62
+KINDS = ("image → text", "text → image", "caption 2 → documents added", "caption 2 → documents fitted")
+
+
+class Errors(NamedTuple):
+    """What is measured of one kind of items."""
+
+    assumed: float
+    true: float
+    share_of_hits: float
+    first: float
+    total: float
+    by_probability: float
+    by_distance: float
 
 
 def calibration_error(probabilities: NDArray[Any], truth: NDArray[np.bool_], n_bins: int = 15) -> float:
@@ -45,38 +58,54 @@ def calibration_error(probabilities: NDArray[Any], truth: NDArray[np.bool_], n_b
     return float(sum(gaps) / len(probabilities))
 
 
-def scores(seed: int) -> list[float]:
-    """For each direction: errors with both priors, share of true hits, first hit, total, and both AUROCs."""
-    data = flickr8k()
-    model = CMCQ(BITS, random_state=seed, n_jobs=1, **FLICKR).fit(data.train.images, data.train.texts)
+def score_seed(job: tuple[int, Mapping[str, Any]]) -> list[Errors]:
+    """Measure every kind with one seed."""
+    seed, parameters = job
+    data = flickr8k(drop_unlabelled=False)
+    model = CMCQ(BITS, random_state=seed, n_jobs=1, **parameters).fit(data.train.images, data.train.texts)
     model.calibrate(data.train.images, data.train.texts, curve=())
-    kept = np.random.default_rng(seed).permutation(len(data.query)) < len(data.query) // 2
-    sides = {"image": data.query.images, "text": data.query.texts}
-    found = []
-    for query, target in DIRECTIONS:
-        with TemporaryDirectory() as folder, Index.create(Path(folder) / "half.cb", model) as index:
-            index.add(np.flatnonzero(kept).tolist(), **{f"{target}s": sides[target][kept]})
-            found += _direction(index, f"{query}s", sides[query], target, kept)
-    return found
+    rng = np.random.default_rng(seed)
+    kept = rng.permutation(len(data.query)) < len(data.query) // 2
+    fitted = rng.permutation(len(data.train))[: len(kept)]
+    return [_errors(model, data, kind, kept, fitted) for kind in KINDS]
 
 
-def _direction(index: Index, kind: str, queries: Any, target: str, kept: NDArray[np.bool_]) -> list[float]:
-    default, halved = (
-        index.search(**{kind: queries}, target=target, k=DEPTH, prior=prior)
-        for prior in (None, 0.5 / len(index))
-    )
+def _errors(
+    model: CMCQ, data: Dataset, kind: str, kept: NDArray[np.bool_], fitted: NDArray[np.intp]
+) -> Errors:
+    """Put the kept items of one kind into an index and ask for all."""
+    ids, test = np.flatnonzero(kept), data.query.take(kept)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "half.cb"
+        if kind == "caption 2 → documents fitted":
+            with training_index(path, model, ids, fitted[kept]) as index:
+                captions = data.train.other_texts[0][fitted]
+                return _search_errors(index, {"texts": captions, "target": "document"}, kept)
+        with Index.create(path, model) as index:
+            if kind == "image → text":
+                index.add(ids.tolist(), texts=test.texts)
+                asked = {"images": data.query.images, "target": "text"}
+            elif kind == "text → image":
+                index.add(ids.tolist(), images=test.images)
+                asked = {"texts": data.query.texts, "target": "image"}
+            else:
+                index.add(ids.tolist(), images=test.images, texts=test.texts)
+                asked = {"texts": data.query.other_texts[0], "target": "document"}
+            return _search_errors(index, asked, kept)
+
+
+def _search_errors(index: Index, asked: dict[str, Any], kept: NDArray[np.bool_]) -> Errors:
+    default, halved = (index.search(**asked, k=DEPTH, prior=prior) for prior in (None, 0.5 / len(index)))
     truth = np.concatenate([np.array(hits.ids) == row for row, hits in enumerate(default)])
     probabilities = [np.concatenate([hits.probabilities for hits in each]) for each in (default, halved)]
-    best = [hits.probabilities[0] for hits in default]
-    nearest = [-hits.distances[0] for hits in default]
-    return [
+    return Errors(
         *(calibration_error(each, truth) for each in probabilities),
         float(truth.mean()),
         calibration_error(*_first_hits(halved)),
         float(probabilities[1].sum() / truth.sum()),
-        float(roc_auc_score(kept, best)),
-        float(roc_auc_score(kept, nearest)),
-    ]
+        float(roc_auc_score(kept, [hits.probabilities[0] for hits in default])),
+        float(roc_auc_score(kept, [-hits.distances[0] for hits in default])),
+    )
 
 
 def _first_hits(answers: list[Hits]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -84,27 +113,20 @@ def _first_hits(answers: list[Hits]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return probabilities, np.array([hits.ids[0] == row for row, hits in enumerate(answers)])
 
 
-def main() -> None:
-    """Measure, print and keep."""
-    columns = list(zip(*side_by_side(scores, SEEDS), strict=True))
+def measure(options: Namespace) -> tuple[list[Measurement], dict[str, Any]]:
+    """All kinds, over seeds."""
+    seeds = side_by_side(score_seed, [(seed, options.parameters) for seed in range(options.seeds)])
     entries = []
-    for query, target in DIRECTIONS:
-        assumed, true, base, first, total, best, nearest = columns[:7]
-        del columns[:7]
-        direction = f"{query} → {target}"
+    for kind, runs in zip(KINDS, zip(*seeds, strict=True), strict=True):
+        found = Errors(*zip(*runs, strict=True))
         # Whoever says 0 of everything is wrong by the share of true hits; that is chance here.
-        chance = float(np.mean(base))
+        chance = float(np.mean(found.share_of_hits))
         entries += [
-            Measurement(direction, "calibration error, assumed prior 1/N", assumed, ALLOWED_ERROR, chance),
-            Measurement(direction, "calibration error, true prior 0.5/N", true, ALLOWED_ERROR, chance),
-            Measurement(direction, "calibration error of the first hit, true prior", first),
-            Measurement(direction, "sum of probabilities / partners found, true prior", total, 1.0),
-            Measurement(direction, "AUROC of no_match, best probability", best, None, 0.5),
-            Measurement(direction, "AUROC of no_match, smallest distance", nearest, None, 0.5),
+            Measurement(kind, "calibration error, assumed prior 1/N", found.assumed, None, chance),
+            Measurement(kind, "calibration error, true prior 0.5/N", found.true, None, chance),
+            Measurement(kind, "calibration error of the first hit, true prior", found.first, WANTED_ERROR),
+            Measurement(kind, "sum of probabilities / partners found, true prior", found.total, 1.0),
+            Measurement(kind, "AUROC of no_match, best probability", found.by_probability, WANTED_AUROC, 0.5),
+            Measurement(kind, "AUROC of no_match, smallest distance", found.by_distance, None, 0.5),
         ]
-    print_table("Probabilities of the first ten hits, every second query without a partner", entries)
-    save("probability", entries, {"bits": BITS, "flickr8k": FLICKR, "depth": DEPTH})
-
-
-if __name__ == "__main__":
-    main()
+    return entries, {"bits": BITS, "depth": DEPTH}

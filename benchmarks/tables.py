@@ -34,6 +34,8 @@ class Measurement:
         What was to be reached: the paper's value, or an earlier one.
     chance : float, optional
         What a random ranking scores.
+    interval : (float, float), optional
+        The 95 % interval of the mean, where one was estimated.
     """
 
     system: str
@@ -41,6 +43,7 @@ class Measurement:
     values: Sequence[float]
     target: float | None = None
     chance: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def mean(self) -> float:
@@ -54,7 +57,7 @@ class Measurement:
 
 
 def print_table(title: str, measurements: Sequence[Measurement], console: Console | None = None) -> None:
-    """Print one line per measurement: mean ± spread, number of seeds, target and chance."""
+    """Print one line per measurement: mean ± spread, interval, number of seeds, target and chance."""
     table = Table("system", "score", title=title)
     for heading in ("mean ± spread", "seeds", "target", "chance"):
         table.add_column(heading, justify="right")
@@ -83,17 +86,21 @@ def load(name: str) -> list[Measurement]:
     """Read what :func:`save` wrote; nothing if there is none."""
     path = RESULTS / f"{name}.json"
     entries = json.loads(path.read_text(encoding="utf-8"))["measurements"] if path.exists() else []
-    fields = ("system", "score", "values", "target", "chance")
-    return [Measurement(**{field: entry[field] for field in fields}) for entry in entries]
+    fields = ("system", "score", "values", "target", "chance", "interval")
+    return [Measurement(**{field: entry[field] for field in fields if field in entry}) for entry in entries]
 
 
 def _record(measurements: Sequence[Measurement], settings: Mapping[str, Any]) -> dict[str, Any]:
     entries = [asdict(entry) | {"mean": entry.mean, "spread": entry.spread} for entry in measurements]
+    for entry in entries:
+        if entry["interval"] is None:
+            del entry["interval"]
     return {"settings": dict(settings), "measurements": entries}
 
 
 def _spread(entry: Measurement) -> str:
-    return _number(entry.mean) if entry.spread is None else f"{entry.mean:.4f} ± {entry.spread:.4f}"
+    mean = _number(entry.mean) if entry.spread is None else f"{entry.mean:.4f} ± {entry.spread:.4f}"
+    return mean if entry.interval is None else f"{mean} [{entry.interval[0]:.4f}, {entry.interval[1]:.4f}]"
 
 
 def _number(value: float | None) -> str:
