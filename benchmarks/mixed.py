@@ -4,9 +4,9 @@
 
 Flickr8k, 4 bytes per item, 1,000 documents: those of the test known by image alone, by text alone (captions 0
 and 1), as a pair (image and caption 0), by image and both captions, and training documents with their learned
-codes, a fifth each. Caption 2, which is in no index, asks for all of them. Images ask for texts of an index of
-the last four kinds, where only documents known by text alone are looked for: others would find themselves. As
-often as there are kinds, so that every document has its turn in each.
+codes, a fifth each. Caption 2, which is in no index, asks for all of them. Images ask for texts in an index
+of the last four kinds, where only documents known by text alone are looked for: others would find themselves.
+As often as there are kinds, so that every document has its turn in each.
 
 Recall@10 of each kind beside its pure index, as many documents that are all of that kind; with the model's
 own constants alone, and with what ``calibrate`` corrects.

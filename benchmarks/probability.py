@@ -11,8 +11,8 @@ Expected calibration error over the first ten hits in 15 bins of equal number, w
 assumes by itself (every query has a partner: 1/N) and with the true one (0.5/N). Few of ten hits are
 partners, so whoever says 0 of everything has a small error, too (printed as chance); therefore also the error
 of the first hit alone, and the sum of all probabilities over the number of partners found, both with the true
-prior. AUROC of telling queries with a partner from those without: by the best probability, and by the smallest
-distance.
+prior. AUROC of telling queries with a partner from those without: by the best probability, and by the
+smallest distance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.datasets import Dataset, flickr8k
-from benchmarks.harness import side_by_side
+from benchmarks.harness import document_kind, side_by_side
 from benchmarks.mixed import training_index
 from benchmarks.tables import Measurement
 from crossbyte import CMCQ, Hits, Index
@@ -80,7 +80,7 @@ def _errors(
         if kind == "caption 2 → documents fitted":
             with training_index(path, model, ids, fitted[kept]) as index:
                 captions = data.train.other_texts[0][fitted]
-                return _search_errors(index, {"texts": captions, "target": "document"}, kept)
+                return _search_errors(index, {"texts": captions, "target": document_kind(model)}, kept)
         with Index.create(path, model) as index:
             if kind == "image → text":
                 index.add(ids.tolist(), texts=test.texts)
@@ -90,7 +90,7 @@ def _errors(
                 asked = {"texts": data.query.texts, "target": "image"}
             else:
                 index.add(ids.tolist(), images=test.images, texts=test.texts)
-                asked = {"texts": data.query.other_texts[0], "target": "document"}
+                asked = {"texts": data.query.other_texts[0], "target": document_kind(model)}
             return _search_errors(index, asked, kept)
 
 

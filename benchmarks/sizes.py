@@ -9,7 +9,6 @@ kept, by bytes *per document*: one code of so many bytes beside two of half as m
 from __future__ import annotations
 
 from argparse import Namespace
-from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,15 +18,13 @@ from benchmarks.tables import Measurement, load
 from crossbyte import CMCQ, Index
 
 BYTES = (2, 4, 8, 16)
-CODES = {"document": "one code", "sides": "two codes"}
+CODES = {"document": "one code", "sides": "two codes"}  # the argument of Index.add
 
 
 def bytes_per_document(model: CMCQ, images: Any, texts: Any, codes: str) -> dict[str, float]:
     """Bytes of codes on disk and in memory, and of everything but the model."""
     with TemporaryDirectory() as folder, Index.create(Path(folder) / "size.cb", model, n_jobs=1) as index:
-        # an index of a model with two dictionaries knows two codes only
-        chosen = {"codes": codes} if "codes" in signature(index.add).parameters else {}
-        index.add(range(len(images)), images=images, texts=texts, **chosen)
+        index.add(range(len(images)), images=images, texts=texts, codes=codes)
         stats = index.stats()
     disk, memory = stats["disk"]["bytes"], stats["memory"]["bytes"]
     found = {
