@@ -48,7 +48,6 @@ KEPT = {4: 0.80, 8: 0.90}  # of uncompressed, by photographs that were added
 N_FITTED = 700
 INDEXED, ASKED = (0, 1), (2, 3, 4)
 SPACE: dict[str, Any] = {"n_dims": 64, "text_components": 512, "ridge": 0.5}
-RQ_NAMES = ("RQ", "RQ refined")
 NETWORK = {"output": "feat", "short_side": 256, "scaling": "(x-127)/128"}
 N_CHECKED = 3  # questions that are also asked by the program itself
 
@@ -177,9 +176,9 @@ def peer_hits(
     found = {}
     for where, items, asked in (_own_points(index, features), _middles(features, n_fitted)):
         found[f"uncompressed{where}"] = hits_of_points(asked, items, owners)
-        for name in RQ_NAMES:
-            coded = PEERS[name](items[:n_fitted], n_bytes, seed)(items)
-            found[f"FAISS {name}{where}"] = hits_of_points(asked, coded, owners)
+        # not refined: FAISS's least squares ask for more points than there are codewords
+        coded = PEERS["RQ"](items[:n_fitted], n_bytes, seed)(items)
+        found[f"FAISS RQ{where}"] = hits_of_points(asked, coded, owners)
     return found
 
 
