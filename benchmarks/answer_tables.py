@@ -1,4 +1,4 @@
-"""Tables of `answers` in the README and docs/measured.md, from kept results; `benchmarks.summary` writes them.
+"""Tables of `answers` in the README and docs/measured.md, from kept results; `summary` writes them.
 
 A part that was not run yet has no lines.
 """
