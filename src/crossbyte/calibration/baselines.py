@@ -44,7 +44,9 @@ class Baselines:
         """Learn the space from training pairs, with the dimensions of the settings."""
         settings = canonical_settings(settings, train.texts.shape[1])
         preparations, rows = train.prepare(settings)
-        space = canonical_correlation(*rows, settings.n_components, settings.ridge, workers)
+        space = canonical_correlation(
+            *rows, settings.n_components, settings.ridge, workers, settings.text_ridge
+        )
         chosen = sample_rows(rows[0].shape[0], rng)
         some = rows if chosen is None else (rows[0][chosen], rows[1][chosen])
         unseen = tuple(part.apply(side, workers) for part, side in zip(preparations, held, strict=True))
@@ -89,6 +91,6 @@ def residual_quantize(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
     """Code items by residual quantization and decode them."""
-    codewords = codebooks.residual_codebooks(train, n_bytes, rng, workers).astype(np.float32)
+    codewords = codebooks.beam_codebooks(train, n_bytes, rng, workers).astype(np.float32)
     quantizer = Quantizer(codewords, 0.0, 0.0, None)
     return quantizer.decode(quantizer.encode(items, workers), workers)

@@ -78,13 +78,8 @@ class Calibration:
         Returns
         -------
         float
-            0.0 for every combination that was not measured; of documents with one code, that of pairs.
+            0.0 for every combination that was not measured.
         """
-        if coding == "document" and query in SIDES and (query, target, coding) not in self.offsets:
-            # One distance, as a one-sided item has; and pairs tell how much nearer both halves bring it.
-            alone = _measured_target(query, target, coding)
-            shared = self.offset(query, target, alone, n_items) if alone != target else 0.0
-            return shared + self.offset(query, alone, "pair", n_items)
         line = self.offsets.get((query, target, coding), Line(0.0, 0.0))
         ratio = max(n_items or self.n_held_out, 1) / self.n_held_out
         return line.at_held_out + line.slope * log(min(max(ratio, 1 / _FARTHEST), _FARTHEST))
@@ -113,6 +108,11 @@ class Calibration:
         found = self._find_likelihood(*key)
         assert found is not None
         raw = np.asarray(distances) - self.offset(query, target, found.coding, n_items)
+        if coding == "document":  # a half that is asked by itself has no other coding to compare with
+            measured = _measured_target(query, target, coding)
+            raw = np.asarray(distances) - self.offset(query, target, coding, n_items)
+            raw += self.offset(query, measured, coding, n_items)
+            raw -= self.offset(query, measured, found.coding, n_items)
         return found.likelihood.log_ratios(raw, levels[_measured_target(query, target, coding)])
 
     def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
@@ -121,16 +121,14 @@ class Calibration:
         Offsets make distances of all codings alike as far as strangers go; partners of pairs and training
         documents are rather nearer than that, so a borrowed likelihood is on the careful side.
         """
-        if coding == "document":
-            alone = _measured_target(query, target, coding)
-            for like in (coding, "pair", alone):
-                likelihood = self.likelihoods.get((query, alone, like))
-                if likelihood is not None:
-                    return _CodingLikelihood(likelihood, coding)
-            return None
-        likes = (coding, "pair", target) if coding in ("training", "pair") else (coding,)
+        likes: tuple[str, ...] = (coding,)
+        if coding in ("training", "pair"):
+            likes = (coding, "pair", target)
+        elif coding == "document":  # or one half, which the document is at least as near as
+            likes = (coding, _measured_target(query, target, coding))
         for like in likes:
-            likelihood = self.likelihoods.get((query, _measured_target(query, target, like), like))
+            measured = _measured_target(query, target, coding if coding == "document" else like)
+            likelihood = self.likelihoods.get((query, measured, like))
             if likelihood is not None:
                 return _CodingLikelihood(likelihood, like)
         return None
@@ -177,9 +175,10 @@ def level_targets(query: str, target: str, codings: Iterable[str]) -> list[str]:
 def _measured_target(query: str, target: str, coding: str) -> str:
     """Return the target whose distance an item has: a document with one side is as far as that side.
 
-    A document with one code of both halves is as far as the half that was not asked with.
+    A document with one code of both halves has one distance, whatever the target, and counts as the half that
+    was not asked with.
     """
-    if target == "document" and coding == "document":
+    if coding == "document":
         return "text" if query == "image" else "image"
     return coding if target == "document" and coding in SIDES else target
 
@@ -331,7 +330,8 @@ def fit_coding_offsets(sample: HeldOutSample, workers: Workers) -> dict[tuple[st
     for query in SIDES:
         nearest = _nearest_strangers(sample, query, workers)
         for target, coding in nearest:
-            gaps = nearest[target, _REFERENCE[target]] - nearest[target, coding]
+            reference = "document" if (target, "document") in nearest else _REFERENCE[target]
+            gaps = nearest[target, reference] - nearest[target, coding]
             offsets[query, target, coding] = _fit_line(gaps)
     return offsets
 
@@ -341,7 +341,7 @@ def _nearest_strangers(sample: HeldOutSample, query: str, workers: Workers) -> d
     queries, quantizers = sample.points[query], sample.quantizers
 
     def nearest(rows: slice) -> dict[By, Float32]:
-        tables = {side: quantizers[side].table(queries[rows]) for side in SIDES}
+        tables = {side: quantizer.table(queries[rows]) for side, quantizer in quantizers.items()}
         return {by: _kth_smallest(each, rows) for by, each in target_distances(tables, sample.scans).items()}
 
     parts = list(workers.map(nearest, row_blocks(len(queries), _QUERIES_AT_ONCE)))

@@ -20,7 +20,7 @@ from crossbyte.progress import Progress, ProgressCallback
 
 SIDES = ("image", "text")
 TARGETS = (*SIDES, "document")
-CODINGS = ("training", "pair", *SIDES)
+CODINGS = ("training", "pair", *SIDES, "document")
 
 MAX_ROWS = 2_000
 
@@ -81,7 +81,10 @@ class HeldOutSample:
             "image": refit.transform_images(images, workers),
             "text": refit.transform_texts(texts, workers),
         }
-        codes = {(side, side): refit.quantizers[side].encode(points[side], workers) for side in SIDES}
+        codes = {
+            ("image", "image"): refit.encode_images(images, workers),
+            ("text", "text"): refit.encode_texts(texts, workers),
+        }
         return cls(refit, points, _scan_codes(refit, codes, workers))
 
     @classmethod
@@ -91,12 +94,12 @@ class HeldOutSample:
         """Code held-out pairs in every way; ``known`` are training documents by their place."""
         alone = cls.one_sided(refit, images, texts, workers)
         pairs = refit.encode_pairs(images, texts, workers)
-        codes: dict[By, Codes] = {
-            ("image", "training"): refit.image_codes[known],
-            ("text", "training"): refit.text_codes[known],
-            ("image", "pair"): pairs[0],
-            ("text", "pair"): pairs[1],
-        }
+        codes: dict[By, Codes] = {("image", "pair"): pairs[0], ("text", "pair"): pairs[1]}
+        if refit.has_document_codes:
+            codes["document", "document"] = refit.encode_documents(images, texts, workers)
+        else:
+            codes["image", "training"] = refit.image_codes[known]
+            codes["text", "training"] = refit.text_codes[known]
         return cls(refit, alone.points, _scan_codes(refit, codes, workers) | dict(alone.scans))
 
 
@@ -133,6 +136,8 @@ def target_distances(tables: Mapping[str, DistanceTable], scans: Mapping[By, Cod
         for coding in ("training", "pair")
         if ("image", coding) in sides
     }
+    if ("document", "document") in sides:  # one code serves every target
+        documents |= {(side, "document"): sides["document", "document"].copy() for side in SIDES}
     return sides | documents | {("document", side): sides[side, side].copy() for side in SIDES}
 
 

@@ -248,7 +248,8 @@ def _fit_query_likelihoods(
 ) -> dict[Key, Likelihood]:
     cohort = others.refit.cohort
     tables = {side: quantizer.table(points) for side, quantizer in others.quantizers.items()}
-    wanted = {("image", "pair"), ("text", "pair"), ("document", "pair"), (query, query)}
+    wanted = {(target, coding) for target in holdout.TARGETS for coding in ("pair", "document")}
+    wanted |= {(query, query)}
     return {
         (query, target, coding): fit_likelihood(
             NearItems.among(each, partners, cohort.levels(points, target))

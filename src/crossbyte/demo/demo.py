@@ -49,18 +49,10 @@ SCENES = 1000
 HITS = 5  # pictures per answer
 TEXTS = 3  # texts per answer
 PICTURES = 3  # pictures to ask with
-# Given, because `mapping="auto"` would try others for minutes. Chosen by hand among about ten, on these very
-# icons and with a look at the held-out pairs: many dimensions and a strong pull let the code of an indexed
-# picture know its words, so that a word or two find it.
 SETTINGS: dict[str, Any] = {
     "n_bits": 64,
     "mapping": "cca",
-    "parameters": {
-        "n_components": 128,
-        "correlation": 10.0,
-        "cross_term": "stored",
-        "max_iter": 2,
-    },
+    "parameters": {},
     "curve": (4, 8),
 }
 

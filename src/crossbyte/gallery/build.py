@@ -32,10 +32,6 @@ from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
 _MOST_ROWS = 200
-# A hundred held-out pairs can tell spaces apart, but neither dimensions nor codes. On 1,000 photographs of
-# Flickr8k's training part, codes of 4 bytes find 0.75 with these, 0.72 where "auto" chooses the codes, too.
-_DIMS = 64
-_CODES = {"correlation": 3.0, "cross_term": "stored"}
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
 _ROWS_AT_ONCE = 20_000
@@ -73,7 +69,7 @@ def build_gallery(
     n_bits: int = 32,
     image_encoder: str = "builtin",
     text_encoder: str = "builtin",
-    mapping: str = "auto",
+    mapping: str = "cca",
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
@@ -99,8 +95,7 @@ def build_gallery(
         "builtin", the path of an ``.onnx`` file, "sentence-transformers:NAME", "open-clip:NAME" or
         "module:function".
     mapping : str
-        The common space; "auto" tries them on held-out pairs (``mapping="auto-space"`` of CMCQ). With fewer
-        than 20 groups it is "cca".
+        The common space; "auto" tries preparations on held-out pairs; with fewer than 20 groups it is "cca".
     parameters : mapping, optional
         Other parameters of :class:`crossbyte.CMCQ`.
     seed : int
@@ -424,13 +419,11 @@ def make_model(
     options: FitOptions, n_groups: int, text_width: int = 1, callback: ProgressCallback | None = None
 ) -> CMCQ:
     """Make the estimator for raw documents; with too few groups to try spaces on, with the simplest space."""
-    if options.mapping == "auto":
-        options = options._replace(mapping="cca" if n_groups < MIN_GROUPS else "auto-space")
-    usual: dict[str, Any] = {} if options.mapping == "sparse" else dict(_CODES)
+    if options.mapping == "auto" and n_groups < MIN_GROUPS:
+        options = options._replace(mapping="cca")
+    usual: dict[str, Any] = {} if options.mapping != "sparse" else {"cross_term": "constant"}
     if text_width > _TEXT_COMPONENTS:
         usual["text_components"] = _TEXT_COMPONENTS
-    if options.mapping != "sparse" and options.n_bits <= _DIMS:
-        usual["n_components"] = _DIMS
     return options.model(callback, **usual)
 
 

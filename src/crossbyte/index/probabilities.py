@@ -133,7 +133,7 @@ def _log_ratios(
 
 
 def coding_offset(model: CMCQ, query: str, target: str, n_items: int) -> Callable[[str], float]:
-    """Give the offset of a coding as a function; zero for a model that was never calibrated.
+    """Give the offset of a coding as a function: as measured, or, for a model never calibrated, its constant.
 
     Parameters
     ----------
@@ -147,6 +147,8 @@ def coding_offset(model: CMCQ, query: str, target: str, n_items: int) -> Callabl
     calibration = model.calibration_
 
     def offset(coding: str) -> float:
-        return 0.0 if calibration is None else calibration.offset(query, target, coding, n_items)
+        if calibration is not None:
+            return calibration.offset(query, target, coding, n_items)
+        return model.fitted_.document_constant if coding == "document" else 0.0
 
     return offset

@@ -39,7 +39,6 @@ from crossbyte.model.file_format import (
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.model.params import (
-    AUTOMATIC,
     MAX_BITS,
     QUERY_MAPS,
     Settings,
@@ -67,21 +66,26 @@ _ONLY_IF_CHANGED = {
 class CMCQ(BaseEstimator):
     """Collaborative quantization for cross-modal search.
 
-    From pairs of image and text features (of any two encoders) it learns a common space and two additive
-    quantizers together, so that the codes of the two halves of a pair agree. An item is then
-    ``n_bits / 8`` bytes; the distance from a query of either kind to an item is a sum of as many table
-    entries.
+    From pairs of image and text features (of any two encoders) it learns a common space and additive
+    quantizers, so that an item (an image, a text, or a document with both) is ``n_bits / 8`` bytes; the
+    distance from a query of either kind to an item is a sum of as many table entries. The defaults are what
+    finds most without labels; :meth:`paper` makes the estimator of the paper.
 
     Parameters
     ----------
     n_bits : int, default=32
         Bits per item and side; a multiple of 8. One codebook of 256 words per byte.
-    mapping : {"sparse", "cca", "contrastive", "auto", "auto-space"}, default="sparse"
-        The common space: the paper's sparse coding, regularised canonical correlation, its contrastive
-        refinement, or whatever finds more partners among held-out pairs; "auto" chooses γ, μ and the cross
-        term, too, "auto-space" takes them as given, which is quicker, and wiser with few pairs.
+    mapping : {"cca", "sparse", "contrastive", "auto"}, default="cca"
+        The common space: regularised canonical correlation, the paper's sparse coding, or the contrastive
+        refinement of canonical correlation. "auto" is "cca" with powers, components and dimensions chosen on
+        held-out pairs, at the cost of a few fits.
+    scoring : {"likelihood", "unit"} or None, default=None
+        How a canonical space is scored: by the likelihood of a Gaussian model of the pair, with one
+        dictionary for images, texts and whole documents; or by points of unit length, with a dictionary for
+        each side. None: by likelihood with "cca" and "auto" (unless ``shared_codebooks``), else unit length.
     n_components : int or None, default=None
-        Dimensions of the common space; None for ``n_bits``. At most the rank with ``"cca"``.
+        Dimensions of the common space; None for 128 where scored by likelihood, else ``n_bits``. At most the
+        rank of a canonical space.
     n_atoms : int, default=512
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
@@ -89,8 +93,8 @@ class CMCQ(BaseEstimator):
     image_power, text_power : float, default=1.0
         Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms and counts.
     ridge : float or None, default=None
-        Added to every variance of a canonical space, in units of the side's mean variance. None: 1, or chosen
-        with ``"auto"``.
+        Added to every variance of a canonical space, in units of the side's mean variance. None: chosen on
+        held-out pairs where scored by likelihood (for both sides), else 1.
     text_ridge : float or None, default=None
         The same for the texts, where it differs; the more, the nearer the space is to that of the texts.
     sparsity : float, default=0.3
@@ -100,9 +104,9 @@ class CMCQ(BaseEstimator):
     alignment : float, default=0.7
         λ, weight of the distance between the two points of a pair.
     correlation : float, default=0.3
-        γ, weight of the distance between the two codes of a pair.
+        γ, weight of the distance between the two codes of a pair, where it has two.
     cross_penalty : float, default=0.1
-        μ, weight of the penalty that keeps cross terms constant.
+        μ, weight of the penalty that keeps cross terms constant, with two dictionaries.
     sparsity_mode : {"absolute", "ratio"}, default="absolute"
         ρ as it stands in the objective, or as a share of each sample's largest useful value.
     query_map : {"paper", "ridge"}, default="paper"
@@ -110,8 +114,8 @@ class CMCQ(BaseEstimator):
         or regressions learned from the training points. May be changed after fitting.
     shared_codebooks : bool, default=False
         One set of codebooks for both sides (the paper's ablation C = D).
-    cross_term : {"constant", "stored"}, default="constant"
-        At search, take the cross term for its mean (the paper), or add the item's own, rounded to a byte.
+    cross_term : {"stored", "constant"}, default="stored"
+        At search, add the item's own cross term, rounded to a byte, or take it for its mean (the paper).
     max_iter : int, default=10
         Largest number of rounds, for the mapping alone and for the alternation.
     tol : float, default=1e-4
@@ -136,7 +140,8 @@ class CMCQ(BaseEstimator):
     mapping_, n_components_, correlation_, cross_penalty_, cross_term_, ridge_
         What was used; with ``mapping="auto"``, what was chosen.
     selection_ : list of Trial
-        Everything ``mapping="auto"`` tried; empty otherwise.
+        Everything that was tried on held-out pairs: ridges, and with ``mapping="auto"`` preparations. The
+        score is minus the mean log rank of partners.
     objective_history_ : list of ObjectiveRecord
         The objective, term by term, after every block update; ``.total`` is its value.
     calibration_ : Calibration or None
@@ -218,7 +223,7 @@ class CMCQ(BaseEstimator):
 
     @classmethod
     def paper(cls, n_bits: int = 32, **parameters: Any) -> Self:
-        """Make the estimator of the paper, to the letter: its mapping, two dictionaries, constant cross terms.
+        """Make the estimator of the paper, to the letter: its mapping, two dictionaries, mean cross terms.
 
         Parameters
         ----------
@@ -307,11 +312,9 @@ class CMCQ(BaseEstimator):
         workers: Executor,
     ) -> tuple[Settings, list[Trial]]:
         """Choose settings on held-out pairs where the mapping is left open; also returns every trial made."""
-        if self.mapping not in AUTOMATIC:
+        if self.mapping != "auto":
             return settings, []
-        free = selection.OpenParameters(self.n_components is None, self.ridge is None)
-        choose = selection.choose_parameters if self.mapping == "auto" else selection.choose_space
-        return choose(settings, *raw, labels, rng, watch, workers, free)
+        return selection.choose_space(settings, *raw, labels, rng, watch, workers)
 
     def calibrate(
         self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measure.CURVE
@@ -382,7 +385,7 @@ class CMCQ(BaseEstimator):
         settings = self.fitted_.settings
         if n_bytes == settings.n_codebooks:
             return settings
-        grows_with_code = self.n_components is None and self.mapping not in AUTOMATIC
+        grows_with_code = self.n_components is None and not settings.one_dictionary
         n_components = 8 * n_bytes if grows_with_code else settings.n_components
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 
@@ -487,7 +490,7 @@ class CMCQ(BaseEstimator):
 
     @property
     def selection_(self) -> list[Trial]:
-        """Everything that ``mapping="auto"`` tried."""
+        """Everything that was tried on held-out pairs."""
         self._check_fitted()
         return list(self._trials)
 

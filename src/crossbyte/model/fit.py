@@ -64,6 +64,8 @@ class FittedModel:
     history: list[ObjectiveRecord]
     document_quantizer: Quantizer | None = None
     """of documents with one code; None where each half has its own dictionary"""
+    document_constant: float = 0.0
+    """what the likelihood adds to the distance of a document with one code, beside that of one half"""
 
     @property
     def quantizers(self) -> dict[str, Quantizer]:
@@ -84,6 +86,8 @@ class FittedModel:
     @cached_property
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
+        if self.document_codes is not None:
+            return Cohort.of(self.quantizers, {"document": self.document_codes})
         return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
 
     def check_images(self, images: Any, min_rows: int = 0) -> Raw:
@@ -205,7 +209,7 @@ class Cohort:
     @classmethod
     def of(cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes]) -> Cohort:
         """Take at most 2,048 training documents, evenly over their rows; both arguments are by side."""
-        n_rows = len(codes["image"])
+        n_rows = len(next(iter(codes.values())))
         rows = np.linspace(0, n_rows - 1, min(n_rows, _COHORT_SIZE)).astype(np.intp)
         with Workers(1) as workers:
             packed = {
@@ -221,7 +225,7 @@ class Cohort:
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
     def _block_levels(self, points: Float32, target: str, n_threads: int) -> NDArray[np.float64]:
-        sides = tuple(self.packed) if target == "document" else (target,)
+        sides = (target,) if target in self.packed else tuple(self.packed)
         tables = {side: self.quantizers[side].table(points) for side in sides}
         scans = [
             ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
@@ -350,6 +354,7 @@ def _fit_one_dictionary(
         codes,
         history,
         document,
+        gaussian.likelihood_constant(whole, halves),
     )
     _check_finite(learned)
     return learned.with_cross_term(settings.cross_term, workers.local)

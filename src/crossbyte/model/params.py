@@ -15,8 +15,7 @@ from crossbyte.validation import check_choice, check_integer, check_number
 if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
 
-AUTOMATIC = ("auto", "auto-space")
-MAPPINGS = ("sparse", "cca", "contrastive", *AUTOMATIC)
+MAPPINGS = ("sparse", "cca", "contrastive", "auto")
 QUERY_MAPS = ("paper", "ridge")
 MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
@@ -143,8 +142,8 @@ def make_generator(random_state: Any) -> np.random.Generator:
 def _check_scoring(scoring: Any, mapping: str, shared_codebooks: bool) -> str:
     """Resolve the scoring: a canonical space has a likelihood, the others have points of unit length."""
     if scoring is None:
-        return "likelihood" if mapping == "cca" and not shared_codebooks else "unit"
-    if check_choice(scoring, "scoring", SCORINGS) == "likelihood" and mapping != "cca":
+        return "likelihood" if mapping in ("cca", "auto") and not shared_codebooks else "unit"
+    if check_choice(scoring, "scoring", SCORINGS) == "likelihood" and mapping not in ("cca", "auto"):
         raise InvalidInput(
             f"scoring: expected 'unit' with mapping={mapping!r}, got 'likelihood', which needs the "
             "canonical coordinates of mapping='cca'"

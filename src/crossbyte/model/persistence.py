@@ -68,6 +68,7 @@ def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[
         }
         document["image.epsilon"] = half.epsilon
         document["document.epsilon"] = document_quantizer.epsilon
+        document["document.constant"] = learned.document_constant
         return {name: array for name, array in arrays.items() if array is not None}, document
     arrays["text_codes"] = learned.text_codes
     for side, quantizer in (("image", learned.image_quantizer), ("text", learned.text_quantizer)):
@@ -107,6 +108,7 @@ def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
         image_codes=arrays["image_codes"],
         text_codes=arrays["image_codes" if one else "text_codes"],
         document_quantizer=_restore_quantizer(arrays, document, "document", settings) if one else None,
+        document_constant=float(document["document.constant"]) if one else 0.0,
         history=[
             ObjectiveRecord(number, block, Objective(*terms))
             for (number, block), terms in zip(document["history"], arrays["history"].tolist(), strict=True)
@@ -182,6 +184,7 @@ def _check_shapes(learned: FittedModel) -> None:
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
     _check_side(learned, learned.text_preparation, widths[1], learned.text_quantizer, learned.text_codes)
     if learned.document_quantizer is not None:
+        _require(bool(np.isfinite(learned.document_constant)), "a constant that is not finite")
         both = learned.document_quantizer, learned.image_codes
         _check_side(learned, learned.image_preparation, widths[0], *both)
 

@@ -15,16 +15,15 @@ from sklearn.base import clone
 
 from crossbyte.arrays import Codes, Float32
 from crossbyte.compute.executor import Executor, row_blocks
-from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
-from crossbyte.model.fit import FittedModel, Groups, fit_pairs, fit_prepared, prepare_pairs
-from crossbyte.model.params import SPARSE_IMAGE_COMPONENTS, Settings, Trial
+from crossbyte.model.fit import FittedModel, Groups, prepare_pairs
+from crossbyte.model.params import IMAGE_COMPONENTS, LIKELIHOOD_DIMS, Settings, Trial
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.space.cca import LinearSpace, canonical_correlation
-from crossbyte.model.space.contrastive import refine_contrastively
-from crossbyte.progress import Progress, ProgressCallback, ignore_progress
+from crossbyte.model.space import gaussian
+from crossbyte.model.space.cca import second_moments
+from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.validation import check_groups, check_pairs
 
 if TYPE_CHECKING:
@@ -51,11 +50,6 @@ EXTENDED_GRID: Grid = {
 PAIR_GRID: Grid = {"correlation": (0.0, 0.3, 1.0, 3.0, 10.0), "cross_penalty": (0.1, 1.0)}
 """What :func:`select_by_pairs` tries by default."""
 MAX_FITS = 8
-
-_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
-_CORRELATIONS = (1.0, 0.3, 3.0, 10.0)
-_N_SPACES = 3
-_N_STEPS = _N_SPACES + 5  # whole fits: the spaces, the paper's, μ, and three more values of γ
 
 
 # Splits
@@ -301,71 +295,11 @@ def _coordinate_search(
 # Choosing what ``mapping="auto"`` leaves open
 
 
-class OpenParameters(NamedTuple):
-    """What the user has left open beside the mapping itself."""
-
-    dims: bool
-    ridge: bool
-
-
-class _SelectionData(NamedTuple):
-    """The pairs that candidates are fitted and measured on."""
-
-    images: Any
-    texts: Any
-    groups: Groups
-    split: Split
-    preparations: tuple[Preparation, Preparation]
-    X: PreparedRows
-    Y: PreparedRows
-    held_X: PreparedRows
-    held_Y: PreparedRows
-
-
-class _Candidate(NamedTuple):
-    """Settings to try."""
+class _ScoredSpace(NamedTuple):
+    """Settings that were tried, with the log rank (n,) of each held-out pair."""
 
     settings: Settings
-    space: LinearSpace | None
-    """learned already; None where the mapping is learned with the codes"""
-
-
-class _ScoredCandidate(NamedTuple):
-    """A candidate with its score, and the hits (n,) of every pair."""
-
-    candidate: _Candidate
-    trial: Trial
-    hits: NDArray[np.float64]
-
-
-def choose_parameters(
-    settings: Settings,
-    images: Any,
-    texts: Any,
-    groups: Groups,
-    rng: np.random.Generator,
-    report: ProgressCallback,
-    workers: Executor,
-    free: OpenParameters,
-) -> tuple[Settings, list[Trial]]:
-    """Choose mapping, γ, μ and cross term on held-out pairs, dimension and ridge only where they are free.
-
-    First the spaces are compared uncompressed, which is cheap; then at most eight whole fits decide the
-    rest. No more than 20,000 pairs, of whole groups, are looked at: only these are read of pairs on disk.
-
-    Returns the settings to fit all rows with, and every trial made.
-    """
-    split = split_groups(groups, rng)
-    base = _with_weights(
-        settings._replace(mapping="cca", cross_term="stored"), correlation=1.0, cross_penalty=0.1
-    )
-    data = _split_data(base, images, texts, groups, split, workers)
-    seed = int(rng.integers(2**32))
-    trials: list[Trial] = []
-    scored = _compare_spaces(base, data, free, seed, trials, workers)
-    report(Progress("select", "spaces", 1, _N_STEPS + 1))
-    candidates = [*_keep_better_spaces(scored), _paper_candidate(base)]
-    return _compare_codes(candidates, data, seed, trials, report, workers), trials
+    log_ranks: NDArray[np.float64]
 
 
 def choose_space(
@@ -376,197 +310,79 @@ def choose_space(
     rng: np.random.Generator,
     report: ProgressCallback,
     workers: Executor,
-    free: OpenParameters,
 ) -> tuple[Settings, list[Trial]]:
-    """Choose the space alone: the simplest that is within one standard error of the best.
+    """Choose powers, components and dimensions of a canonical space on held-out pairs, uncompressed.
 
-    A few dozen held-out pairs can tell spaces apart, but not codes. Returns as :func:`choose_parameters`.
+    One parameter after the other; another value is taken where the mean log rank of held-out partners is
+    better by more than one standard error, pair by pair (recall@10 is too coarse to choose by). Ridges are
+    chosen anew for every candidate. No more than 20,000 pairs, of whole groups, are looked at: only these are
+    read of pairs on disk.
+
+    Returns the settings to fit all rows with, and every trial made.
     """
-    base = settings._replace(mapping="cca")
-    data = _split_data(base, images, texts, groups, split_groups(groups, rng), workers)
+    split = split_groups(groups, rng)
+    rows = np.concatenate([split.train, split.held_out])
+    some = images[rows], texts[rows], groups[rows]
+    folds = np.ones(len(rows), dtype=np.intp)
+    folds[len(split.train) :] = 0
     trials: list[Trial] = []
-    scored = _compare_spaces(base, data, free, int(rng.integers(2**32)), trials, workers)
-    report(Progress("select", "spaces", 1, 1))
-    least = _score_within_error(trial for trial, _ in scored)
-    return next(candidate.settings for trial, candidate in scored if trial.score >= least), trials
+    best: _ScoredSpace | None = None
+    candidates = _alternatives(settings, images.shape[1])
+    for number, change in enumerate(candidates, start=1):
+        tried = (settings if best is None else best.settings)._replace(**change)
+        scored = _score_space(tried, some, folds, trials, workers)
+        if best is None or _is_better(scored, best):
+            best = scored
+        report(Progress("select", str(change), number, len(candidates)))
+    assert best is not None
+    return best.settings._replace(mapping="cca"), trials
 
 
-def _split_data(
-    base: Settings, images: Any, texts: Any, groups: Groups, split: Split, workers: Executor
-) -> _SelectionData:
-    preparations, (X, Y) = prepare_pairs(base, images[split.train], texts[split.train], workers)
-    held = images[split.held_out], texts[split.held_out]
-    held_rows = (
-        preparation.apply(side, workers) for preparation, side in zip(preparations, held, strict=True)
-    )
-    return _SelectionData(images, texts, groups, split, preparations, X, Y, *held_rows)
+def _alternatives(settings: Settings, image_width: int) -> list[dict[str, Any]]:
+    """List changes to try, one after the other; the first changes nothing."""
+    changes: list[dict[str, Any]] = [{}]
+    changes += [{"image_power": 0.5}] if settings.image_power == 1.0 else []
+    changes += [{"text_power": 0.5}] if settings.text_power == 1.0 else []
+    if settings.image_components == IMAGE_COMPONENTS < image_width:
+        changes.append({"image_components": 2 * IMAGE_COMPONENTS})
+    if settings.n_components == LIKELIHOOD_DIMS:
+        changes.append({"n_components": 2 * LIKELIHOOD_DIMS})
+    return changes
 
 
-def _compare_spaces(
-    base: Settings,
-    data: _SelectionData,
-    free: OpenParameters,
-    seed: int,
+def _score_space(
+    settings: Settings,
+    pairs: tuple[Any, Any, Groups],
+    folds: Groups,
     trials: list[Trial],
     workers: Executor,
-) -> list[tuple[Trial, _Candidate]]:
-    """Choose the ridge by uncompressed recall, then score canonical and contrastive spaces by dimension."""
-    dims = sorted({base.n_components, 2 * base.n_components, 64}) if free.dims else [base.n_components]
-    ridges = _RIDGES if free.ridge else (base.ridge,)
-    ridge, best = _choose_ridge(base, data, dims[-1], ridges, trials, workers)
-    scored = []
-    for n_dims in sorted({min(d, best.n_dims) for d in dims}):
-        settings = base._replace(ridge=ridge, n_components=n_dims)
-        for mapping, space in _make_spaces(best.truncate(n_dims), data, seed):
-            candidate = _Candidate(settings._replace(mapping=mapping), space)
-            trials.append(_space_trial(candidate.settings, _space_ranks(space, data, workers)))
-            scored.append((trials[-1], candidate))
-    return scored
-
-
-def _choose_ridge(
-    base: Settings,
-    data: _SelectionData,
-    n_dims: int,
-    ridges: Sequence[float],
-    trials: list[Trial],
-    workers: Executor,
-) -> tuple[float, LinearSpace]:
-    """Choose the lowest mean log rank among ridges whose recall is within one error of the best."""
-    tried = []
-    for ridge in ridges:
-        space = canonical_correlation(data.X, data.Y, n_dims, ridge, workers, base.text_ridge)
-        ranks = _space_ranks(space, data, workers)
-        trials.append(_space_trial(base._replace(ridge=ridge, n_components=space.n_dims), ranks))
-        tried.append((ranks.mean_log_rank(), trials[-1], ridge, space))
-    least = _score_within_error(trial for _, trial, _, _ in tried)
-    close = [entry for entry in tried if entry[1].score >= least]
-    _, _, ridge, space = min(close, key=lambda entry: entry[0])
-    return ridge, space
-
-
-def _make_spaces(canonical: LinearSpace, data: _SelectionData, seed: int) -> list[tuple[str, LinearSpace]]:
-    rng, groups = np.random.default_rng(seed), data.groups[data.split.train]
-    return [("cca", canonical), ("contrastive", refine_contrastively(canonical, data.X, data.Y, rng, groups))]
-
-
-def _space_ranks(space: LinearSpace, data: _SelectionData, workers: Executor) -> PartnerRanks:
-    x = space.transform_images(data.held_X, workers)
-    y = space.transform_texts(data.held_Y, workers)
-    return uncompressed_ranks(x, y, data.groups[data.split.held_out], workers)
-
-
-def _space_trial(settings: Settings, ranks: PartnerRanks) -> Trial:
-    described = _describe(settings)
-    params = {name: described[name] for name in ("mapping", "n_components", "ridge")}
-    return Trial(params | {"compressed": False}, *_mean_and_error(ranks.hits()))
-
-
-def _keep_better_spaces(scored: list[tuple[Trial, _Candidate]]) -> list[_Candidate]:
-    """Keep the spaces that are worth whole fits, in their order, simplest first."""
-    least = sorted((trial.score for trial, _ in scored), reverse=True)[:_N_SPACES][-1]
-    return [candidate for trial, candidate in scored if trial.score >= least][:_N_SPACES]
-
-
-def _paper_candidate(base: Settings) -> _Candidate:
-    """Make the candidate with the paper's mapping, its preparation, and no shrinkage."""
-    components = min(base.image_components or SPARSE_IMAGE_COMPONENTS, SPARSE_IMAGE_COMPONENTS)
-    settings = base._replace(mapping="sparse", image_components=components)
-    return _Candidate(_with_weights(settings, shrinkage=0.0), None)
-
-
-def _compare_codes(
-    candidates: list[_Candidate],
-    data: _SelectionData,
-    seed: int,
-    trials: list[Trial],
-    report: ProgressCallback,
-    workers: Executor,
-) -> Settings:
-    """Choose among the candidates by whole fits, then μ and γ of the best one."""
-    measured: list[_ScoredCandidate] = []
-
-    def measure(candidate: _Candidate) -> None:
-        learned = _fit_candidate(candidate, data, seed, workers)
-        for cross_term in ("constant", "stored"):
-            measured.append(_score_candidate(candidate, learned, cross_term, data, workers))
-            trials.append(measured[-1].trial)
-        report(Progress("select", str(_describe(candidate.settings)), 1 + len(measured) // 2, _N_STEPS + 1))
-
-    for candidate in candidates:
-        measure(candidate)
-    chosen = _choose_simplest(measured).candidate
-    measure(chosen._replace(settings=_with_weights(chosen.settings, cross_penalty=1.0)))
-    same_space = [m for m in measured if m.candidate.space is chosen.space]
-    best = max(same_space, key=lambda m: m.trial.score).candidate
-    for correlation in _CORRELATIONS[1:]:
-        measure(best._replace(settings=_with_weights(best.settings, correlation=correlation)))
-    return _choose_correlation(measured, best)
-
-
-def _fit_candidate(candidate: _Candidate, data: _SelectionData, seed: int, workers: Executor) -> FittedModel:
-    rows, rng = data.split.train, np.random.default_rng(seed)
-    settings, groups = candidate.settings, data.groups[rows]
-    if candidate.space is None:
-        return fit_pairs(settings, data.images[rows], data.texts[rows], groups, rng, ignore_progress, workers)
-    prepared = data.X, data.Y
-    return fit_prepared(
-        settings, data.preparations, prepared, groups, rng, workers=workers, space=candidate.space
+) -> _ScoredSpace:
+    """Learn a space from fold 1, with the best of the ridges that are open, and rank the pairs of fold 0."""
+    images, texts, groups = pairs
+    learn = folds == 1
+    preparations, _ = prepare_pairs(settings, images[learn], texts[learn], workers)
+    X, Y = (part.apply(side, workers) for part, side in zip(preparations, (images, texts), strict=True))
+    moments = gaussian.FoldMoments(second_moments(X, Y, workers), folds)
+    start = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
+    tried = gaussian.try_ridges(
+        moments, X, Y, groups, settings.n_components, start, settings.open_ridges, workers
     )
-
-
-def _score_candidate(
-    candidate: _Candidate, learned: FittedModel, cross_term: str, data: _SelectionData, workers: Executor
-) -> _ScoredCandidate:
-    """Score one fit under one treatment of the cross term; both cost one fit together."""
-    settings = candidate.settings._replace(cross_term=cross_term)
-    held = data.split.held_out
-    ranks = held_out_ranks(
-        learned.with_cross_term(cross_term, workers),
-        data.images[held],
-        data.texts[held],
-        data.groups[held],
-        workers,
-    )
-    hits = ranks.hits()
-    trial = Trial(_describe(settings) | {"compressed": True}, *_mean_and_error(hits))
-    return _ScoredCandidate(candidate._replace(settings=settings), trial, hits)
-
-
-def _describe(settings: Settings) -> dict[str, Any]:
-    return {
-        "mapping": settings.mapping,
+    chosen = gaussian.choose_ridges(tried)
+    (log_ranks,) = (trial.log_ranks for trial in tried if trial.ridges == chosen)
+    params = {
+        "image_power": settings.image_power,
+        "text_power": settings.text_power,
+        "image_components": settings.image_components,
         "n_components": settings.n_components,
-        "ridge": settings.ridge,
-        "correlation": settings.quantization_weights.correlation,
-        "cross_penalty": settings.quantization_weights.cross_penalty,
-        "cross_term": settings.cross_term,
+        "ridge": chosen[0],
+        "text_ridge": chosen[1],
     }
+    mean, error = _mean_and_error(log_ranks)
+    trials.append(Trial(params, -mean, error))
+    return _ScoredSpace(settings, log_ranks)
 
 
-def _choose_simplest(measured: list[_ScoredCandidate]) -> _ScoredCandidate:
-    """Choose the simplest space that is not worse than the best by one standard error of their difference.
-
-    Candidates come simplest first: fewer dimensions, canonical before contrastive, the paper's last.
-    """
-    best = max(measured, key=lambda m: m.trial.score)
-    for one in measured:
-        if one.candidate.settings.cross_term == best.candidate.settings.cross_term:
-            gap, error = _mean_and_error(best.hits - one.hits)
-            if gap <= error:
-                return one
-    return best
-
-
-def _choose_correlation(measured: list[_ScoredCandidate], like: _Candidate) -> Settings:
-    """Choose γ: the largest value within one standard error of the best, all else equal."""
-    wanted = _with_weights(like.settings, correlation=0.0)
-    rivals = [m for m in measured if _with_weights(m.candidate.settings, correlation=0.0) == wanted]
-    least = _score_within_error(m.trial for m in rivals)
-    close = [m.candidate.settings for m in rivals if m.trial.score >= least]
-    return max(close, key=lambda settings: settings.quantization_weights.correlation)
-
-
-def _with_weights(settings: Settings, **weights: float) -> Settings:
-    """Return the settings with some quantization weights replaced."""
-    return settings._replace(quantization_weights=settings.quantization_weights._replace(**weights))
+def _is_better(one: _ScoredSpace, other: _ScoredSpace) -> bool:
+    """Whether held-out partners rank better by more than one standard error of the difference."""
+    gain, error = _mean_and_error(other.log_ranks - one.log_ranks)
+    return gain > error

@@ -76,8 +76,11 @@ def fit(
     bits: Annotated[int, typer.Option("--bits", help="Bits per item; 8 make a byte.")] = 32,
     mapping: Annotated[
         options.Mapping,
-        typer.Option("--mapping", help="The common space; auto tries them, sparse is the paper's."),
-    ] = options.Mapping.AUTO,
+        typer.Option(
+            "--mapping",
+            help="The common space; auto tries preparations, sparse is the paper's.",
+        ),
+    ] = options.Mapping.CCA,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same file.")] = 0,
     param: Annotated[
         list[str] | None,
@@ -576,9 +579,8 @@ def _draw_sample(sample: Sample, pairs: Dataset) -> Sample:
 def _run_pilot(pairs: Dataset, fit_options: FitOptions, callback: ProgressCallback) -> Any:
     """Find the sample size by pilot fits; with CCA in place of ``auto``, whose pilot alone takes minutes."""
     from crossbyte.index.plan.pilot import find_sample_size
-    from crossbyte.model.params import AUTOMATIC
 
-    if fit_options.mapping in AUTOMATIC:
+    if fit_options.mapping == "auto":
         fit_options = fit_options._replace(mapping="cca")
     model, n_jobs = fit_options.model(), fit_options.n_jobs
     try:

@@ -30,7 +30,8 @@ from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.quantization.quantizer import DistanceTable, Quantizer
 from crossbyte.model.space.cca import LinearSpace
-from crossbyte.model.space.sparse import image_lasso
+from crossbyte.model.space.gaussian import GaussianSpace
+from crossbyte.model.space.sparse import SparseSpace, image_lasso
 from crossbyte.validation import check_features, check_integer
 
 Names = Mapping[int, str]
@@ -143,8 +144,8 @@ def _make_case(model: CMCQ, backend: SearchBackend, query: Query, id: Id) -> _Ca
     item = _find_item(backend, id, query.target)
     learned = model.fitted_
     training = {"image": learned.image_codes, "text": learned.text_codes}
-    if "document" in item.codes:
-        training["document"] = model.document_codes_
+    if learned.document_codes is not None:
+        training["document"] = learned.document_codes
     sides = [
         CodeComparison(side, learned.quantizers[side], query.points, code, training[side])
         for side, code in item.codes.items()
@@ -448,6 +449,8 @@ def _matrix(learned: FittedModel, side: str) -> Float64 | None:
     space = learned.space
     if isinstance(space, LinearSpace):
         return space.image_matrix if side == "image" else space.text_matrix
+    if isinstance(space, GaussianSpace):
+        return space.query_matrix(side)
     ridge = space.image_ridge if side == "image" else space.text_ridge
     if space.query_map == "ridge" and ridge is not None:
         return ridge
@@ -487,7 +490,7 @@ def _factor(
 
 def _attribute_atoms(learned: FittedModel, raw: Raw, towards: Float64) -> _Parts:
     space = learned.space
-    assert not isinstance(space, LinearSpace)
+    assert isinstance(space, SparseSpace)
     with Workers(1) as workers:
         rows = learned.image_preparation.apply(raw, workers)
         codes = image_lasso(rows, space.image_dictionary, space.weights, workers)

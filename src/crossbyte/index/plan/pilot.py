@@ -34,7 +34,6 @@ from crossbyte.index.index import Index
 from crossbyte.index.mutations import Payloads
 from crossbyte.index.plan.size_model import ALWAYS_ALL, SampleSize
 from crossbyte.model.estimator import CMCQ
-from crossbyte.model.params import AUTOMATIC
 from crossbyte.model.selection import MAX_PAIRS, MIN_GROUPS, sample_groups, split_groups
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 from crossbyte.validation import check_groups, check_integer, check_pairs
@@ -441,7 +440,7 @@ def _second_size(first: int, n_rows: int, seconds: float) -> int:
 def _timed_fit(
     model: CMCQ, images: Any, texts: Any, n_rows: int, judge: Judge | None = None
 ) -> tuple[_TimedFit, CMCQ]:
-    rounds = model.max_iter if model.mapping in AUTOMATIC else min(_ROUNDS, model.max_iter)
+    rounds = model.max_iter if model.mapping == "auto" else min(_ROUNDS, model.max_iter)
     rows = _sample(images.shape[0], n_rows)
     some = images[rows], texts[rows]
     start, stages = _ElapsedTime.now(), _Stages()

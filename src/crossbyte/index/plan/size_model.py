@@ -22,7 +22,7 @@ from crossbyte.index.index import Index
 from crossbyte.index.mutations import Payloads
 from crossbyte.index.storage.records import MAX_PIECE_BYTES
 from crossbyte.model.estimator import CMCQ
-from crossbyte.model.params import AUTOMATIC, MAX_BITS
+from crossbyte.model.params import MAX_BITS
 from crossbyte.model.persistence import model_contents
 
 ALWAYS_ALL = 100_000
@@ -209,7 +209,7 @@ _PILOT_DOCUMENTS = (1024, 8192)
 _MOST_OBJECTS = 65_536
 _PER_DIMENSION = {"space.image_matrix", "space.text_matrix", "space.text_basis", "space.image_map"}
 _PER_DIMENSION |= {"space.image_ridge", "space.text_ridge"}
-_PER_WORD = {"image.words", "text.words"}
+_PER_WORD = {"image.words", "text.words", "document.words"}
 _PER_PAIR = {"image_codes", "text_codes"}
 
 
@@ -371,7 +371,7 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     others = sum(sizes[name] for name in sizes if name in _PER_PAIR | _PER_WORD)
     document = max(_document_bytes(one) for one in (model, like) if one.__sklearn_is_fitted__())
     fixed = document + sum(sizes.values()) - scaled - others + (rounds - 1) * sizes["history"]
-    if model.n_components is not None or model.mapping in AUTOMATIC:
+    if model.n_components is not None or learned.settings.one_dictionary:
         return ModelSize(fixed, scaled / n_dims, n_dims, n_dims)
     capped = n_dims < model.n_bits
     widest = min(learned.image_preparation.n_dims, learned.text_preparation.n_dims)

@@ -297,7 +297,7 @@ def update_shared_codebooks(
         value, gradient = workers.total(lambda rows: one_block(rows, candidate), len(codes[0]))
         return _add_shrinkage(value, gradient, candidate, shrinkage)
 
-    used = sum(codeword_counts(side, workers) for side in codes)
+    used = np.sum([codeword_counts(side, workers) for side in codes], axis=0)
     return minimise(objective, codewords, used + shrinkage, max_iter)
 
 

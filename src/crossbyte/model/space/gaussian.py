@@ -1,14 +1,14 @@
 """Model a pair as two noisy views of one latent point, in canonical coordinates, and score by likelihood.
 
-In canonical coordinates of unit variance, with the correlation r of a coordinate, the two halves of a pair are
+In canonical coordinates of unit variance, with the correlation r of each, the two halves of a pair are
 
     u = √r z + √(1 - r) e,    v = √r z + √(1 - r) e'
 
 of a latent z, all standard normal. An item known from n views (its image, its captions) lets a query be
 expected at t = r Σ views / (1 + (n - 1) r), the farther from the origin the more views agree. Speaker
-recognition calls this PLDA. The correlations, like everything that is learned about points, are measured **out
-of fold**: in points that maps learned without them have placed. In-sample correlations are far too high, and
-what is learned from them serves no item that is added later.
+recognition calls this PLDA. The correlations, like everything that is learned about points, are measured
+**out of fold**: in points that maps learned without them have placed. In-sample correlations are far too
+high, and what is learned from them serves no item that is added later.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class GaussianSpace:
 
     def transform_images(self, images: PreparedRows, workers: Executor) -> Float32:
         """Place prepared image queries (n, d_I) in the common space (n, D)."""
-        return project_rows(images, self.image_matrix * self.query_scales, workers)
+        return project_rows(images, self.query_matrix("image"), workers)
 
     def transform_texts(self, texts: PreparedRows, workers: Executor) -> Float32:
         """Place prepared text queries (n, d_T) in the common space (n, D)."""
-        return project_rows(texts, self.text_matrix * self.query_scales, workers)
+        return project_rows(texts, self.query_matrix("text"), workers)
 
     def item_points(
         self, images: PreparedRows | None, texts: PreparedRows | None, workers: Executor
@@ -96,6 +96,10 @@ class GaussianSpace:
 
         points: Float32 = workers.rows(place, views[0][0].shape[0], (self.n_dims,), np.float32)
         return points
+
+    def query_matrix(self, side: str) -> Float64:
+        """Return the (d, D) matrix that places prepared queries of one side, "image" or "text"."""
+        return (self.image_matrix if side == "image" else self.text_matrix) * self.query_scales
 
     def with_query_scales(self, scales: Float64) -> GaussianSpace:
         """Return the space with these query scales."""
@@ -288,12 +292,8 @@ def align_maps(maps: CanonicalMaps, like: CanonicalMaps, moments: Moments) -> Ca
     """
     Cxx, Cyy, _ = moments
     agreement = maps.image.T @ Cxx @ like.image + maps.text.T @ Cyy @ like.text
-    left, _, right = linalg.svd(agreement)
-    rotation = (
-        left[:, : agreement.shape[1]] @ right
-        if left.shape[1] >= right.shape[0]
-        else left @ right[: left.shape[1]]
-    )
+    left, _, right = linalg.svd(agreement, full_matrices=False)
+    rotation = left @ right
     return CanonicalMaps(maps.image @ rotation, maps.text @ rotation)
 
 
@@ -338,6 +338,16 @@ def regress_expectations(unseen: OutOfFold, r: Float64, decoded: Float32) -> Cod
     slopes = _slopes([(decoded, expected)])
     lost = ((expected - slopes * decoded) ** 2).mean(axis=0)
     return CodedLikelihood(slopes, np.maximum(expected_variance(r, 2) + lost, 1.0 - _STRONGEST))
+
+
+def likelihood_constant(own: CodedLikelihood, common: CodedLikelihood) -> float:
+    """Compute what to add to distances in the common metric so that likelihoods of two codings compare.
+
+    -2 log p(q | code) is Σ (q - t)² / s + Σ log s with the coding's own variances s. In the metric of the
+    common variances c, its mean over true pairs is met by adding Σ log(s / c) + 1 - s / c.
+    """
+    ratio = own.variances / common.variances
+    return float((np.log(ratio) + 1.0 - ratio).sum())
 
 
 def _slopes(pairs: Sequence[tuple[Float32, Float64]]) -> Float64:
