@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset, shares_label
 from crossbyte import CMCQ
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.lab.methods.additive import table_distances
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
 from crossbyte.metrics.ranks import nearest_ties_by_column
+from crossbyte.model.space.gaussian import FoldMoments, fit_gaussian_space
 
 __all__ = [
     "SEEDS",
@@ -80,28 +81,36 @@ def chance_recall_10(n_items: int) -> float:
 
 
 def item_points(model: CMCQ, *, images: Any = None, texts: Any = None) -> Points:
-    """The points (n, D) that are coded, of items known by image, by text, or by both."""
-    learned = model.fitted_
+    """The points (n, D) of items known by image, by text, or by both, in the space of the query points."""
     with Workers(model.n_jobs) as workers:
-        if hasattr(learned, "item_points"):
-            return learned.item_points(images=images, texts=texts, workers=workers)
-    known = [] if images is None else [model.transform_images(images)]
-    known += [] if texts is None else [model.transform_texts(texts)]
-    return np.mean(known, axis=0, dtype=np.float32)
+        points = model.fitted_.item_points(images, texts, workers)
+    side = "document" if images is not None and texts is not None else "text" if images is None else "image"
+    return _to_distances(model, side, points)
+
+
+def _to_distances(model: CMCQ, side: str, points: Points) -> Points:
+    """Take points from the metric of coding to that of distances."""
+    scales = model.fitted_.quantizers[side].coding_scales
+    return points if scales is None else (points / scales).astype(np.float32)
 
 
 def training_points(model: CMCQ, images: Any, texts: Any) -> dict[str, Points]:
-    """The points that the model's own codewords were learned from, by what is known: image, text, document.
+    """The points that the model's codewords are learned from, by what is known: image, text, document.
 
-    Of a model that has none at hand (it was read from a file): the points of its training pairs.
+    Out of fold, of at most 20,000 pairs, as the fit has them (its folds are others).
     """
-    kept: dict[str, Points] = getattr(model.fitted_, "training_points", None) or {}
-    points = {
-        "image": lambda: item_points(model, images=images),
-        "text": lambda: item_points(model, texts=texts),
-        "document": lambda: item_points(model, images=images, texts=texts),
-    }
-    return {side: kept[side] if side in kept else make() for side, make in points.items()}
+    learned, rng = model.fitted_, np.random.default_rng(0)
+    settings, n_rows = learned.settings, images.shape[0]
+    with Workers(model.n_jobs) as workers:
+        X = learned.image_preparation.apply(images, workers)
+        Y = learned.text_preparation.apply(texts, workers)
+        moments = FoldMoments.of(X, Y, np.arange(n_rows), rng, workers)
+        ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
+        space, unseen = fit_gaussian_space(
+            moments, X, Y, settings.n_components, ridges, sample_rows(n_rows, rng), workers
+        )
+    sides = zip(("image", "text", "document"), unseen.coding_points(space.correlations), strict=True)
+    return {side: _to_distances(model, side, points) for side, points in sides}
 
 
 def document_kind(model: CMCQ) -> str:
@@ -129,6 +138,14 @@ def table_path(
 def unit_space(n_dims: int, ridge: float, **parameters: Any) -> CMCQ:
     """A model to be fitted for its space alone: plain canonical correlation, points of unit length."""
     model = CMCQ(
-        8, mapping="cca", n_components=n_dims, ridge=ridge, max_iter=1, random_state=0, n_jobs=1, **parameters
+        8,
+        mapping="cca",
+        scoring="unit",
+        n_components=n_dims,
+        ridge=ridge,
+        max_iter=1,
+        random_state=0,
+        n_jobs=1,
+        **parameters,
     )
     return model.set_params(scoring="unit") if "scoring" in model.get_params() else model
