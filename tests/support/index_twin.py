@@ -27,9 +27,9 @@ def small_model(
     calibrated: bool = False,
     seed: int = 0,
 ) -> CMCQ:
-    """A model of a few kilobytes, fitted in a moment."""
+    """A model of a few kilobytes with a code for each half of a document, fitted in a moment."""
     model = CMCQ(
-        n_bits, mapping="cca", n_components=n_components, cross_term=cross_term,
+        n_bits, scoring="unit", n_components=n_components, cross_term=cross_term,
         max_iter=2, random_state=seed, n_jobs=1,
     )  # fmt: skip
     model.fit(*features(60, seed=seed))
@@ -40,12 +40,9 @@ def small_model(
 
 
 @cache
-def document_model(cross_term: str = "constant", calibrated: bool = False) -> CMCQ:
-    """A small model that gives a document with both halves one code."""
-    model = CMCQ(
-        16, mapping="cca", n_components=3, shared_codebooks=True, cross_term=cross_term,
-        max_iter=2, random_state=0, n_jobs=1,
-    )  # fmt: skip
+def document_model(cross_term: str = "stored", calibrated: bool = False) -> CMCQ:
+    """A small model with the defaults, which give a document with both halves one code."""
+    model = CMCQ(16, n_components=3, cross_term=cross_term, max_iter=2, random_state=0, n_jobs=1)
     model.fit(*features(60, seed=0))
     if calibrated:
         model.calibrate(*features(400, seed=1), curve=())
