@@ -203,7 +203,10 @@ class Twin:
     def _fair(self, distance: np.float32, kind: str, target: str, coding: str) -> np.float32:
         """A distance as it competes with those to documents of other codings."""
         calibration = self.model.calibration_
-        offset = 0.0 if calibration is None else calibration.offset(kind, target, coding, len(self.entries))
+        if calibration is not None:
+            offset = calibration.offset(kind, target, coding, len(self.entries))
+        else:
+            offset = self.model.fitted_.document_constant if coding == "document" else 0.0
         return distance + np.float32(offset)
 
     def _side_distances(self, point: np.ndarray, entries: list[Entry], side: str) -> dict[Id, np.float32]:

@@ -222,9 +222,11 @@ def _add_documents(
 )
 async def add_picture(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    document, *how = await service.thread_pools.pictures.run(_parse_picture_form, service, request, body)
+    document, upsert, codes = await service.thread_pools.pictures.run(
+        _parse_picture_form, service, request, body
+    )
     return schemas.json_response(
-        await service.thread_pools.writing.run(_add_documents, service, [document], *how)
+        await service.thread_pools.writing.run(_add_documents, service, [document], upsert, codes)
     )
 
 
