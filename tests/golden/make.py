@@ -1,7 +1,7 @@
 """Make golden models; see README.md before doing so.
 
-Run from the repository's root: ``python tests/golden/make.py name ...``. Those of format 1 were made when other
-values were the defaults: their parameters are here to be compared, and today's fits are others.
+Run from the repository's root: ``python tests/golden/make.py name ...``. Those of format 1 were made when
+other values were the defaults: their parameters are here to be compared, and today's fits are others.
 """
 
 from __future__ import annotations

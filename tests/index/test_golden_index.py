@@ -30,13 +30,6 @@ def test_there_are_golden_indexes() -> None:
     assert len(NAMES) >= 9
 
 
-def test_golden_indexes_keep_their_format(tmp_path: Path) -> None:
-    for name in NAMES:
-        with Index.open(GOLDEN / f"{name}.cb") as index:
-            two = name.startswith("index-documents")
-            assert (index.format, index.stats()["codes"]) == ((2, "document") if two else (1, "sides"))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_golden_index_answers_as_it_did(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.cb"  # a copy: reading must not depend on the folder being ours
