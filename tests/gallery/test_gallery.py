@@ -126,7 +126,10 @@ def test_thumbnails_audit_and_encoders(gallery: Gallery) -> None:
 
 def test_everything_is_in_the_index_with_its_payload(gallery: Gallery) -> None:
     document = gallery.index.get("scene-00007.png")
-    assert len(gallery) == N and document is not None and document.coding == "pair"
+    assert len(gallery) == N and document is not None and document.coding == "document"
+    stats = gallery.index.stats()
+    assert (stats["codings"], stats["format"], stats["codes"]) == ({"document": N}, 2, "document")
+    assert stats["items"] == {"image": N, "text": N}
     assert document.payload is not None and document.payload["file"] == "scene-00007.png"
     assert len(document.payload["captions"]) == 2 and "colour" in document.payload
     assert gallery.index.model.report_.n_held_out > 0
@@ -142,7 +145,7 @@ def test_bad_pictures_are_listed_and_one_sided_documents_kept(tmp_path: Path) ->
     with Index.open(tmp_path / "s.cb") as index:
         codings = {id: document.coding for id in index.ids() if (document := index.get(id)) is not None}
     assert codings.pop("scene-00005.png") == "image" and codings.pop("scene-00006.png") == "text"
-    assert set(codings.values()) == {"pair"} and "scene-00004.png" not in codings
+    assert set(codings.values()) == {"document"} and "scene-00004.png" not in codings
 
 
 class Stop:

@@ -110,7 +110,7 @@ def test_pictures_find_texts(reader: Client) -> None:
 
 
 def test_documents_find_their_like(reader: Client) -> None:
-    assert reader.post("/v1/search", json={"like": "scene-1"}).json()["target"] == "image"
+    assert reader.post("/v1/search", json={"like": "scene-1"}).json()["target"] == "document"
     assert reader.post("/v1/search", json={"like": 7}).json()["target"] == "text"
     found = reader.post("/v1/search", json={"like": UNICODE_ID, "k": 1}).json()["hits"][0]
     assert found["id"] == UNICODE_ID and found["thumbnail"].isascii()
@@ -185,7 +185,7 @@ def test_an_index_of_features_is_described(plain: Client) -> None:
 def test_a_document_is_found_by_its_id(reader: Client) -> None:
     document = reader.get("/v1/document", params={"id": "scene-3"}).json()
     assert document["sides"] == ["image", "text"] and document["number"] == 3
-    assert document["group"] == scenes()[3].attributes["shape"] and document["coding"] == "pair"
+    assert document["group"] == scenes()[3].attributes["shape"] and document["coding"] == "document"
     assert reader.get("/v1/document", params={"id": "7"}).json()["id"] == 7
     document = reader.get("/v1/document", params={"id": UNICODE_ID}).json()
     assert document["id"] == UNICODE_ID and document["sides"] == ["image"]
