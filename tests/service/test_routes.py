@@ -299,6 +299,27 @@ def test_a_picture_is_added_with_its_words(writer: Client) -> None:
     assert writer.post("/v1/documents/image", headers=AUTHORISED, **upload(4, **fields)).status_code == 200
 
 
+def test_documents_get_one_code_or_two_as_asked(writer: Client) -> None:
+    def coding(id: str) -> str:
+        return str(writer.get(f"/v1/document?id={id}").json()["coding"])
+
+    def add(id: str, **how: Any) -> Any:
+        document = {"id": id, "text": "two", "image_features": features()[0][1].tolist()}
+        return writer.post("/v1/documents", json={"documents": [document], **how}, headers=AUTHORISED)
+
+    assert writer.get("/v1/info").json()["codes"] == "document"
+    for id, how in {"a": {}, "b": {"codes": None}, "c": {"codes": "document"}}.items():
+        assert add(id, **how).json()["added"] == 1 and coding(id) == "document"
+    assert add("d", codes="sides").json()["added"] == 1 and coding("d") == "pair"
+    refused(add("e", codes="both"), "invalid_request")
+    fields = {"id": "f", "text": "a thing", "codes": "sides"}
+    assert writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)).status_code == 200
+    assert coding("f") == "pair"
+    fields = {"id": "g", "text": "a thing", "codes": "both"}
+    refused(writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)), "bad_multipart")
+    refused(writer.get("/v1/document?id=g"), "unknown_id")
+
+
 def test_a_reader_follows_another_writer(tmp_path: Path) -> None:
     path = sample(tmp_path)
     with client(path, follow_seconds=0.0) as found, Gallery.open(path, "rw") as gallery:
