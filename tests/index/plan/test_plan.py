@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -294,7 +295,12 @@ def test_a_quick_fit_is_run_as_it_is(monkeypatch):
 def test_a_fit_that_takes_long_is_broken_off_and_pilots_have_many_rows(monkeypatch):
     monkeypatch.setattr(pilot, "_WHOLE_BUDGET", 1e-9)
     found, fitted, sizes = fitted_sizes(monkeypatch, 3500, 3500)
-    assert isinstance(found, FitTimes) and sizes == [2048, 3500] and len(fitted.image_codes_) == 3500
+    assert (
+        isinstance(found, FitTimes)
+        and found.one_dictionary
+        and sizes == [2048, 3500]
+        and len(fitted.image_codes_) == 3500
+    )
     assert fitted_sizes(monkeypatch, 300, 300)[2] == [300, 300, 150]  # broken off, then two pilots
 
 
@@ -310,6 +316,8 @@ def test_a_line_goes_on_and_samples_end():
     found = times(alternate=(0.0, 0.001), codebooks=(0.0, 0.002))
     assert found.seconds_at(10_000, NO_ADD) == pytest.approx(10 + 20)
     assert found.seconds_at(100_000, NO_ADD) == pytest.approx(100 + 0.002 * SAMPLE_ROWS)
+    one_dictionary = replace(found, one_dictionary=True)
+    assert one_dictionary.seconds_at(100_000, NO_ADD) == pytest.approx(0.003 * SAMPLE_ROWS)
     sparse = times("sparse", space=(0.0, 0.001))
     assert sparse.seconds_at(100_000, NO_ADD) == pytest.approx(0.001 * SAMPLE_ROWS + 100)
 
