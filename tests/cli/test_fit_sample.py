@@ -145,7 +145,7 @@ def test_the_rest_is_coded(home: Path, capsys: pytest.CaptureFixture[str]) -> No
         rows = rule.draw_pairs(N, 100, np.arange(N) // 2)
         assert list(index.ids())[:100] == rows.tolist()
         kinds = {index.get(int(row)).coding for row in rows[:3]}
-        assert kinds == {"training"}
+        assert kinds == {"document"}
         pairs = read_dataset("grouped.npz")
         hits = index.search(images=pairs.images, target="text", k=10)
         found = np.mean([row in hit.ids for row, hit in enumerate(hits)])

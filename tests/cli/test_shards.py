@@ -80,7 +80,7 @@ def test_cells_of_shards_are_told_and_dropped(home: Path, capsys: pytest.Capture
     assert app.run(["shard", "one.cb", "-o", "celled.cbs", "--shards", "2", "--json"]) == 0
     capsys.readouterr()
     one, many = (told(capsys, "cells", path)["cells"] for path in ("one.cb", "celled.cbs"))
-    assert many == one and many["n_cells"] == {"image": 3, "text": 3}
+    assert many == one and many["n_cells"] == {"document": 3}
     assert told(capsys, "cells", "celled.cbs", "--drop")["cells"] is None
 
 

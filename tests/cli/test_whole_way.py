@@ -138,7 +138,7 @@ def test_fit_made_a_model_a_report_and_an_index(shell: Shell) -> None:
     assert shell("report", "model.cbm") == str(model.report_).rstrip("\n") + "\n"
     assert shell.json("report", "training.cb")["n_held_out"] == model.report_.n_held_out
     training = shell.json("info", "training.cb")
-    assert training["codings"] == {"training": N_TRAIN} and training["fields"] == {"year": ["number"]}
+    assert training["codings"] == {"document": N_TRAIN} and training["fields"] == {"year": ["number"]}
     shell("report", "model.cbm", "--html", "report.html", "--overwrite")
     assert "<html" in Path("report.html").read_text(encoding="utf-8")
 
@@ -305,7 +305,40 @@ def test_add_upserts_skips_and_takes_one_side(shell: Shell, tmp_path: Path) -> N
     assert shell.json(*first, "--skip-existing")["skipped"] == N_QUERY
     assert shell.json("info", index)["codings"] == {"image": N_QUERY}
     assert shell.json(*first, "--upsert")["documents"] == N_QUERY
+    assert shell.json("info", index)["codings"]["document"] == N_QUERY
+    assert shell.json(*first, "--upsert", "--codes", "sides")["documents"] == N_QUERY
     assert shell.json("info", index)["codings"]["pair"] == N_QUERY
+    assert "format 2: one code for a new document" in shell("info", index)
+
+
+def test_fit_gives_documents_two_codes_where_asked(shell: Shell, tmp_path: Path) -> None:
+    asked = ("fit", "photos.npz", "--split", "train", "--bits", "16", "--no-calibrate", "--quiet")
+    output = ("-o", str(tmp_path / "m.cbm"))
+    index = str(tmp_path / "i.cb")
+    said = shell.refused(*asked, *output, "--codes", "sides")
+    assert "--codes" in said and "--index FILE" in said
+    said = shell.refused(*asked, *output, "--index", index, "--codes", "document", "--param", "scoring=unit")
+    assert "two codes" in said and "'sides'" in said
+    assert not list(tmp_path.iterdir())
+    shell(*asked, *output, "--index", index, "--codes", "sides")
+    told = shell.json("info", index)
+    assert (told["codings"], told["format"], told["codes"]) == ({"training": N_TRAIN}, 2, "document")
+    older = str(tmp_path / "older.cb")
+    shell(
+        *asked,
+        "-o",
+        str(tmp_path / "two.cbm"),
+        "--index",
+        older,
+        "--param",
+        "scoring=unit",
+        "--sample",
+        "all",
+    )
+    assert "format 1: two codes for a new document" in shell("info", older)
+    query = ("add", older, "photos.npz", "--split", "query", "--codes", "document", "--quiet")
+    assert "no codes of whole documents" in shell.refused(*query)
+    assert shell.json("info", older)["documents"] == N_TRAIN
 
 
 def test_a_refused_add_leaves_no_index(shell: Shell, tmp_path: Path) -> None:

@@ -38,6 +38,16 @@ def test_gives_the_codes_of_threads(
     assert [step.done for step in steps] == [16_384, 32_768, N_NEW]
 
 
+def test_gives_the_one_code_of_threads(cluster: str, tmp_path: Path) -> None:
+    images, texts = pairs(N_NEW, seed=1)
+    model = CMCQ(n_bits=16, max_iter=1, random_state=0).fit(images[:2_000], texts[:2_000])
+    for name, where in (("here", None), ("there", cluster)):
+        with Index.create(tmp_path / f"{name}.cb", model) as index:
+            index.add(range(N_NEW), images=images, texts=texts, cluster=where)
+            assert index.stats()["codings"] == {"document": N_NEW}
+    assert (tmp_path / "here.cb").read_bytes() == (tmp_path / "there.cb").read_bytes()
+
+
 def test_a_killed_worker_changes_nothing(cluster: str, model: CMCQ, tmp_path: Path) -> None:
     images, texts = pairs(N_NEW, seed=1)
     with (

@@ -14,6 +14,7 @@ from crossbyte.progress import Progress
 from support.cluster_samples import killing, pairs
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {"text_components": 10},
     "cca": {"mapping": "cca", "text_components": 10, "shared_codebooks": True},
     "sparse": {"mapping": "sparse", "n_atoms": 32, "query_map": "ridge"},
     "contrastive": {"mapping": "contrastive", "cross_term": "stored"},

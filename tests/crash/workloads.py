@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from crossbyte import CMCQ
 from crossbyte.index.index import Index
-from support.index_twin import Twin, features, small_model
+from support.index_twin import Twin, document_model, features, small_model
 
 NAME, COPY = "index.cb", "copy.cb"
 Step = tuple[str, dict[str, Any]]
@@ -43,11 +44,16 @@ class Workload:
 
 def _next_state(twin: Twin | None, name: str, values: dict[str, Any]) -> Twin | None:
     if twin is None:
-        return Twin(small_model()) if name == "create" else None
+        return Twin(made_with(**values)) if name == "create" else None
     twin = twin.copy()
     if name in ("add", "upsert", "delete", "update_payloads"):
         getattr(twin, name)(**values)
     return twin
+
+
+def made_with(one_code: bool = False) -> CMCQ:
+    """The model that an index is created with."""
+    return document_model() if one_code else small_model()
 
 
 class Session:
@@ -59,7 +65,7 @@ class Session:
     def take(self, name: str, values: dict[str, Any]) -> None:
         path = self.folder / NAME
         if name == "create":
-            self.index = Index.create(path, small_model(), n_jobs=1)
+            self.index = Index.create(path, made_with(**values), n_jobs=1)
         elif name == "open":
             self.index = Index.open(path, mode="rw", n_jobs=1)
         elif name == "read":
@@ -90,6 +96,7 @@ FILLED = (
     ("add", batch(5, 3, "image")),
     ("add", batch(8, 3, "text")),
 )
+DOCUMENTS = (("create", {"one_code": True}), *FILLED[1:])
 OLD = (*FILLED, ("delete", {"ids": ["d1", "d9"]}), ("upsert", batch(2, 2, seed=7)))
 NEW_PAYLOADS = {"ids": ["d0", "d5"], "payloads": [{"n": -1, "far": "y" * 5000}, {"other": None}]}
 OPEN = ("open", {})
@@ -106,5 +113,16 @@ WORKLOADS = {
     "update": Workload(FILLED, (OPEN, ("update_payloads", NEW_PAYLOADS))),
     "compact": Workload(OLD, (OPEN, ("compact", {}), ("add", batch(40, 1)), ("compact", {}))),
     "cells": Workload(OLD, (OPEN, BUILD, ("add", batch(40, 1)), ("compact", {}), ("drop_cells", {}))),
+    "documents": Workload(
+        DOCUMENTS,
+        (
+            OPEN,
+            ("add", batch(20, 8)),
+            ("add", {**batch(28, 2), "codes": "sides"}),
+            ("upsert", batch(4, 3, seed=3)),
+            ("delete", {"ids": ["d0", "d20"]}),
+            ("compact", {}),
+        ),
+    ),
     "backup": Workload(OLD, (OPEN, ("backup", {}))),
 }

@@ -126,7 +126,10 @@ def test_thumbnails_audit_and_encoders(gallery: Gallery) -> None:
 
 def test_everything_is_in_the_index_with_its_payload(gallery: Gallery) -> None:
     document = gallery.index.get("scene-00007.png")
-    assert len(gallery) == N and document is not None and document.coding == "pair"
+    assert len(gallery) == N and document is not None and document.coding == "document"
+    stats = gallery.index.stats()
+    assert (stats["codings"], stats["format"], stats["codes"]) == ({"document": N}, 2, "document")
+    assert stats["items"] == {"image": N, "text": N}
     assert document.payload is not None and document.payload["file"] == "scene-00007.png"
     assert len(document.payload["captions"]) == 2 and "colour" in document.payload
     assert gallery.index.model.report_.n_held_out > 0
@@ -142,7 +145,7 @@ def test_bad_pictures_are_listed_and_one_sided_documents_kept(tmp_path: Path) ->
     with Index.open(tmp_path / "s.cb") as index:
         codings = {id: document.coding for id in index.ids() if (document := index.get(id)) is not None}
     assert codings.pop("scene-00005.png") == "image" and codings.pop("scene-00006.png") == "text"
-    assert set(codings.values()) == {"pair"} and "scene-00004.png" not in codings
+    assert set(codings.values()) == {"document"} and "scene-00004.png" not in codings
 
 
 class Stop:
@@ -295,6 +298,31 @@ def test_files_are_added_with_the_recorded_encoders(tmp_path: Path) -> None:
         assert added.n_added == 10 and again.pictures == 0 and len(gallery) == 30
         assert gallery.thumbnail("scene-00025.png") is not None
         assert add_documents(gallery, more, upsert=True).n_added == 10 and len(gallery) == 30
+        assert gallery.index.stats()["codings"] == {"document": 30}
+        assert add_documents(gallery, more, upsert=True, codes="sides").n_added == 10
+        assert gallery.index.stats()["codings"] == {"document": 20, "pair": 10}
+
+
+def test_a_gallery_has_two_codes_where_asked_or_where_its_model_has_two(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "scenes", 24)
+    build(documents, tmp_path / "sides.cb", codes="sides")
+    with Index.open(tmp_path / "sides.cb") as index:
+        stats = index.stats()
+    assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 2, "document")
+    two = QUICK["parameters"] | {"scoring": "unit"}
+    with pytest.raises(InvalidInput, match="got mapping 'cca' with two codes"):
+        build(documents, tmp_path / "two.cb", codes="document", parameters=two)
+    with pytest.raises(InvalidInput, match="codes"):
+        build(documents, tmp_path / "two.cb", codes="both")
+    assert not (tmp_path / "two.cb").exists() and not (tmp_path / "two.cb.files").exists()
+    build(documents, tmp_path / "two.cb", parameters=two)
+    with Gallery.open(tmp_path / "two.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        stats = gallery.index.stats()
+        assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 1, "sides")
+        never = Stop("never", 0)
+        with pytest.raises(InvalidInput, match="no codes of whole documents"):
+            add_documents(gallery, documents, upsert=True, codes="document", callback=never)
+        assert never.pictures == 0 and gallery.index.generation == stats["generation"]
 
 
 # Encoders that the index cannot make by itself

@@ -59,7 +59,8 @@ def grouped(tmp_path_factory: Any) -> Iterator[Index]:
 
 
 def naive_offset(model: CMCQ, n_items: int, query: str, target: str, coding: str) -> float:
-    start, slope = model.calibration_.offsets[query, target, coding]
+    # A half that is asked for by itself, or the document: not all codings meet there.
+    start, slope = model.calibration_.offsets.get((query, target, coding), (0.0, 0.0))
     return start + slope * log(min(max(n_items / model.calibration_.n_held_out, 0.01), 100.0))
 
 
@@ -67,6 +68,9 @@ def judge_of(model: CMCQ, query: str, target: str, coding: str) -> tuple[Likelih
     """The likelihood, the coding it was learned from, and the target of the level."""
     level = coding if target == "document" and coding in ("image", "text") else target
     likes = [coding] if coding in ("image", "text") else [coding, "pair", level]
+    if coding == "document":  # one code of both halves: as the half that is not asked with
+        level = "text" if query == "image" else "image"
+        likes = [coding, level]
     like = next(each for each in likes if (query, level, each) in model.calibration_.likelihoods)
     return model.calibration_.likelihoods[query, level, like], like, level
 
@@ -76,24 +80,25 @@ class Naive:
 
     def __init__(self, index: Index, query: str, row: np.ndarray, target: str) -> None:
         self.index, self.model, self.query, self.row, self.target = index, index.model, query, row, target
-        targets = ("image", "text", "document") if target == "document" else (target,)
-        self.levels = {each: self._level(each) for each in targets}
+        self.levels = {each: self._level(each) for each in ("image", "text", "document")}
 
     def distance(self, document: Any) -> float:
         """As the search gives it, offset and all."""
         parts = []
-        for side in ("image", "text"):
+        for side in ("image", "text", "document"):
             code = getattr(document, f"{side}_code")
-            if code is not None and self.target in ("document", side):
+            if code is not None and (self.target in ("document", side) or side == "document"):
                 asked = {f"{self.query}s": self.row[None], f"{side}_codes": code[None]}
                 parts.append(float(self.model.distances(**asked)[0, 0]))
         return sum(parts) + self._offset(document.coding)
 
-    def _offset(self, coding: str) -> float:
-        return naive_offset(self.model, len(self.index), self.query, self.target, coding)
+    def _offset(self, coding: str, target: str | None = None) -> float:
+        return naive_offset(self.model, len(self.index), self.query, target or self.target, coding)
 
     def _level(self, target: str) -> float:
         codes = {"image": self.model.image_codes_, "text": self.model.text_codes_}
+        if self.model.fitted_.has_document_codes:
+            codes["document"] = self.model.document_codes_
         step = (len(codes["image"]) - 1) / 2047
         if step > 1:
             codes = {side: each[[int(i * step) for i in range(2048)]] for side, each in codes.items()}
@@ -102,15 +107,22 @@ class Naive:
     def probability(self, document: Any, prior: float) -> float:
         (a, b, c), like, level = judge_of(self.model, self.query, self.target, document.coding)
         raw = self.distance(document) - self._offset(like)
+        if document.coding == "document":
+            raw = self.distance(document) - self._offset("document")
+            raw += self._offset("document", level) - self._offset(like, level)
         odds = exp(a + b * raw + c * self.levels[level]) * prior / (1 - prior)
         return odds / (1 + odds)
 
 
 def levels_of(model: CMCQ, codes: dict[str, np.ndarray], query: str, row: np.ndarray, target: str) -> float:
-    if query == "text":
+    if "document" in codes:
+        sides = ["document"]
+    elif query == "text":
         return float(naive_levels(model, codes, row[None], target)[0])
-    sides = ["image", "text"] if target == "document" else [target]
-    total = sum(model.distances(images=row[None], **{f"{side}_codes": codes[side]})[0] for side in sides)
+    else:
+        sides = ["image", "text"] if target == "document" else [target]
+    asked = {f"{query}s": row[None]}
+    total = sum(model.distances(**asked, **{f"{side}_codes": codes[side]})[0] for side in sides)
     return float(np.mean(sorted(np.asarray(total).tolist())[: max(1, len(codes["image"]) // 64)]))
 
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from crossbyte import CMCQ
 from crossbyte.errors import DuplicateId, IndexExists, IndexLocked, StaleReader, UnknownField, UnknownId
 from crossbyte.index.index import Index
 from crossbyte.index.scan import Ranking
@@ -33,6 +34,7 @@ from support.index_twin import (
     Twin,
     compare_documents,
     compare_hits,
+    document_model,
     features,
     small_model,
 )
@@ -43,10 +45,12 @@ IDS: dict[str, list[Any]] = {
     "int": list(range(-3, 21)),
     "both": [*range(12), *map(str, range(12))],
 }
-MODELS: dict[str, dict[str, Any]] = {
-    "constant": {},
-    "stored": {"cross_term": "stored"},
-    "calibrated": {"calibrated": True},
+MODELS: dict[str, Callable[[], CMCQ]] = {
+    "constant": small_model,
+    "stored": lambda: small_model(cross_term="stored"),
+    "calibrated": lambda: small_model(calibrated=True),
+    "one code": document_model,
+    "one code, calibrated": lambda: document_model(calibrated=True),
 }
 
 
@@ -108,7 +112,7 @@ class IndexMachine(RuleBasedStateMachine):
     def create(self, kind: str, model: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="crossbyte-"))
         self.path, self.kind, self.copies = self.folder / "i.cb", kind, 0
-        self.model = small_model(16, **MODELS[model])
+        self.model = MODELS[model]()
         self.index, self.twin = Index.create(self.path, self.model, n_jobs=1), Twin(self.model)
         self.reader: Any = None
 
@@ -123,14 +127,19 @@ class IndexMachine(RuleBasedStateMachine):
         getattr(self.twin, method)(**values)
 
     def documents(self, rng: random.Random, keys: list[Any]) -> dict[str, Any]:
-        """Features or codes of one or both sides, payloads and groups for these ids."""
+        """Features or codes of one or both sides or of the whole, payloads and groups for these ids."""
         sides = rng.choice(["pair", "image", "text"])
         images, texts = features(len(keys), seed=rng.randint(0, 3))  # few seeds: ties
-        given = {"images": images, "texts": texts}
-        if rng.random() < 0.3:
+        given: dict[str, Any] = {"images": images, "texts": texts}
+        ready = rng.random() < 0.3
+        if ready and sides == "pair" and self.model.fitted_.has_document_codes and rng.random() < 0.5:
+            given = {"document_codes": self.model.encode_documents(images, texts)}
+        elif ready:
             encode = {"image_codes": self.model.encode_images, "text_codes": self.model.encode_texts}
             given = {name: encode[name](rows) for name, rows in zip(encode, given.values(), strict=True)}
         given = {name: rows for name, rows in given.items() if sides == "pair" or name.startswith(sides)}
+        if "images" in given and rng.random() < 0.3:
+            given["codes"] = "sides"
         payloads = [some_payload(rng) for _ in keys] if rng.random() < 0.9 else None
         groups = [rng.choice(["a", "b", "c", 7, None]) for _ in keys] if rng.random() < 0.7 else None
         return {"ids": keys, **given, "payloads": payloads, "groups": groups}

@@ -183,6 +183,23 @@ def test_golden_models_are_written_again_as_they_were(name: str) -> None:
     assert len(data) < 60_000
 
 
+@pytest.mark.parametrize("name", golden_maker().FORMAT_2)
+def test_golden_models_of_format_2_answer_as_they_did(name: str) -> None:
+    """One dictionary, one code per document; read and written again to the byte."""
+    expected, data = json.loads((GOLDEN / f"{name}.json").read_text()), (GOLDEN / f"{name}.cbm").read_bytes()
+    model = CMCQ.load(GOLDEN / f"{name}.cbm")
+    found = golden_maker().answers(model)
+    np.testing.assert_allclose(found.pop("distances"), expected["answers"].pop("distances"), atol=2e-4)
+    assert found == expected["answers"]
+    assert model.fitted_.has_document_codes and model.to_bytes() == data and len(data) < 60_000
+    assert parse_model_bytes(data, name).digest == expected["digest"]
+    calibration = model.calibration_
+    assert (calibration is None) == ("offsets" not in expected)
+    if calibration is not None:
+        assert golden_maker().offsets(calibration) == expected["offsets"]
+        assert any(coding == "document" for _, _, coding in calibration.offsets)
+
+
 # Refusals
 
 

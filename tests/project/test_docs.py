@@ -151,12 +151,14 @@ def checksum_of(person: str, n_bytes: int, *values: int | bytes) -> bytes:
     return hashlib.blake2b(message, digest_size=n_bytes, person=person.encode()).digest()
 
 
-@pytest.fixture(scope="module")
-def index_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """A file with records of every kind, opened with nothing of crossbyte."""
+@pytest.fixture(scope="module", params=["unit", "likelihood"])
+def index_file(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[sqlite3.Connection]:
+    """A file of either format, with records of every kind, opened with nothing of crossbyte."""
     path = tmp_path_factory.mktemp("format") / "small.cb"
     rng = np.random.default_rng(0)
-    model = CMCQ(n_bits=8, mapping="cca", n_components=4, max_iter=1, random_state=0)
+    model = CMCQ(n_bits=8, scoring=request.param, n_components=4, max_iter=1, random_state=0)
     model.fit(rng.normal(size=(300, 6)), rng.normal(size=(300, 5)))
     with Index.from_training(path, model, payloads=[{"year": row} for row in range(300)]) as index:
         index.add(["a", 1000], image_codes=np.array([[1], [2]], np.uint8), groups=["g", None])
@@ -176,7 +178,9 @@ def test_the_tables_on_the_page_are_those_of_a_file(index_file: sqlite3.Connecti
     numbers = [
         index_file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     ]
-    assert numbers == [0x63726279, 1]
+    heads = [json.loads(head) for (head,) in index_file.execute("SELECT head FROM records")]
+    codes = {name for head in heads for name in head["parts"] if name.startswith("codes.")}
+    assert numbers == [0x63726279, 2 if "codes.document" in codes else 1]
 
 
 def test_the_checksums_on_the_page_are_those_of_a_file(index_file: sqlite3.Connection) -> None:

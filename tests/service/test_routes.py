@@ -110,7 +110,7 @@ def test_pictures_find_texts(reader: Client) -> None:
 
 
 def test_documents_find_their_like(reader: Client) -> None:
-    assert reader.post("/v1/search", json={"like": "scene-1"}).json()["target"] == "image"
+    assert reader.post("/v1/search", json={"like": "scene-1"}).json()["target"] == "document"
     assert reader.post("/v1/search", json={"like": 7}).json()["target"] == "text"
     found = reader.post("/v1/search", json={"like": UNICODE_ID, "k": 1}).json()["hits"][0]
     assert found["id"] == UNICODE_ID and found["thumbnail"].isascii()
@@ -185,7 +185,7 @@ def test_an_index_of_features_is_described(plain: Client) -> None:
 def test_a_document_is_found_by_its_id(reader: Client) -> None:
     document = reader.get("/v1/document", params={"id": "scene-3"}).json()
     assert document["sides"] == ["image", "text"] and document["number"] == 3
-    assert document["group"] == scenes()[3].attributes["shape"] and document["coding"] == "pair"
+    assert document["group"] == scenes()[3].attributes["shape"] and document["coding"] == "document"
     assert reader.get("/v1/document", params={"id": "7"}).json()["id"] == 7
     document = reader.get("/v1/document", params={"id": UNICODE_ID}).json()
     assert document["id"] == UNICODE_ID and document["sides"] == ["image"]
@@ -297,6 +297,27 @@ def test_a_picture_is_added_with_its_words(writer: Client) -> None:
     refused(writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)), "duplicate_id")
     fields["upsert"] = "true"
     assert writer.post("/v1/documents/image", headers=AUTHORISED, **upload(4, **fields)).status_code == 200
+
+
+def test_documents_get_one_code_or_two_as_asked(writer: Client) -> None:
+    def coding(id: str) -> str:
+        return str(writer.get(f"/v1/document?id={id}").json()["coding"])
+
+    def add(id: str, **how: Any) -> Any:
+        document = {"id": id, "text": "two", "image_features": features()[0][1].tolist()}
+        return writer.post("/v1/documents", json={"documents": [document], **how}, headers=AUTHORISED)
+
+    assert writer.get("/v1/info").json()["codes"] == "document"
+    for id, how in {"a": {}, "b": {"codes": None}, "c": {"codes": "document"}}.items():
+        assert add(id, **how).json()["added"] == 1 and coding(id) == "document"
+    assert add("d", codes="sides").json()["added"] == 1 and coding("d") == "pair"
+    refused(add("e", codes="both"), "invalid_request")
+    fields = {"id": "f", "text": "a thing", "codes": "sides"}
+    assert writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)).status_code == 200
+    assert coding("f") == "pair"
+    fields = {"id": "g", "text": "a thing", "codes": "both"}
+    refused(writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)), "bad_multipart")
+    refused(writer.get("/v1/document?id=g"), "unknown_id")
 
 
 def test_a_reader_follows_another_writer(tmp_path: Path) -> None:

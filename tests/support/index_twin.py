@@ -27,9 +27,9 @@ def small_model(
     calibrated: bool = False,
     seed: int = 0,
 ) -> CMCQ:
-    """A model of a few kilobytes, fitted in a moment."""
+    """A model of a few kilobytes with a code for each half of a document, fitted in a moment."""
     model = CMCQ(
-        n_bits, mapping="cca", n_components=n_components, cross_term=cross_term,
+        n_bits, scoring="unit", n_components=n_components, cross_term=cross_term,
         max_iter=2, random_state=seed, n_jobs=1,
     )  # fmt: skip
     model.fit(*features(60, seed=seed))
@@ -40,12 +40,9 @@ def small_model(
 
 
 @cache
-def document_model(cross_term: str = "constant", calibrated: bool = False) -> CMCQ:
-    """A small model that gives a document with both halves one code."""
-    model = CMCQ(
-        16, mapping="cca", n_components=3, shared_codebooks=True, cross_term=cross_term,
-        max_iter=2, random_state=0, n_jobs=1,
-    )  # fmt: skip
+def document_model(cross_term: str = "stored", calibrated: bool = False) -> CMCQ:
+    """A small model with the defaults, which give a document with both halves one code."""
+    model = CMCQ(16, n_components=3, cross_term=cross_term, max_iter=2, random_state=0, n_jobs=1)
     model.fit(*features(60, seed=0))
     if calibrated:
         model.calibrate(*features(400, seed=1), curve=())
@@ -206,7 +203,10 @@ class Twin:
     def _fair(self, distance: np.float32, kind: str, target: str, coding: str) -> np.float32:
         """A distance as it competes with those to documents of other codings."""
         calibration = self.model.calibration_
-        offset = 0.0 if calibration is None else calibration.offset(kind, target, coding, len(self.entries))
+        if calibration is not None:
+            offset = calibration.offset(kind, target, coding, len(self.entries))
+        else:
+            offset = self.model.fitted_.document_constant if coding == "document" else 0.0
         return distance + np.float32(offset)
 
     def _side_distances(self, point: np.ndarray, entries: list[Entry], side: str) -> dict[Id, np.float32]:

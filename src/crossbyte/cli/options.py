@@ -32,6 +32,13 @@ class SearchTarget(StrEnum):
     DOCUMENT = "document"
 
 
+class Codes(StrEnum):
+    """What a document with both an image and a text gets: one code, or one for each side."""
+
+    DOCUMENT = "document"
+    SIDES = "sides"
+
+
 class Mapping(StrEnum):
     """Common spaces."""
 
@@ -52,6 +59,13 @@ Cluster = Annotated[
         "--cluster",
         metavar="local|ADDRESS",
         help="Work on Ray, started here or at an address: docs/cluster.md.",
+    ),
+]
+DocumentCodes = Annotated[
+    Codes | None,
+    typer.Option(
+        "--codes",
+        help="One code for a document with both halves, or one for each; default: what the model has.",
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]

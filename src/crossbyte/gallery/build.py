@@ -21,13 +21,14 @@ from crossbyte.gallery.companion import CompanionFiles
 from crossbyte.gallery.gallery import Gallery
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
-from crossbyte.index.mutations import check_payloads
+from crossbyte.index.mutations import check_payloads, check_wanted_codes
 from crossbyte.index.storage.database import JOURNAL, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.pair_audit import audit_pairs
 from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
+from crossbyte.validation import check_choice
 
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
@@ -74,6 +75,7 @@ def build_gallery(
     seed: int = 0,
     n_jobs: int | None = None,
     curve: Sequence[int] | None = (2, 4, 8, 16),
+    codes: str | None = None,
     thumbnails: bool = True,
     callback: ProgressCallback | None = None,
 ) -> BuildResult:
@@ -104,6 +106,8 @@ def build_gallery(
     curve : sequence of int or None
         Bytes per item at which quality is measured, too; None to measure nothing. With fewer than 20 groups
         nothing is measured, either.
+    codes : {"document", "sides"}, optional
+        What documents with a picture and a text get, as in :meth:`crossbyte.Index.add`.
     thumbnails : bool
     callback : callable, optional
         Called with a :class:`crossbyte.progress.Progress` as the work goes on.
@@ -118,7 +122,7 @@ def build_gallery(
     target = Path(real_path(path))
     _check_name_free(target)
     check_free(target, overwrite=False)
-    options = FitOptions(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve)
+    options = FitOptions(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve, codes=codes)
     specs = {"image": image_encoder, "text": text_encoder}
     return build_at_free_path(documents, target, options, specs, thumbnails=thumbnails, callback=callback)
 
@@ -161,9 +165,7 @@ def build_at_free_path(
 
 def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
     """Check all that can be checked before any long work."""
-    from crossbyte.model.params import check_parameters
-
-    check_parameters(make_model(options, 0))
+    options.check_codes(make_model(options, 0))
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
     parts = encode.DocumentParts(documents)
@@ -205,7 +207,7 @@ def _build(
             pairs, names = encoded.pairs(session.cache, some), encoded.values("ids", some)
             audit = audit_model(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(session, files, target, model, encoded)
+            n_documents = _write_index(session, files, target, model, encoded, options.codes)
     files.keep_audit(audit)
     files.keep_training(encoded.values("ids", encoded.repeat_by_captions(learned)))
     files.keep_local_encoders(specs)
@@ -265,6 +267,7 @@ def _write_index(
     target: Path,
     model: CMCQ,
     encoded: encode.EncodedDocuments,
+    codes: str | None,
 ) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = files.folder / "building.cb"
@@ -272,7 +275,7 @@ def _write_index(
     try:
         with Index.create(made, model, n_jobs=model.n_jobs) as index:
             for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
-                index.add(**block, callback=session.callback)
+                index.add(**block, codes=codes, callback=session.callback)
             n_documents = len(index)
             if session.thumbnails is not None:
                 session.thumbnails.keep_only(index.ids())
@@ -303,6 +306,7 @@ def add_documents(
     documents: RawDocuments,
     *,
     upsert: bool = False,
+    codes: str | None = None,
     batch: int = 20_000,
     thumbnails: bool = True,
     n_jobs: int | None = None,
@@ -319,6 +323,8 @@ def add_documents(
     documents : RawDocuments
     upsert : bool
         Replace documents of the same ids.
+    codes : {"document", "sides"}, optional
+        As in :meth:`crossbyte.Index.add`.
     batch : int
         Documents per commit.
     thumbnails : bool
@@ -328,10 +334,10 @@ def add_documents(
 
     Raises
     ------
-    DuplicateId, NoEncoder, WrongEncoder, MissingExtra
+    DuplicateId, InvalidInput, NoEncoder, WrongEncoder, MissingExtra
         Before any long work.
     """
-    _check_new_documents(gallery, documents, upsert)
+    _check_new_documents(gallery, documents, upsert, codes)
     opened = encode.EncodingSession.open(
         gallery.files, thumbnails=thumbnails, n_jobs=n_jobs, callback=callback or ignore_progress
     )
@@ -339,12 +345,14 @@ def add_documents(
         encoded = encode.encode_documents(session, documents, lambda side, _: gallery.encoder(side))
         write = gallery.index.upsert if upsert else gallery.index.add
         n_added = sum(
-            write(**block, callback=session.callback) for block in encoded.blocks(session.cache, batch)
+            write(**block, codes=codes, callback=session.callback)
+            for block in encoded.blocks(session.cache, batch)
         )
     return AddResult(n_added, [*documents.skipped, *encoded.skipped])
 
 
-def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool) -> None:
+def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool, codes: str | None) -> None:
+    check_wanted_codes(gallery.index.model, gallery.index.format, codes)
     for id in check_ids(documents.ids):
         if not upsert and id in gallery.index:
             raise DuplicateId(
@@ -388,6 +396,8 @@ class FitOptions(NamedTuple):
         Bytes; what the fit needs beyond these is on disk.
     cluster : str or None
         Where Ray is that the fit works on.
+    codes : {"document", "sides"} or None
+        What documents with both halves get in the index; None for the model's own choice.
     """
 
     n_bits: int
@@ -398,6 +408,7 @@ class FitOptions(NamedTuple):
     curve: Sequence[int] | None
     max_memory: int | None = None
     cluster: str | None = None
+    codes: str | None = None
 
     def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
         """Make the estimator; ``usual`` parameters are taken where others are not given."""
@@ -413,6 +424,20 @@ class FitOptions(NamedTuple):
         """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
         given = {"max_memory": self.max_memory, "cluster": self.cluster}
         return {name: value for name, value in given.items() if value is not None}
+
+    def check_codes(self, model: CMCQ) -> None:
+        """Check the parameters of an estimator before its fit, and that it will have the wanted codes."""
+        from crossbyte.model.params import check_parameters
+
+        settings = check_parameters(model)
+        if self.codes is not None:
+            check_choice(self.codes, "codes", ("document", "sides"))
+        if self.codes == "document" and not settings.one_dictionary:
+            raise InvalidInput(
+                "codes: expected a model that gives a document one code (scoring='likelihood' and mapping "
+                f"'cca' or 'auto'), got mapping {self.mapping!r} with two codes; use codes 'sides', or leave "
+                "scoring and mapping out"
+            )
 
 
 def make_model(

@@ -319,7 +319,7 @@ class Gallery:
 
     # Changing
 
-    def add(self, documents: Sequence[NewDocument], *, upsert: bool = False) -> int:
+    def add(self, documents: Sequence[NewDocument], *, upsert: bool = False, codes: str | None = None) -> int:
         """Add documents; those with the same sides are one commit.
 
         Parameters
@@ -327,6 +327,8 @@ class Gallery:
         documents : sequence of NewDocument
         upsert : bool
             Replace documents of the same ids.
+        codes : {"document", "sides"}, optional
+            As in :meth:`crossbyte.Index.add`.
 
         Returns
         -------
@@ -349,7 +351,7 @@ class Gallery:
                 )
             blocks = make_blocks(given, self.encode_pictures, self.encode_texts)
             write = self.index.upsert if upsert else self.index.add
-            added = sum(write(**block) for block in blocks)
+            added = sum(write(**block, codes=codes) for block in blocks)
             self._keep_thumbnails(given)
         return added
 

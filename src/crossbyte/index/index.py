@@ -522,7 +522,7 @@ class Index(Reader):
         format: int | None = None,
         n_jobs: int | None = None,
     ) -> Self:
-        """Make an index of the training documents with their learned codes; two each: the paper's.
+        """Make an index of the training documents with their learned codes: one each, or two (the paper's).
 
         Parameters
         ----------

@@ -264,12 +264,9 @@ def _choose_coding(
     model: CMCQ, format: int, wanted: Any, features: Mapping[str, Any], codes: Mapping[str, Any]
 ) -> str:
     """Decide how documents are coded, given what is known of them; refuse what the index cannot hold."""
-    if wanted is not None:
-        check_choice(wanted, "codes", ("document", "sides"))
-    if wanted == "document" or "document" in codes:
-        _require_document_codes(
-            model, format, "document_codes" if "document" in codes else 'codes="document"'
-        )
+    check_wanted_codes(model, format, wanted)
+    if "document" in codes:
+        _require_document_codes(model, format, "document_codes")
     if "document" in codes and len(codes) > 1:
         raise InvalidInput(
             "expected document_codes= alone, or image_codes=, text_codes= or both; got all kinds"
@@ -283,6 +280,12 @@ def _choose_coding(
         raise InvalidInput('codes="document": expected document_codes=, got image_codes= and text_codes=')
     one_code = bool(features) and may_hold_document_codes(format, model.fitted_.quantizers)
     return "document" if one_code and wanted != "sides" else "pair"
+
+
+def check_wanted_codes(model: CMCQ, format: int, wanted: Any) -> None:
+    """Refuse a choice of codes ("document", "sides" or None) that an index of this format cannot hold."""
+    if wanted is not None and check_choice(wanted, "codes", ("document", "sides")) == "document":
+        _require_document_codes(model, format, 'codes="document"')
 
 
 def _require_document_codes(model: CMCQ, format: int, asked: str) -> None:

@@ -319,6 +319,13 @@ class NewDocuments(_StrictModel):
         at_most("too_many_documents", LIMITS.documents, "documents"),
     ]
     upsert: Annotated[bool, Field(description="Replace documents of the same ids.")] = False
+    codes: Annotated[
+        Literal["document", "sides"] | None,
+        Field(
+            description="What documents with both halves get: one code, or one for each side; null for what "
+            "the index has."
+        ),
+    ] = None
 
 
 class Deletion(_StrictModel):

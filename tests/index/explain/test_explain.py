@@ -16,7 +16,7 @@ from crossbyte.data.synthetic import make_pairs
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.index.explain.explanation import Explanation
 from support.index_samples import sample
-from support.index_twin import Twin, features, small_model
+from support.index_twin import Twin, document_model, features, small_model
 from support.random_models import random_index, random_model, random_queries
 
 HALF_ULP = 2.0**-24  # of float32, relative
@@ -169,16 +169,48 @@ def test_a_swap_does_what_it_says(cross_term: str, tmp_path: Path) -> None:
     assert best <= others.min() + 1e-6
 
 
+@pytest.mark.parametrize("cross_term", ["constant", "stored"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_swap_in_the_one_code_of_a_document_does_what_it_says(
+    cross_term: str, target: str, tmp_path: Path
+) -> None:
+    """The model's constant of the coding is in the distance, and in no codeword's share."""
+    model = document_model(cross_term)
+    index, twin = sample(tmp_path / "a.cb", model)
+    text = features(1, seed=14)[1][0]
+    explanation = index.explain("p5", texts=text, target=target)
+    check_sum(explanation)
+    check_against_search(index, explanation, {"texts": text, "target": target})
+    constant = model.fitted_.document_constant
+    assert explanation.constants.coding_offset == constant != 0.0
+    assert {share.side for share in explanation.shares} == {"document"}
+    code = np.array(twin.entries["p5"].document_code, dtype=np.uint8)
+    for swap in explanation.to_be_nearer.swaps:
+        every = np.repeat(code[None], 256, axis=0)
+        every[:, swap.codebook] = np.arange(256)
+        distances = model.distances(texts=text[None], document_codes=every)[0]
+        assert distances[swap.codeword] == distances.min()
+        assert swap.gain == float(distances[code[swap.codebook]]) - float(distances.min())
+    best = explanation.to_be_nearer.best_possible
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (20_000, len(code)), dtype=np.uint8)
+    others = model.distances(texts=text[None], document_codes=codes)
+    # Coding is in another metric than distances, and the cross term in steps: the very best is not promised.
+    assert best <= np.quantile(others, 0.002) + constant + 1e-6
+
+
 def models_and_queries() -> Iterator[tuple[str, CMCQ, Any, Any]]:
     """Every mapping, with and without PCA, sparse and dense texts."""
     images, texts, _ = make_pairs(300, 12, 40, random_state=0)
     settings: dict[str, dict[str, Any]] = {
-        "cca": {"mapping": "cca", "n_components": 6},
-        "cca with PCA": {"mapping": "cca", "n_components": 6, "text_components": 8, "image_components": 5},
-        "cca of roots": {"mapping": "cca", "n_components": 6, "image_power": 0.5, "text_power": 0.5},
+        "cca": {"n_components": 6},
+        "cca with PCA": {"n_components": 6, "text_components": 8, "image_components": 5},
+        "cca of roots": {"n_components": 6, "image_power": 0.5, "text_power": 0.5},
+        "cca, unit": {"scoring": "unit", "n_components": 6},
+        "cca of roots, unit": {"scoring": "unit", "n_components": 6, "image_power": 0.5, "text_power": 0.5},
         "contrastive": {"mapping": "contrastive", "n_components": 6},
-        "sparse": {"n_atoms": 24, "image_components": 8},
-        "sparse, ridge": {"n_atoms": 24, "image_components": 8, "query_map": "ridge"},
+        "sparse": {"mapping": "sparse", "n_atoms": 24, "image_components": 8},
+        "sparse, ridge": {"mapping": "sparse", "n_atoms": 24, "image_components": 8, "query_map": "ridge"},
     }
     for name, setting in settings.items():
         model = CMCQ(16, max_iter=2, random_state=0, n_jobs=1, **setting).fit(images, texts)
@@ -198,6 +230,8 @@ def check_features_of(index: Index, id: int, **query: Any) -> None:
     model, target = index.model, "image" if "texts" in query else "text"
     decode = model.decode_images if target == "image" else model.decode_texts
     codes = model.image_codes_ if target == "image" else model.text_codes_
+    if model.fitted_.has_document_codes:
+        decode, codes = model.decode_documents, model.document_codes_
     if "texts" in query:
         point = model.transform_texts(query["texts"])[0]
     else:
@@ -217,7 +251,8 @@ def check_features_of(index: Index, id: int, **query: Any) -> None:
 
 def test_atoms_explain_the_papers_image_query(tmp_path: Path) -> None:
     images, texts, _ = make_pairs(300, 12, 40, random_state=0)
-    model = CMCQ(16, n_atoms=24, image_components=8, max_iter=2, random_state=0, n_jobs=1).fit(images, texts)
+    settings: dict[str, Any] = {"max_iter": 2, "random_state": 0, "n_jobs": 1}
+    model = CMCQ.paper(16, n_atoms=24, image_components=8, **settings).fit(images, texts)
     with Index.from_training(tmp_path / "a.cb", model, n_jobs=1) as index:
         product = index.explain(3, images=images[0], n_features=100).query_features
     weights = np.zeros(24)

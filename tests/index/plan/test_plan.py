@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -89,7 +90,8 @@ CASES = {
     "images": ({}, "image", ("images",)),
     "texts": ({"n_bits": 32}, "text", ("texts",)),
     "stored cross term": ({"cross_term": "stored"}, "both", ("images", "texts")),
-    "one code": ({"shared_codebooks": True, "cross_term": "stored"}, "both", ("images", "texts")),
+    "two codes": ({"scoring": "unit", "cross_term": "constant"}, "both", ("images", "texts")),
+    "two codes, more bits than dimensions": ({"scoring": "unit", "n_bits": 32}, "both", ("images", "texts")),
     "sparse": ({"mapping": "sparse"}, "both", ("images", "texts")),
     "own dimensions": ({"n_components": 10}, "both", ("images", "texts")),
     "more bits than dimensions": ({"n_bits": 32}, "both", ("images", "texts")),
@@ -117,16 +119,20 @@ def test_bytes_of_other_widths_come_from_one_pilot(tmp_path, mapping, n_bits):
     assert width.memory["total"] == pytest.approx(memory, **NEARLY)
 
 
-def test_bytes_grow_with_items_and_training_pairs(tmp_path):
-    small, large = planned(items=1000), planned(items=101_000, train=10 * N)
-    assert large.disk["codes"] - small.disk["codes"] == 100_000 * 4
+@pytest.mark.parametrize(("scoring", "sides"), [("likelihood", ["document"]), ("unit", ["image", "text"])])
+def test_bytes_grow_with_items_and_training_pairs(tmp_path, scoring, sides):
+    """By one code of each document and of each fitted pair, or by two."""
+    given, n_bytes = model(scoring=scoring), 2 * len(sides)
+    small, large = planned(items=1000, model=given), planned(items=101_000, train=10 * N, model=given)
+    assert large.disk["codes"] - small.disk["codes"] == 100_000 * n_bytes
     assert large.disk["ids"] - small.disk["ids"] == 100_000 * 8
-    assert large.disk["model"] - small.disk["model"] == 9 * N * 4
+    assert large.disk["model"] - small.disk["model"] == 9 * N * n_bytes
     images, texts, _ = pairs()
     codes = np.zeros((101_000, 2), np.uint8)
-    with Index.create(tmp_path / "a.cb", model().fit(images, texts)) as index:
-        index.add(range(101_000), image_codes=codes, text_codes=codes)
-    assert os.path.getsize(tmp_path / "a.cb") == pytest.approx(large.disk["total"] - (9 * N * 4), **NEARLY)
+    with Index.create(tmp_path / "a.cb", given.fit(images, texts)) as index:
+        index.add(range(101_000), **{f"{side}_codes": codes for side in sides})
+    expected = large.disk["total"] - 9 * N * n_bytes
+    assert os.path.getsize(tmp_path / "a.cb") == pytest.approx(expected, **NEARLY)
 
 
 # Choosing
@@ -243,10 +249,10 @@ def test_the_smallest_plan_and_its_progress(monkeypatch, mapping):
 
 
 def test_words_and_dictionary():
-    found = planned(items=2_000_000, curve=CURVE[:2])
+    found = planned(items=2_000_000, curve=CURVE[:2], model=model(scoring="unit"))
     assert "2,000,000 documents (images and texts) of 16 bits a side" in str(found)
     assert "*     16" in str(found) and str(found).count("\n") >= 9
-    one_code = planned(items=2_000_000, model=model(shared_codebooks=True))
+    one_code = planned(items=2_000_000, model=model())
     assert "2,000,000 documents (images and texts) of 16 bits a document" in str(one_code)
     assert (one_code.n_codes, found.n_codes) == (1, 2)
     assert 2 * one_code.disk["codes"] == found.disk["codes"]
@@ -289,7 +295,12 @@ def test_a_quick_fit_is_run_as_it_is(monkeypatch):
 def test_a_fit_that_takes_long_is_broken_off_and_pilots_have_many_rows(monkeypatch):
     monkeypatch.setattr(pilot, "_WHOLE_BUDGET", 1e-9)
     found, fitted, sizes = fitted_sizes(monkeypatch, 3500, 3500)
-    assert isinstance(found, FitTimes) and sizes == [2048, 3500] and len(fitted.image_codes_) == 3500
+    assert (
+        isinstance(found, FitTimes)
+        and found.one_dictionary
+        and sizes == [2048, 3500]
+        and len(fitted.image_codes_) == 3500
+    )
     assert fitted_sizes(monkeypatch, 300, 300)[2] == [300, 300, 150]  # broken off, then two pilots
 
 
@@ -305,6 +316,8 @@ def test_a_line_goes_on_and_samples_end():
     found = times(alternate=(0.0, 0.001), codebooks=(0.0, 0.002))
     assert found.seconds_at(10_000, NO_ADD) == pytest.approx(10 + 20)
     assert found.seconds_at(100_000, NO_ADD) == pytest.approx(100 + 0.002 * SAMPLE_ROWS)
+    one_dictionary = replace(found, one_dictionary=True)
+    assert one_dictionary.seconds_at(100_000, NO_ADD) == pytest.approx(0.003 * SAMPLE_ROWS)
     sparse = times("sparse", space=(0.0, 0.001))
     assert sparse.seconds_at(100_000, NO_ADD) == pytest.approx(0.001 * SAMPLE_ROWS + 100)
 

@@ -46,6 +46,7 @@ class AddOptions(NamedTuple):
     jobs: int | None
     quiet: bool
     cluster: str | None = None
+    codes: options.Codes | None = None
 
 
 def add(
@@ -64,6 +65,7 @@ def add(
     side: Annotated[
         options.Sides, typer.Option("--side", help="Which sides are added.")
     ] = options.Sides.BOTH,
+    codes: options.DocumentCodes = None,
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace documents of the same ids.")] = False,
     skip_existing: Annotated[
         bool,
@@ -95,7 +97,7 @@ def add(
         raise InvalidInput("expected --upsert or --skip-existing, got both; give one of them")
     given = InputOptions(data, split, images, texts, payloads, ids, groups)
     raw = RawInputOptions(image_column, text_column, id_column, image_encoder, text_encoder)
-    wanted = AddOptions(side, upsert, skip_existing, batch, thumbnails, jobs, quiet, cluster)
+    wanted = AddOptions(side, upsert, skip_existing, batch, thumbnails, jobs, quiet, cluster, codes)
     if is_raw_data(given, raw):
         if model is not None:
             raise InvalidInput(
@@ -131,6 +133,7 @@ def add_files(
                 gallery,
                 new,
                 upsert=wanted.upsert,
+                codes=wanted.codes,
                 batch=wanted.batch,
                 thumbnails=wanted.thumbnails,
                 n_jobs=wanted.jobs,
@@ -208,7 +211,10 @@ def _add_features(
             for done, block in _iterate_blocks(documents, rows, wanted.batch):
                 write = index.upsert if wanted.upsert else index.add
                 added += write(
-                    **block, callback=_scale_progress(callback, done, len(rows)), cluster=wanted.cluster
+                    **block,
+                    codes=wanted.codes,
+                    callback=_scale_progress(callback, done, len(rows)),
+                    cluster=wanted.cluster,
                 )
         except KeyboardInterrupt:
             return _report_interrupted(added, len(rows), wanted.upsert)

@@ -121,6 +121,7 @@ def fit(
             "--index", metavar="FILE", help="Make an index here; of a folder, FOLDER.cb if not given."
         ),
     ] = None,
+    codes: options.DocumentCodes = None,
     image_encoder: options.ImageEncoder = None,
     text_encoder: options.TextEncoder = None,
     image_column: options.ImageColumn = None,
@@ -159,7 +160,7 @@ def fit(
     widths = parse_bytes(curve) if calibrate else None
     parameters, sample_size = _parse_model_parameters(param or []), parse_sample(sample)
     n_bytes = parse_size(max_memory, "--max-memory")
-    fit_options = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster)
+    fit_options = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster, codes)
     if is_raw_data(given, raw):
         _refuse_feature_options({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
         fitted = fit_files(given, raw, fit_options, index, output, thumbnails=thumbnails, quiet=quiet)
@@ -344,6 +345,11 @@ def fit_features(
     """Fit on pairs of features, all or a sample, and save the model; build an index where asked."""
     if output is None:
         raise InvalidInput("expected -o FILE, where the model of these features is saved, got none; give it")
+    if fit_options.codes is not None and index is None:
+        raise InvalidInput(
+            "--codes says what the documents of an index get; give --index FILE, or leave it out"
+        )
+    fit_options.check_codes(fit_options.model())
     pairs = read_pairs(given, stored=True, payloads=index is not None)
     _check_pairs(pairs, fit_options, min_recall, for_index=index is not None)
     began = time.perf_counter()
@@ -354,7 +360,7 @@ def fit_features(
         model = _fit_and_calibrate(split.training, fit_options, callback)
         identity = model.save(output)
         if index is not None:
-            _make_index(index, model, split, fit_options.cluster, callback)
+            _make_index(index, model, split, fit_options, callback)
     report = model.report_ if fit_options.curve is not None else None
     document: dict[str, Any] = {"model": output, "identity": identity, "index": index}
     document |= {"pairs": len(split.training), "sample": sample.to_dict()} | describe_model(model, report)
@@ -428,27 +434,37 @@ def _explain_lost_model() -> Iterator[None]:
 
 
 def _make_index(
-    path: Path, model: CMCQ, split: _TrainingSplit, cluster: str | None, callback: ProgressCallback
+    path: Path, model: CMCQ, split: _TrainingSplit, fit_options: FitOptions, callback: ProgressCallback
 ) -> None:
-    """Build an index of all documents; those that were not fitted on are coded as pairs."""
+    """Build an index of all documents; those that were not fitted on are coded like new ones."""
     from crossbyte.index.index import Index
 
     rows, training = split.rows, split.training
     ids = training.ids if rows is None else _list_ids(training, rows)
     new_index = Index.from_training(
-        path, model, ids, training.payloads, groups=training.groups, n_jobs=model.n_jobs
+        path,
+        model,
+        ids,
+        training.payloads,
+        groups=training.groups,
+        codes=fit_options.codes,
+        n_jobs=model.n_jobs,
     )
     try:
         with new_index as index:
             if rows is not None:
-                _add_remaining(index, split.pairs, rows, cluster, callback)
+                _add_remaining(index, split.pairs, rows, fit_options, callback)
     except BaseException:
         path.unlink(missing_ok=True)  # part of the documents is no index of them
         raise
 
 
 def _add_remaining(
-    index: Index, pairs: Dataset, rows: NDArray[np.intp], cluster: str | None, callback: ProgressCallback
+    index: Index,
+    pairs: Dataset,
+    rows: NDArray[np.intp],
+    fit_options: FitOptions,
+    callback: ProgressCallback,
 ) -> None:
     import numpy as np
 
@@ -457,7 +473,7 @@ def _add_remaining(
     is_added = np.zeros(len(pairs), dtype=bool)
     is_added[rows] = True
     others = np.flatnonzero(~is_added)
-    size = _BLOCK if cluster is None else _CLUSTER_BLOCK
+    size = _BLOCK if fit_options.cluster is None else _CLUSTER_BLOCK
     for first in range(0, len(others), size):
         chosen = others[first : first + size]
         block = take_rows(pairs, chosen)
@@ -467,7 +483,8 @@ def _add_remaining(
             texts=block.texts,
             payloads=block.payloads,
             groups=block.groups,
-            cluster=cluster,
+            codes=fit_options.codes,
+            cluster=fit_options.cluster,
         )
         callback(Progress("code", "other documents", first + len(block), len(others)))
 

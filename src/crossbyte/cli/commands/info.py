@@ -61,6 +61,7 @@ def _describe_model(model: CMCQ) -> dict[str, Any]:
         "text_features": model.n_text_features_,
         "training_pairs": len(model.image_codes_),
         "calibrated": model.calibration_ is not None,
+        "codes": "document" if model.fitted_.has_document_codes else "sides",
         "parameters": {name: value for name, value in model.get_params().items() if name != "callback"},
         "in_use": {name: getattr(model, f"{name}_") for name in _IN_USE},
     }
@@ -78,6 +79,8 @@ def _format_info(document: dict[str, Any]) -> Iterator[str | Table]:
     )
     if document["kind"] == "index":
         yield from _format_index(document)
+    else:
+        yield f"it has {_count_codes(model['codes'])} for a document with both an image and a text"
 
 
 def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
@@ -88,7 +91,7 @@ def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
     )
     codings = ", ".join(f"{count:,} {coding}" for coding, count in document["codings"].items() if count)
     yield f"coded as: {codings or 'nothing yet'}"
-    codes = "one code" if document["codes"] == "document" else "two codes"
+    codes = _count_codes(document["codes"])
     yield f"format {document['format']}: {codes} for a new document with both an image and a text"
     fields = ", ".join(f"{name} ({'/'.join(types)})" for name, types in document["fields"].items())
     yield f"payload fields: {fields or 'none'}"
@@ -101,6 +104,10 @@ def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
         yield Table(("shard", "documents>", "bytes>"), shards)
         yield ""
     yield Table(("where", "part", "bytes>", "per item>"), list(_list_sizes(document)))
+
+
+def _count_codes(codes: str) -> str:
+    return "one code" if codes == "document" else "two codes"
 
 
 def _list_sizes(document: dict[str, Any]) -> Iterator[list[str]]:

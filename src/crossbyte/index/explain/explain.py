@@ -329,8 +329,10 @@ class CodeComparison:
             n_codebooks = len(self.quantizer.codewords)
             nearest = self.table.tables[:, :n_codebooks].argmin(axis=2).astype(np.uint8)
             return self._distances(nearest)[0]
+        scales = self.quantizer.coding_scales
+        point = self.point if scales is None else (self.point * scales).astype(np.float32)
         with Workers(1) as workers:
-            found = self._distances(self.quantizer.encode(self.point, workers))[0]
+            found = self._distances(self.quantizer.encode(point, workers))[0]
         swapped = min(float(self.distance) - swap.gain for swap in self.swaps)
         return np.float32(min(float(found), swapped))
 

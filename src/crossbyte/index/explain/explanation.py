@@ -58,7 +58,7 @@ class Constants:
     cross_term : float
         ε, the mean cross term, once for each side; zero where the cross term is stored.
     coding_offset : float
-        What calibration adds to all items of this coding.
+        What calibration, or else the model itself, adds to all items of this coding.
     rounding : float
         What the search's sum in float32 has lost or gained against the sum in float64.
     """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crossbyte._fs import Path, stage_files
 from crossbyte._json import canonical_json
-from crossbyte.arrays import Codes
+from crossbyte.arrays import Codes, Float32
 from crossbyte.compute.executor import Workers
 from crossbyte.errors import InvalidInput
 from crossbyte.extras import import_extra
@@ -111,6 +111,17 @@ class DocumentList:
             codes[mine] = partition.code_rows(side, self.rows[mine], n_codebooks)
         return codes
 
+    def points(self) -> Float32:
+        """Decode the points (n, D), each coding with its own codewords."""
+        quantizers = self.snapshot.quantizers
+        n_codebooks, _, n_dims = quantizers[self.side].codewords.shape
+        codes, points = self.codes(n_codebooks), np.empty((len(self), n_dims), dtype=np.float32)
+        with Workers(self.snapshot.n_jobs) as workers:
+            for coding, side in self._code_sides():
+                mine = self.codings == CODINGS.index(coding)
+                points[mine] = quantizers[side].decode(codes[mine], workers)
+        return points
+
     def quantizer(self) -> Quantizer:
         """Give the quantizer of all these codes.
 
@@ -124,7 +135,7 @@ class DocumentList:
         if len(used) > 1:
             raise InvalidInput(
                 f"the index has codes of {self.side}s and of whole documents, and this model codes them with "
-                "different codewords; export from an index that has only one of the two"
+                "different codewords; export from an index that has only one of the two, or export vectors"
             )
         return next(iter(used.values()), quantizers[self.side])
 
@@ -210,14 +221,12 @@ def _decode_blocks(
     listing: DocumentList, dtype: np.dtype[Any]
 ) -> Iterator[tuple[DocumentList, NDArray[Any]]]:
     """Yield blocks of documents and their vectors (n, D)."""
-    quantizer = listing.quantizer()
     for block in listing.blocks():
-        yield block, _vectors(block, quantizer, dtype)
+        yield block, _vectors(block, dtype)
 
 
-def _vectors(block: DocumentList, quantizer: Quantizer, dtype: np.dtype[Any]) -> NDArray[Any]:
-    with Workers(block.snapshot.n_jobs) as workers:
-        points = quantizer.decode(block.codes(len(quantizer.codewords)), workers)
+def _vectors(block: DocumentList, dtype: np.dtype[Any]) -> NDArray[Any]:
+    points = block.points()
     largest = float(np.abs(points).max(initial=0.0))
     if largest > float(np.finfo(dtype).max):
         raise InvalidInput(f"dtype: float16 holds at most 65504, and a vector has {largest:g}; use float32")

@@ -255,18 +255,22 @@ class ModelSize:
         Its dimensions, where they are set or capped by the data; None where they are the bits.
     max_dims : int
         More the data cannot have.
+    codes_per_pair : int
+        Codes that it keeps of every fitted pair: 1 where one dictionary serves both halves, else 2.
     """
 
     fixed: float
     per_dimension: float
     n_dims: int | None
     max_dims: int
+    codes_per_pair: int
 
     def bytes_at(self, n_bits: int, train: int) -> int:
         """Give the bytes of a model of ``n_bits`` bits, fitted on ``train`` pairs."""
         n_dims = min(self.n_dims or n_bits, self.max_dims)
-        words = 2 * (n_bits // 8) * 256 * n_dims * 4
-        return round(self.fixed + self.per_dimension * n_dims + words + 2 * (n_bits // 8) * train)
+        words = 2 * (n_bits // 8) * 256 * n_dims * 4  # of image and text, or of one half and the document
+        codes = self.codes_per_pair * (n_bits // 8) * train
+        return round(self.fixed + self.per_dimension * n_dims + words + codes)
 
 
 class PerDocument(NamedTuple):
@@ -371,12 +375,14 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     others = sum(sizes[name] for name in sizes if name in _PER_PAIR | _PER_WORD)
     document = max(_document_bytes(one) for one in (model, like) if one.__sklearn_is_fitted__())
     fixed = document + sum(sizes.values()) - scaled - others + (rounds - 1) * sizes["history"]
+    n_codes = len(_PER_PAIR & sizes.keys())
     if model.n_components is not None or learned.settings.one_dictionary:
-        return ModelSize(fixed, scaled / n_dims, n_dims, n_dims)
+        return ModelSize(fixed, scaled / n_dims, n_dims, n_dims, n_codes)
     capped = n_dims < model.n_bits
     widest = min(learned.image_preparation.n_dims, learned.text_preparation.n_dims)
     unbounded = learned.settings.mapping == "sparse"  # its space may be wider than the features
-    return ModelSize(fixed, scaled / n_dims, None, n_dims if capped else MAX_BITS if unbounded else widest)
+    most = n_dims if capped else MAX_BITS if unbounded else widest
+    return ModelSize(fixed, scaled / n_dims, None, most, n_codes)
 
 
 def _document_bytes(model: CMCQ) -> int:

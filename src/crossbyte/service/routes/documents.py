@@ -150,6 +150,7 @@ _FORM_FIELDS = {
     "payload": "A JSON object.",
     "group": "Its group, a string.",
     "upsert": "true or false: whether to replace a document of the same id.",
+    "codes": "document or sides: one code of picture and text, or one for each.",
 }
 
 
@@ -163,9 +164,8 @@ async def add(request: Request) -> Response:
 
     def parse_and_add() -> dict[str, Any]:
         given = parse_body(schemas.NewDocuments, request, body)
-        return _add_documents(
-            service, [_check_document(service, each) for each in given.documents], given.upsert
-        )
+        checked = [_check_document(service, each) for each in given.documents]
+        return _add_documents(service, checked, given.upsert, given.codes)
 
     return schemas.json_response(await service.thread_pools.writing.run(parse_and_add))
 
@@ -204,8 +204,10 @@ def _check_payload(payload: Any, id: str) -> None:
     plain_json(payload, "payload")
 
 
-def _add_documents(service: Service, documents: list[GalleryDocument], upsert: bool) -> dict[str, Any]:
-    added = service.gallery.add(documents, upsert=upsert)
+def _add_documents(
+    service: Service, documents: list[GalleryDocument], upsert: bool, codes: str | None
+) -> dict[str, Any]:
+    added = service.gallery.add(documents, upsert=upsert, codes=codes)
     return {"added": added, "generation": service.gallery.index.generation}
 
 
@@ -220,13 +222,17 @@ def _add_documents(service: Service, documents: list[GalleryDocument], upsert: b
 )
 async def add_picture(request: Request) -> Response:
     service, body = get_service(request), await request.body()
-    document, upsert = await service.thread_pools.pictures.run(_parse_picture_form, service, request, body)
+    document, upsert, codes = await service.thread_pools.pictures.run(
+        _parse_picture_form, service, request, body
+    )
     return schemas.json_response(
-        await service.thread_pools.writing.run(_add_documents, service, [document], upsert)
+        await service.thread_pools.writing.run(_add_documents, service, [document], upsert, codes)
     )
 
 
-def _parse_picture_form(service: Service, request: Request, body: bytes) -> tuple[GalleryDocument, bool]:
+def _parse_picture_form(
+    service: Service, request: Request, body: bytes
+) -> tuple[GalleryDocument, bool, str | None]:
     parts = parse_form(request, body)
     data = get_picture(parts, tuple(_FORM_FIELDS))
     given = schemas.NewDocument.model_validate(
@@ -239,7 +245,9 @@ def _parse_picture_form(service: Service, request: Request, body: bytes) -> tupl
         strict=True,
     )
     upsert = _form_value(parts, "upsert", _parse_flag) or False
-    return _check_document(service, given)._replace(picture=service.gallery.read_picture(data)), upsert
+    codes = _form_value(parts, "codes", _parse_codes)
+    document = _check_document(service, given)
+    return document._replace(picture=service.gallery.read_picture(data)), upsert, codes
 
 
 def _form_value(parts: dict[str, FormField], name: str, parse: Callable[[str], Any] = str) -> Any:
@@ -250,6 +258,12 @@ def _parse_flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise RequestRefused("bad_multipart", f"upsert: expected true or false, got {text[:20]!r}")
     return text == "true"
+
+
+def _parse_codes(text: str) -> str:
+    if text not in ("document", "sides"):
+        raise RequestRefused("bad_multipart", f"codes: expected document or sides, got {text[:20]!r}")
+    return text
 
 
 @writing_router.post(
