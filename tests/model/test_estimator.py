@@ -18,23 +18,30 @@ IMAGES, TEXTS = PAIRS.images[:N], PAIRS.texts[:N]
 NEW_IMAGES, NEW_TEXTS = PAIRS.images[N:], PAIRS.texts[N:]
 SMALL = {"n_bits": 8 * M, "n_components": D, "n_atoms": 32, "max_iter": 3, "random_state": 0}
 
+PAPER = {"mapping": "sparse", "cross_term": "constant"}
+UNIT = {"mapping": "cca", "scoring": "unit", "cross_term": "constant"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "sparse": {},
-    "cca": {"mapping": "cca"},
-    "contrastive": {"mapping": "contrastive"},
+    "default": {},
+    "likelihood constant": {"cross_term": "constant"},
+    "given ridge": {"ridge": 0.5},
+    "sparse": PAPER,
+    "cca": UNIT,
+    "contrastive": {"mapping": "contrastive", "cross_term": "constant"},
     "auto": {"mapping": "auto"},
-    "ridge": {"query_map": "ridge"},
-    "shared": {"shared_codebooks": True},
-    "shared cca": {"shared_codebooks": True, "mapping": "cca"},
-    "no correlation": {"correlation": 0.0},
-    "no alignment": {"alignment": 0.0},
-    "no penalty": {"cross_penalty": 0.0, "mapping": "cca"},
-    "ratio": {"sparsity_mode": "ratio"},
-    "stored": {"cross_term": "stored"},
-    "stored cca": {"cross_term": "stored", "mapping": "cca"},
-    "reduced": {"image_components": 10, "text_components": 12},
-    "one byte": {"n_bits": 8, "mapping": "cca"},
+    "ridge": PAPER | {"query_map": "ridge"},
+    "shared": PAPER | {"shared_codebooks": True},
+    "shared cca": {"shared_codebooks": True},
+    "no correlation": PAPER | {"correlation": 0.0},
+    "no alignment": PAPER | {"alignment": 0.0},
+    "no penalty": UNIT | {"cross_penalty": 0.0},
+    "ratio": PAPER | {"sparsity_mode": "ratio"},
+    "stored": PAPER | {"cross_term": "stored"},
+    "stored cca": UNIT | {"cross_term": "stored"},
+    "reduced": PAPER | {"image_components": 10, "text_components": 12},
+    "one byte": UNIT | {"n_bits": 8},
+    "default, one byte": {"n_bits": 8},
 }
+CHOOSES_RIDGES = ("default", "likelihood constant", "default, one byte")
 FITTED: dict[str, CMCQ] = {}
 
 
@@ -130,7 +137,8 @@ def test_what_was_used_is_told(model: CMCQ) -> None:
         assert model.correlation_ == model.correlation
         assert model.cross_penalty_ == model.cross_penalty
         assert model.cross_term_ == model.cross_term
-        assert model.selection_ == []
+        chooses = any(model is fitted(name) for name in CHOOSES_RIDGES)
+        assert bool(model.selection_) is chooses
     assert model.mapping_ in ("sparse", "cca", "contrastive")
     assert model.ridge_ > 0
 
@@ -175,7 +183,7 @@ def test_without_correlation_its_term_is_zero() -> None:
 
 def test_correlation_draws_the_codes_of_a_pair_together() -> None:
     def gap(correlation: float) -> float:
-        model = CMCQ(**SMALL, mapping="cca", correlation=correlation).fit(IMAGES, TEXTS)
+        model = CMCQ(**SMALL, **UNIT, correlation=correlation).fit(IMAGES, TEXTS)
         apart = model.decode_images(model.image_codes_) - model.decode_texts(model.text_codes_)
         return float((apart**2).sum(axis=1).mean())
 
@@ -193,9 +201,9 @@ def test_objective_never_rises(model: CMCQ) -> None:
 
 
 def test_max_iter_and_tol_end_the_rounds() -> None:
-    once = CMCQ(**(SMALL | {"max_iter": 1}), mapping="cca").fit(IMAGES, TEXTS)
+    once = CMCQ(**(SMALL | UNIT | {"max_iter": 1})).fit(IMAGES, TEXTS)
     assert once.objective_history_[-1].round == 1
-    easy = CMCQ(**(SMALL | {"max_iter": 50}), mapping="cca", tol=0.5).fit(IMAGES, TEXTS)
+    easy = CMCQ(**(SMALL | UNIT | {"max_iter": 50}), tol=0.5).fit(IMAGES, TEXTS)
     assert easy.objective_history_[-1].round == 1
 
 
@@ -211,9 +219,14 @@ def test_progress_is_told_step_by_step() -> None:
 
 
 def test_components_default_to_the_bits() -> None:
-    model = CMCQ(8, n_atoms=16, max_iter=1, random_state=0).fit(IMAGES, TEXTS)
+    model = CMCQ.paper(8, n_atoms=16, max_iter=1, random_state=0).fit(IMAGES, TEXTS)
     assert model.n_components_ == 8
     assert model.n_components is None
+
+
+def test_components_of_likelihoods_do_not_depend_on_the_bits() -> None:
+    few, many = (CMCQ(bits, max_iter=1, random_state=0).fit(IMAGES, TEXTS) for bits in (8, 24))
+    assert few.n_components_ == many.n_components_ == 24  # 128, capped at the width of the images
 
 
 @pytest.mark.parametrize("mapping", ["cca", "contrastive"])
@@ -253,7 +266,7 @@ def naive_distances(model: CMCQ, points: np.ndarray, words: np.ndarray, codes: n
     return total - (len(words) - 1) * (points**2).sum(axis=1)[:, None]
 
 
-@pytest.mark.parametrize("variant", ["sparse", "cca", "shared", "ridge", "one byte"])
+@pytest.mark.parametrize("variant", ["sparse", "cca", "shared", "ridge", "one byte", "likelihood constant"])
 def test_constant_distances_are_the_sum_of_table_entries(variant: str) -> None:
     model = fitted(variant)
     queries = model.transform_texts(NEW_TEXTS[:9])
