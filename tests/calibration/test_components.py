@@ -24,7 +24,7 @@ from crossbyte.errors import DamagedModelFile
 from crossbyte.metrics.auroc import auroc
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from crossbyte.model.fit import Cohort
-from crossbyte.model.quantization.codebooks import deal_dimensions, kmeans, residual_codebooks
+from crossbyte.model.quantization.codebooks import deal_dimensions, kmeans, beam_codebooks
 from support.calibration_samples import drawn, naive_levels, plain_model, settings
 from support.index_twin import features, small_model
 from support.paths import GOLDEN
@@ -343,7 +343,7 @@ def test_residual_codes_are_sums_of_words_and_no_worse_than_greedy_ones(n_bytes:
     train, items = spread_points(600, 0), spread_points(40, 1)
     with Workers(1) as workers:
         found = baselines.residual_quantize(train, items, n_bytes, np.random.default_rng(2), workers)
-        words = residual_codebooks(train, n_bytes, np.random.default_rng(2), workers)
+        words = beam_codebooks(train, n_bytes, np.random.default_rng(2), workers)
     rest = items.astype(float)
     for book in words:
         rest -= book[((rest[:, None] - book) ** 2).sum(axis=2).argmin(axis=1)]
@@ -369,7 +369,7 @@ def test_more_bytes_are_nearer_and_few_points_are_kept_whole(quantize: Any) -> N
         few = quantize(train[:50], train[:50], 1, np.random.default_rng(0), workers)
     assert items.var() > 3 * errors[0] > 6 * errors[1] > 12 * errors[2]
     assert errors[2] >= (1 - 1e-4) * errors[3]
-    assert errors[4] == pytest.approx(errors[3], rel=1e-4)  # more than one byte for each dimension
+    assert errors[4] <= errors[3] * (1 + 1e-4)  # more than one byte for each dimension
     np.testing.assert_allclose(few, train[:50], atol=1e-5)
 
 
