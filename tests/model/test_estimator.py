@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte import CMCQ, NotCalibrated
+from crossbyte import CMCQ, InvalidInput, NotCalibrated
 from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(400, 24, 40, random_state=0)
@@ -468,3 +468,91 @@ def test_empty_texts_may_be_trained_on(mapping: str) -> None:
     model = CMCQ(**(SMALL | {"mapping": mapping, "max_iter": 1})).fit(IMAGES, type(TEXTS)(texts))
     assert (model.transform_texts(texts)[::10] == 0).all()
     assert np.isfinite(model.text_codebooks_).all()
+
+
+# One code for a document
+
+
+def test_the_defaults_give_one_code_to_a_pair() -> None:
+    model = CMCQ(max_iter=1, random_state=0).fit(IMAGES, TEXTS)
+    assert model.mapping_ == "cca" and model.cross_term_ == "stored"
+    assert model.fitted_.settings.scoring == "likelihood" and model.fitted_.has_document_codes
+    assert model.document_codes_.shape == (N, 4) and model.document_codes_.dtype == np.uint8
+    assert model.image_codes_ is model.text_codes_ is model.document_codes_
+    assert model.fitted_.image_quantizer is model.fitted_.text_quantizer
+    assert set(model.fitted_.quantizers) == {"image", "text", "document"}
+    assert np.isfinite(model.fitted_.document_constant)
+
+
+def test_new_documents_are_coded_as_the_fitted_ones() -> None:
+    model = fitted("default")
+    np.testing.assert_array_equal(model.encode_documents(IMAGES, TEXTS), model.document_codes_)
+
+
+def test_shapes_and_types_of_new_documents() -> None:
+    model = fitted("default")
+    for n in (0, 1, 7):
+        codes = model.encode_documents(NEW_IMAGES[:n], NEW_TEXTS[:n])
+        assert codes.shape == (n, M) and codes.dtype == np.uint8
+        assert model.decode_documents(codes).shape == (n, D)
+        assert model.distances(images=NEW_IMAGES, document_codes=codes).shape == (N_NEW, n)
+
+
+def test_documents_and_points_do_not_depend_on_the_items_beside_them() -> None:
+    model, rows = fitted("default"), [5, 17, 3]
+    images, texts = NEW_IMAGES[rows], NEW_TEXTS[rows]
+    np.testing.assert_array_equal(
+        model.encode_documents(images, texts), model.encode_documents(NEW_IMAGES, NEW_TEXTS)[rows]
+    )
+    np.testing.assert_array_equal(model.encode_images(images), model.encode_images(NEW_IMAGES)[rows])
+    np.testing.assert_array_equal(model.encode_texts(texts), model.encode_texts(NEW_TEXTS)[rows])
+    np.testing.assert_array_equal(model.transform_images(images), model.transform_images(NEW_IMAGES)[rows])
+    np.testing.assert_array_equal(model.transform_texts(texts), model.transform_texts(NEW_TEXTS)[rows])
+
+
+@pytest.mark.parametrize("variant", ["default", "likelihood constant"])
+def test_distances_to_documents_are_those_of_what_they_decode_to(variant: str) -> None:
+    model = fitted(variant)
+    codes = model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+    got = model.distances(texts=NEW_TEXTS[:9], document_codes=codes)
+    points, decoded = model.transform_texts(NEW_TEXTS[:9]), model.decode_documents(codes)
+    if variant == "default":
+        np.testing.assert_allclose(got, exact_distances(points, decoded), atol=2e-2, rtol=1e-2)
+        return
+    quantizer = model.fitted_.document_quantizer
+    assert quantizer is not None
+    naive = naive_distances(model, points, quantizer.codewords, codes) + quantizer.epsilon
+    np.testing.assert_allclose(got, naive, atol=2e-4)
+
+
+def test_a_document_is_found_by_its_own_halves_better_than_by_one_code_of_a_half() -> None:
+    model = fitted("default")
+    whole = model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+    half = model.encode_images(NEW_IMAGES)
+    by_whole = recall_of_own(model.distances(texts=NEW_TEXTS, document_codes=whole))
+    assert by_whole > recall_of_own(model.distances(texts=NEW_TEXTS, image_codes=half)) + 0.1
+
+
+def test_weights_of_two_codes_do_not_matter_to_one() -> None:
+    changed = CMCQ(**SMALL, correlation=3.0, cross_penalty=2.0).fit(IMAGES, TEXTS)
+    np.testing.assert_array_equal(changed.document_codes_, fitted("default").document_codes_)
+
+
+def test_models_of_two_codes_have_no_document_codes() -> None:
+    for variant in ("sparse", "cca", "shared cca", "contrastive"):
+        model = fitted(variant)
+        assert not model.fitted_.has_document_codes and model.fitted_.document_codes is None
+        with pytest.raises(InvalidInput, match="scoring='likelihood'"):
+            model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+
+
+@pytest.mark.parametrize("mapping", ["sparse", "contrastive"])
+def test_a_likelihood_needs_canonical_coordinates(mapping: str) -> None:
+    with pytest.raises(InvalidInput, match="^scoring: expected 'unit' with mapping="):
+        CMCQ(**SMALL, mapping=mapping, scoring="likelihood").fit(IMAGES, TEXTS)
+
+
+def test_the_blocks_of_one_dictionary_are_told() -> None:
+    blocks = [record.block for record in fitted("default").objective_history_]
+    assert blocks[:5] == ["start", "C=D", "P", "Q", "b"]
+    assert fitted("default").objective_history_[-1].round <= 3

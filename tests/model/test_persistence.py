@@ -200,6 +200,28 @@ def test_golden_models_are_written_again_as_they_were(name: str) -> None:
     assert len(data) < 60_000
 
 
+def test_the_papers_estimator_is_that_of_older_versions() -> None:
+    """The golden file was written by ``CMCQ()`` when the paper's method was its default.
+
+    Bytes are equal on one kind of processor and one set of libraries only; elsewhere, the document, the codes
+    and the form of everything are, and the numbers to rounding.
+    """
+    maker = golden_maker()
+    data = (GOLDEN / "sparse.cbm").read_bytes()
+    parameters = maker.COMMON | maker.GOLDEN["sparse"]
+    del parameters["mapping"]
+    written = CMCQ.paper(**parameters).fit(*maker.pairs(40)).to_bytes()
+    old, new = (parse_model_bytes(each, "model") for each in (data, written))
+    for name in ("settings", "parameters", "history", "selection"):
+        assert new.document[name] == old.document[name]
+    assert new.document.keys() == old.document.keys() and new.arrays.keys() == old.arrays.keys()
+    for name, array in old.arrays.items():
+        assert (new.arrays[name].dtype, new.arrays[name].shape) == (array.dtype, array.shape)
+    if written != data:
+        np.testing.assert_allclose(new.arrays["space.text_basis"], old.arrays["space.text_basis"], atol=1e-3)
+        np.testing.assert_allclose(new.arrays["history"], old.arrays["history"], rtol=1e-3, atol=1e-6)
+
+
 # Refusals
 
 

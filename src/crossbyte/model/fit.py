@@ -318,7 +318,7 @@ def _fit_one_dictionary(
     apart, n_equal = gaussian.join_equal_pairs(*rows, groups, workers)
     if n_equal:
         warnings.warn(
-            f"{n_equal} of {len(groups)} pairs are equal, in both halves, to a pair of another group; these "
+            f"{n_equal} of {len(groups)} pairs are equal, once prepared, to a pair of another group; these "
             "are held out together where the fit measures itself; give the copies of a pair one group",
             UserWarning,
             stacklevel=5,
