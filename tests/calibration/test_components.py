@@ -24,7 +24,7 @@ from crossbyte.errors import DamagedModelFile
 from crossbyte.metrics.auroc import auroc
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from crossbyte.model.fit import Cohort
-from crossbyte.model.quantization.codebooks import deal_dimensions, kmeans, beam_codebooks
+from crossbyte.model.quantization.codebooks import beam_codebooks, deal_dimensions, kmeans
 from support.calibration_samples import drawn, naive_levels, plain_model, settings
 from support.index_twin import features, small_model
 from support.paths import GOLDEN

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from crossbyte.errors import InvalidInput
 from crossbyte.model import file_format as model_file
 from crossbyte.model.file_format import (
-    FORMAT,
     MAX_HEADER_BYTES,
     model_bytes,
     parse_model_bytes,
