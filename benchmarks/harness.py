@@ -148,4 +148,4 @@ def unit_space(n_dims: int, ridge: float, **parameters: Any) -> CMCQ:
         n_jobs=1,
         **parameters,
     )
-    return model.set_params(scoring="unit") if "scoring" in model.get_params() else model
+    return model

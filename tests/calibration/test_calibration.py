@@ -40,6 +40,7 @@ NEW_IMAGES, NEW_TEXTS = ALL_IMAGES[1000:], ALL_TEXTS[1000:]
 SMALL: dict[str, Any] = {
     "n_bits": 32,
     "mapping": "cca",
+    "scoring": "unit",
     "n_components": 24,
     "correlation": 10.0,
     "cross_term": "stored",
@@ -53,7 +54,14 @@ MEASURED = {
     for query in SIDES
     for target in TARGETS
     for coding in CODINGS
-    if target == "document" or coding in ("training", "pair", target)
+    if coding in ("training", "pair") or (coding in SIDES and target in (coding, "document"))
+}
+MEASURED_OF_ONE_CODE = {
+    (query, target, coding)
+    for query in SIDES
+    for target in TARGETS
+    for coding in ("pair", "document", *SIDES)
+    if target == "document" or coding in ("pair", "document", target)
 }
 
 
@@ -353,7 +361,7 @@ def test_texts_too_wide_for_canonical_correlation_are_reduced_for_the_baselines(
     rng = np.random.default_rng(0)
     texts = sparse.random(60, 9000, 0.01, format="csr", random_state=0, dtype=np.float32)
     images = rng.normal(size=(60, 20))
-    model = CMCQ(n_bits=8, n_atoms=16, max_iter=1, random_state=0).fit(images, texts)
+    model = CMCQ.paper(n_bits=8, n_atoms=16, max_iter=1, random_state=0).fit(images, texts)
     report = model.calibrate(images, texts, curve=()).report_
     assert [system.name for system in report.systems][2:4] == ["cca_pq", "cca_rq"]
 
@@ -443,3 +451,79 @@ def test_whole_files_with_a_senseless_calibration_are_refused_as_damaged(model: 
     data = model_bytes(contents.arrays, contents.document)
     with pytest.raises(DamagedModelFile, match=r"^spoilt.cbm: the calibration"):
         CMCQ.from_bytes(data, "spoilt.cbm")
+
+
+# One code for a document
+
+
+@pytest.fixture(scope="module")
+def one_code() -> CMCQ:
+    likelihood = {"scoring": None, "correlation": 0.3}
+    return CMCQ(**(SMALL | likelihood)).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
+
+
+def test_every_combination_of_one_code_is_measured(one_code: CMCQ) -> None:
+    assert one_code.calibration_ is not None
+    assert set(one_code.calibration_.offsets) == MEASURED_OF_ONE_CODE
+    assert all(np.isfinite(line).all() for line in one_code.calibration_.offsets.values())
+
+
+@pytest.mark.parametrize("n_items", [None, 1, 10_000_000])
+def test_documents_with_one_code_are_the_reference(one_code: CMCQ, n_items: int | None) -> None:
+    assert one_code.calibration_ is not None
+    for query in SIDES:
+        for target in TARGETS:
+            assert one_code.calibration_.offset(query, target, "document", n_items) == 0.0
+
+
+@pytest.mark.parametrize("query", SIDES)
+@pytest.mark.parametrize("one_sided", SIDES)
+def test_strangers_of_one_code_and_of_one_half_are_equally_frequent_in_the_top(
+    one_code: CMCQ, query: str, one_sided: str
+) -> None:
+    calibration, n = one_code.calibration_, len(NEW_IMAGES)
+    assert calibration is not None
+    asked = {"images": NEW_IMAGES} if query == "image" else {"texts": NEW_TEXTS}
+    whole = one_code.distances(**asked, document_codes=one_code.encode_documents(NEW_IMAGES, NEW_TEXTS))
+    half = distances(one_code, query, "document", one_sided, 0.0)
+    is_whole = np.arange(n) % 2 == 0
+    mixed = np.where(
+        is_whole,
+        whole + calibration.offset(query, "document", "document", n),
+        half + calibration.offset(query, "document", one_sided, n),
+    )
+    np.fill_diagonal(mixed, np.inf)
+    share = is_whole[np.argsort(mixed, axis=1, kind="stable")[:, :10]].mean()
+    assert share == pytest.approx(0.5, abs=0.08)
+
+
+def test_one_code_has_a_probability_whatever_the_target(one_code: CMCQ) -> None:
+    calibration = one_code.calibration_
+    assert calibration is not None
+    for query in SIDES:
+        for target in TARGETS:
+            assert calibration.knows(query, target, "document")
+            levels = {each: np.zeros(3) for each in TARGETS}
+            ratios = calibration.log_ratios((query, target, "document"), np.array([0.0, 5.0, 50.0]), levels)
+            assert np.isfinite(ratios).all() and (np.diff(ratios) <= 0).all()
+
+
+def test_a_calibration_of_one_code_comes_back_from_its_file(one_code: CMCQ) -> None:
+    loaded = CMCQ.from_bytes(one_code.to_bytes())
+    assert loaded.calibration_ == one_code.calibration_
+    assert str(loaded.report_) == str(one_code.report_)
+    assert loaded.to_bytes() == one_code.to_bytes()
+
+
+def test_one_code_is_calibrated_the_same_with_any_number_of_threads(one_code: CMCQ) -> None:
+    changes = {"scoring": None, "correlation": 0.3, "n_jobs": 2}
+    again = CMCQ(**(SMALL | changes)).fit(IMAGES, TEXTS).calibrate(IMAGES, TEXTS, curve=())
+    assert again.to_bytes() == one_code.to_bytes()
+
+
+@pytest.mark.parametrize("coding", ["documents", "training ", ""])
+def test_an_offset_of_an_unknown_coding_is_refused_as_damaged(one_code: CMCQ, coding: str) -> None:
+    contents = parse_model_bytes(one_code.to_bytes(), "model")
+    contents.document["calibration"]["offsets"].append(["text", "document", coding, 0.0, 0.0])
+    with pytest.raises(DamagedModelFile):
+        CMCQ.from_bytes(model_bytes(contents.arrays, contents.document, 2))

@@ -72,7 +72,8 @@ def test_a_clone_has_the_parameters_and_nothing_learned() -> None:
 
 
 def test_the_representation_names_what_differs_from_the_defaults() -> None:
-    assert repr(CMCQ(16, mapping="cca")) == "CMCQ(mapping='cca', n_bits=16)"
+    assert repr(CMCQ(16, mapping="cca")) == "CMCQ(n_bits=16)"
+    assert repr(CMCQ.paper(16)) == "CMCQ(cross_term='constant', mapping='sparse', n_bits=16)"
 
 
 def test_it_is_neither_classifier_nor_regressor() -> None:
@@ -82,14 +83,17 @@ def test_it_is_neither_classifier_nor_regressor() -> None:
 
 def test_the_defaults_are_those_of_the_design() -> None:
     expected = {
-        "n_bits": 32, "mapping": "sparse", "n_components": None, "n_atoms": 512, "image_components": None,
+        "n_bits": 32, "mapping": "cca", "scoring": None, "n_components": None, "n_atoms": 512,
+        "image_components": None,
         "text_components": None, "image_power": 1.0, "text_power": 1.0, "ridge": None, "text_ridge": None,
         "sparsity": 0.3, "text_weight": 0.7, "alignment": 0.7, "correlation": 0.3, "cross_penalty": 0.1,
         "sparsity_mode": "absolute", "query_map": "paper", "shared_codebooks": False,
-        "cross_term": "constant", "max_iter": 10, "tol": 1e-4, "random_state": None, "n_jobs": None,
+        "cross_term": "stored", "max_iter": 10, "tol": 1e-4, "random_state": None, "n_jobs": None,
         "callback": None,
     }  # fmt: skip
     assert CMCQ().get_params() == expected
+    assert CMCQ.paper().get_params() == expected | {"mapping": "sparse", "cross_term": "constant"}
+    assert CMCQ.paper(16, sparsity=0.1).get_params()["sparsity"] == 0.1
 
 
 # Model selection of scikit-learn

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossbyte import CMCQ, NotCalibrated
+from crossbyte import CMCQ, InvalidInput, NotCalibrated
 from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(400, 24, 40, random_state=0)
@@ -18,23 +18,30 @@ IMAGES, TEXTS = PAIRS.images[:N], PAIRS.texts[:N]
 NEW_IMAGES, NEW_TEXTS = PAIRS.images[N:], PAIRS.texts[N:]
 SMALL = {"n_bits": 8 * M, "n_components": D, "n_atoms": 32, "max_iter": 3, "random_state": 0}
 
+PAPER = {"mapping": "sparse", "cross_term": "constant"}
+UNIT = {"mapping": "cca", "scoring": "unit", "cross_term": "constant"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "sparse": {},
-    "cca": {"mapping": "cca"},
-    "contrastive": {"mapping": "contrastive"},
+    "default": {},
+    "likelihood constant": {"cross_term": "constant"},
+    "given ridge": {"ridge": 0.5},
+    "sparse": PAPER,
+    "cca": UNIT,
+    "contrastive": {"mapping": "contrastive", "cross_term": "constant"},
     "auto": {"mapping": "auto"},
-    "ridge": {"query_map": "ridge"},
-    "shared": {"shared_codebooks": True},
-    "shared cca": {"shared_codebooks": True, "mapping": "cca"},
-    "no correlation": {"correlation": 0.0},
-    "no alignment": {"alignment": 0.0},
-    "no penalty": {"cross_penalty": 0.0, "mapping": "cca"},
-    "ratio": {"sparsity_mode": "ratio"},
-    "stored": {"cross_term": "stored"},
-    "stored cca": {"cross_term": "stored", "mapping": "cca"},
-    "reduced": {"image_components": 10, "text_components": 12},
-    "one byte": {"n_bits": 8, "mapping": "cca"},
+    "ridge": PAPER | {"query_map": "ridge"},
+    "shared": PAPER | {"shared_codebooks": True},
+    "shared cca": {"shared_codebooks": True},
+    "no correlation": PAPER | {"correlation": 0.0},
+    "no alignment": PAPER | {"alignment": 0.0},
+    "no penalty": UNIT | {"cross_penalty": 0.0},
+    "ratio": PAPER | {"sparsity_mode": "ratio"},
+    "stored": PAPER | {"cross_term": "stored"},
+    "stored cca": UNIT | {"cross_term": "stored"},
+    "reduced": PAPER | {"image_components": 10, "text_components": 12},
+    "one byte": UNIT | {"n_bits": 8},
+    "default, one byte": {"n_bits": 8},
 }
+CHOOSES_RIDGES = ("default", "likelihood constant", "default, one byte")
 FITTED: dict[str, CMCQ] = {}
 
 
@@ -130,7 +137,8 @@ def test_what_was_used_is_told(model: CMCQ) -> None:
         assert model.correlation_ == model.correlation
         assert model.cross_penalty_ == model.cross_penalty
         assert model.cross_term_ == model.cross_term
-        assert model.selection_ == []
+        chooses = any(model is fitted(name) for name in CHOOSES_RIDGES)
+        assert bool(model.selection_) is chooses
     assert model.mapping_ in ("sparse", "cca", "contrastive")
     assert model.ridge_ > 0
 
@@ -175,7 +183,7 @@ def test_without_correlation_its_term_is_zero() -> None:
 
 def test_correlation_draws_the_codes_of_a_pair_together() -> None:
     def gap(correlation: float) -> float:
-        model = CMCQ(**SMALL, mapping="cca", correlation=correlation).fit(IMAGES, TEXTS)
+        model = CMCQ(**SMALL, **UNIT, correlation=correlation).fit(IMAGES, TEXTS)
         apart = model.decode_images(model.image_codes_) - model.decode_texts(model.text_codes_)
         return float((apart**2).sum(axis=1).mean())
 
@@ -193,9 +201,9 @@ def test_objective_never_rises(model: CMCQ) -> None:
 
 
 def test_max_iter_and_tol_end_the_rounds() -> None:
-    once = CMCQ(**(SMALL | {"max_iter": 1}), mapping="cca").fit(IMAGES, TEXTS)
+    once = CMCQ(**(SMALL | UNIT | {"max_iter": 1})).fit(IMAGES, TEXTS)
     assert once.objective_history_[-1].round == 1
-    easy = CMCQ(**(SMALL | {"max_iter": 50}), mapping="cca", tol=0.5).fit(IMAGES, TEXTS)
+    easy = CMCQ(**(SMALL | UNIT | {"max_iter": 50}), tol=0.5).fit(IMAGES, TEXTS)
     assert easy.objective_history_[-1].round == 1
 
 
@@ -211,9 +219,14 @@ def test_progress_is_told_step_by_step() -> None:
 
 
 def test_components_default_to_the_bits() -> None:
-    model = CMCQ(8, n_atoms=16, max_iter=1, random_state=0).fit(IMAGES, TEXTS)
+    model = CMCQ.paper(8, n_atoms=16, max_iter=1, random_state=0).fit(IMAGES, TEXTS)
     assert model.n_components_ == 8
     assert model.n_components is None
+
+
+def test_components_of_likelihoods_do_not_depend_on_the_bits() -> None:
+    few, many = (CMCQ(bits, max_iter=1, random_state=0).fit(IMAGES, TEXTS) for bits in (8, 24))
+    assert few.n_components_ == many.n_components_ == 24  # 128, capped at the width of the images
 
 
 @pytest.mark.parametrize("mapping", ["cca", "contrastive"])
@@ -253,7 +266,7 @@ def naive_distances(model: CMCQ, points: np.ndarray, words: np.ndarray, codes: n
     return total - (len(words) - 1) * (points**2).sum(axis=1)[:, None]
 
 
-@pytest.mark.parametrize("variant", ["sparse", "cca", "shared", "ridge", "one byte"])
+@pytest.mark.parametrize("variant", ["sparse", "cca", "shared", "ridge", "one byte", "likelihood constant"])
 def test_constant_distances_are_the_sum_of_table_entries(variant: str) -> None:
     model = fitted(variant)
     queries = model.transform_texts(NEW_TEXTS[:9])
@@ -455,3 +468,91 @@ def test_empty_texts_may_be_trained_on(mapping: str) -> None:
     model = CMCQ(**(SMALL | {"mapping": mapping, "max_iter": 1})).fit(IMAGES, type(TEXTS)(texts))
     assert (model.transform_texts(texts)[::10] == 0).all()
     assert np.isfinite(model.text_codebooks_).all()
+
+
+# One code for a document
+
+
+def test_the_defaults_give_one_code_to_a_pair() -> None:
+    model = CMCQ(max_iter=1, random_state=0).fit(IMAGES, TEXTS)
+    assert model.mapping_ == "cca" and model.cross_term_ == "stored"
+    assert model.fitted_.settings.scoring == "likelihood" and model.fitted_.has_document_codes
+    assert model.document_codes_.shape == (N, 4) and model.document_codes_.dtype == np.uint8
+    assert model.image_codes_ is model.text_codes_ is model.document_codes_
+    assert model.fitted_.image_quantizer is model.fitted_.text_quantizer
+    assert set(model.fitted_.quantizers) == {"image", "text", "document"}
+    assert np.isfinite(model.fitted_.document_constant)
+
+
+def test_new_documents_are_coded_as_the_fitted_ones() -> None:
+    model = fitted("default")
+    np.testing.assert_array_equal(model.encode_documents(IMAGES, TEXTS), model.document_codes_)
+
+
+def test_shapes_and_types_of_new_documents() -> None:
+    model = fitted("default")
+    for n in (0, 1, 7):
+        codes = model.encode_documents(NEW_IMAGES[:n], NEW_TEXTS[:n])
+        assert codes.shape == (n, M) and codes.dtype == np.uint8
+        assert model.decode_documents(codes).shape == (n, D)
+        assert model.distances(images=NEW_IMAGES, document_codes=codes).shape == (N_NEW, n)
+
+
+def test_documents_and_points_do_not_depend_on_the_items_beside_them() -> None:
+    model, rows = fitted("default"), [5, 17, 3]
+    images, texts = NEW_IMAGES[rows], NEW_TEXTS[rows]
+    np.testing.assert_array_equal(
+        model.encode_documents(images, texts), model.encode_documents(NEW_IMAGES, NEW_TEXTS)[rows]
+    )
+    np.testing.assert_array_equal(model.encode_images(images), model.encode_images(NEW_IMAGES)[rows])
+    np.testing.assert_array_equal(model.encode_texts(texts), model.encode_texts(NEW_TEXTS)[rows])
+    np.testing.assert_array_equal(model.transform_images(images), model.transform_images(NEW_IMAGES)[rows])
+    np.testing.assert_array_equal(model.transform_texts(texts), model.transform_texts(NEW_TEXTS)[rows])
+
+
+@pytest.mark.parametrize("variant", ["default", "likelihood constant"])
+def test_distances_to_documents_are_those_of_what_they_decode_to(variant: str) -> None:
+    model = fitted(variant)
+    codes = model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+    got = model.distances(texts=NEW_TEXTS[:9], document_codes=codes)
+    points, decoded = model.transform_texts(NEW_TEXTS[:9]), model.decode_documents(codes)
+    if variant == "default":
+        np.testing.assert_allclose(got, exact_distances(points, decoded), atol=2e-2, rtol=1e-2)
+        return
+    quantizer = model.fitted_.document_quantizer
+    assert quantizer is not None
+    naive = naive_distances(model, points, quantizer.codewords, codes) + quantizer.epsilon
+    np.testing.assert_allclose(got, naive, atol=2e-4)
+
+
+def test_a_document_is_found_by_its_own_halves_better_than_by_one_code_of_a_half() -> None:
+    model = fitted("default")
+    whole = model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+    half = model.encode_images(NEW_IMAGES)
+    by_whole = recall_of_own(model.distances(texts=NEW_TEXTS, document_codes=whole))
+    assert by_whole > recall_of_own(model.distances(texts=NEW_TEXTS, image_codes=half)) + 0.1
+
+
+def test_weights_of_two_codes_do_not_matter_to_one() -> None:
+    changed = CMCQ(**SMALL, correlation=3.0, cross_penalty=2.0).fit(IMAGES, TEXTS)
+    np.testing.assert_array_equal(changed.document_codes_, fitted("default").document_codes_)
+
+
+def test_models_of_two_codes_have_no_document_codes() -> None:
+    for variant in ("sparse", "cca", "shared cca", "contrastive"):
+        model = fitted(variant)
+        assert not model.fitted_.has_document_codes and model.fitted_.document_codes is None
+        with pytest.raises(InvalidInput, match="scoring='likelihood'"):
+            model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+
+
+@pytest.mark.parametrize("mapping", ["sparse", "contrastive"])
+def test_a_likelihood_needs_canonical_coordinates(mapping: str) -> None:
+    with pytest.raises(InvalidInput, match="^scoring: expected 'unit' with mapping="):
+        CMCQ(**SMALL, mapping=mapping, scoring="likelihood").fit(IMAGES, TEXTS)
+
+
+def test_the_blocks_of_one_dictionary_are_told() -> None:
+    blocks = [record.block for record in fitted("default").objective_history_]
+    assert blocks[:5] == ["start", "C=D", "P", "Q", "b"]
+    assert fitted("default").objective_history_[-1].round <= 3

@@ -25,9 +25,11 @@ IMAGES, THIN = PAIRS.images.astype(np.float32), sparse.csr_matrix(PAIRS.texts)
 TEXTS = THIN.toarray()
 SMALL = {"n_bits": 16, "n_components": 4, "n_atoms": 16, "max_iter": 2, "random_state": 0}
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "sparse": (TEXTS, {"image_components": 6, "text_components": 8}),
-    "sparse, of sparse texts": (THIN, {"image_components": 6}),
+    "sparse": (TEXTS, {"mapping": "sparse", "image_components": 6, "text_components": 8}),
+    "sparse, of sparse texts": (THIN, {"mapping": "sparse", "image_components": 6}),
     "cca": (THIN, {"mapping": "cca"}),
+    "cca, of dense texts": (TEXTS, {"ridge": 0.5, "image_components": 6}),
+    "unit": (THIN, {"mapping": "cca", "scoring": "unit"}),
     "contrastive": (TEXTS, {"mapping": "contrastive"}),
     "shared": (THIN, {"mapping": "cca", "shared_codebooks": True}),
 }
@@ -108,7 +110,7 @@ def test_the_same_bytes_of_some_rows_on_disk(
     assert model.to_bytes() == expected.to_bytes()
 
 
-@pytest.mark.parametrize("mapping", ["auto", "auto-space"])
+@pytest.mark.parametrize("mapping", ["auto", "cca"])
 def test_what_is_chosen_is_the_same_from_disk(mapping: str, tmp_path: Path) -> None:
     options = SMALL | {"mapping": mapping, "max_iter": 1}
     expected = CMCQ(**options).fit(IMAGES, THIN)
@@ -141,7 +143,7 @@ def test_selection_and_calibration_read_a_sample(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(executor, "BLOCK_ROWS", 64)
     images, texts = Watched(IMAGES), Watched(TEXTS.astype(np.float32))
     groups = np.arange(300) // 2
-    model = CMCQ(**(SMALL | {"mapping": "auto-space", "max_iter": 1})).fit(images, texts, groups)
+    model = CMCQ(**(SMALL | {"mapping": "auto", "max_iter": 1})).fit(images, texts, groups)
     model.calibrate(images, texts, groups, curve=())
     assert model.report_.n_pairs == 100 and max(images.most, texts.most) <= 100
 
@@ -203,7 +205,7 @@ def test_a_refused_fit_leaves_the_model(name: str, tmp_path: Path) -> None:
 
 def test_a_full_scratch_disk_leaves_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = CMCQ(**SMALL).fit(IMAGES, TEXTS)
-    before, left = model.to_bytes(), [200_000]
+    before, left = model.to_bytes(), [20_000]
 
     def nearly_full(descriptor: int, buffer: memoryview, offset: int) -> None:
         left[0] -= len(buffer)

@@ -70,8 +70,10 @@ def test_an_interrupted_fit_leaves_a_fitted_model_as_it_was(mapping: str) -> Non
 def test_the_message_says_how_far_it_was() -> None:
     with pytest.raises(FitInterrupted, match="after prepare: features"):
         CMCQ(**SMALL, callback=Interrupt(1)).fit(PAIRS.images, PAIRS.texts)
-    with pytest.raises(FitInterrupted, match="after space: round 1"):
+    with pytest.raises(FitInterrupted, match="after codebooks: initialised"):
         CMCQ(**SMALL, callback=Interrupt(3)).fit(PAIRS.images, PAIRS.texts)
+    with pytest.raises(FitInterrupted, match="after space: round 1"):
+        CMCQ.paper(**SMALL, callback=Interrupt(3)).fit(PAIRS.images, PAIRS.texts)
 
 
 def test_an_interrupted_model_can_be_fitted_again() -> None:

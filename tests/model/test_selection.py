@@ -11,6 +11,7 @@ from crossbyte import CMCQ, InvalidInput
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.model import fit as fitting
 from crossbyte.model import selection as auto
+from crossbyte.model.params import LIKELIHOOD_RIDGE
 from crossbyte.model.selection import (
     EXTENDED_GRID,
     MAX_FITS,
@@ -23,6 +24,7 @@ from crossbyte.model.selection import (
     select_by_pairs,
     split_groups,
 )
+from crossbyte.model.space.gaussian import RIDGES
 
 PAIRS = make_pairs(240, 12, 20, n_classes=4, random_state=2)
 SMALL = {"n_bits": 8, "n_components": 4, "n_atoms": 16, "max_iter": 2, "random_state": 0}
@@ -255,65 +257,119 @@ def chosen() -> CMCQ:
 
 
 def test_auto_records_what_it_tried(chosen: CMCQ) -> None:
-    compressed = [trial for trial in chosen.selection_ if trial.params["compressed"]]
-    spaces = [trial for trial in chosen.selection_ if not trial.params["compressed"]]
-    assert spaces
-    assert {trial.params["mapping"] for trial in spaces} == {"cca", "contrastive"}
-    assert len({trial.params["ridge"] for trial in spaces}) > 1
-    assert {trial.params["cross_term"] for trial in compressed} == {"constant", "stored"}
-    assert len({trial.params["correlation"] for trial in compressed}) > 1
-    assert len({trial.params["cross_penalty"] for trial in compressed}) > 1
-    assert all(0 <= trial.score <= 1 for trial in chosen.selection_)
+    names = {"image_power", "text_power", "image_components", "n_components", "ridge", "text_ridge"}
+    preparations = [trial for trial in chosen.selection_ if set(trial.params) == names]
+    assert [(t.params["image_power"], t.params["text_power"]) for t in preparations][:2] == [
+        (1.0, 1.0),
+        (0.5, 1.0),
+    ]
+    assert len(preparations) == 3
+    ridges = [trial for trial in chosen.selection_ if trial not in preparations]
+    assert {frozenset(trial.params) for trial in ridges} == {frozenset({"ridge", "text_ridge", "compressed"})}
+    assert all(trial.score <= 0 <= trial.standard_error for trial in chosen.selection_)
 
 
 def test_auto_uses_something_that_it_tried(chosen: CMCQ) -> None:
-    used = {name: getattr(chosen, f"{name}_") for name in
-            ("mapping", "n_components", "ridge", "correlation", "cross_penalty", "cross_term")}  # fmt: skip
-    tried = [trial.params for trial in chosen.selection_ if trial.params["compressed"]]
-    assert used | {"compressed": True} in tried
-    assert chosen.mapping == "auto"
-    assert len(chosen.image_codes_) == 240
+    settings = chosen.fitted_.settings
+    used = {"image_power": settings.image_power, "text_power": settings.text_power, "n_components": 4}
+    assert any(used.items() <= trial.params.items() for trial in chosen.selection_)
+    assert {"ridge": chosen.ridge_, "text_ridge": settings.text_ridge, "compressed": False} in [
+        trial.params for trial in chosen.selection_
+    ]
+    assert chosen.mapping == "auto" and chosen.mapping_ == "cca"
+    assert len(chosen.document_codes_) == 240
 
 
-def test_auto_is_not_far_from_the_best_that_it_tried(chosen: CMCQ) -> None:
-    compressed = [trial for trial in chosen.selection_ if trial.params["compressed"]]
-    used = next(
+def test_another_preparation_is_taken_only_where_it_is_better(chosen: CMCQ) -> None:
+    preparations = [trial for trial in chosen.selection_ if "image_power" in trial.params]
+    best = max(preparations, key=lambda trial: trial.score)
+    settings = chosen.fitted_.settings
+    (used,) = (
         trial
-        for trial in compressed
-        if all(
-            trial.params[name] == getattr(chosen, f"{name}_")
-            for name in ("mapping", "correlation", "cross_penalty", "cross_term", "n_components", "ridge")
-        )
+        for trial in preparations
+        if (trial.params["image_power"], trial.params["text_power"])
+        == (settings.image_power, settings.text_power)
     )
-    best = max(compressed, key=lambda trial: trial.score)
-    # One standard error for the simplest space, and one more for the largest γ.
+    assert used.score >= preparations[0].score
     assert used.score >= best.score - 2.5 * best.standard_error
 
 
+def test_auto_finds_the_power_of_features_that_were_squared() -> None:
+    pairs = make_pairs(600, 12, 20, random_state=5)
+    squared = np.sign(pairs.images) * pairs.images.astype(np.float64) ** 4
+    model = CMCQ(**SMALL, mapping="auto").fit(squared, pairs.texts)
+    assert model.fitted_.settings.image_power == 0.5
+
+
 def test_auto_chooses_the_dimension_only_where_it_is_free(chosen: CMCQ) -> None:
-    assert {trial.params["n_components"] for trial in chosen.selection_} == {4}
+    def dimensions(model: CMCQ) -> set[int]:
+        return {trial.params["n_components"] for trial in model.selection_ if "n_components" in trial.params}
+
+    assert dimensions(chosen) == {4}
     free = CMCQ(**(SMALL | {"n_components": None}), mapping="auto").fit(PAIRS.images, PAIRS.texts)
-    dimensions = {trial.params["n_components"] for trial in free.selection_}
-    assert len(dimensions) > 1
-    assert free.n_components_ in dimensions
+    assert dimensions(free) == {128, 256}
+    assert free.n_components_ == 12
 
 
-def test_a_given_ridge_is_used_and_auto_tries_no_other(chosen: CMCQ) -> None:
-    assert len({trial.params["ridge"] for trial in chosen.selection_}) > 1
+def test_auto_leaves_a_given_power_alone() -> None:
+    given = CMCQ(**SMALL, mapping="auto", image_power=0.7).fit(PAIRS.images, PAIRS.texts)
+    assert {t.params["image_power"] for t in given.selection_ if "image_power" in t.params} == {0.7}
+
+
+# The ridges of a canonical space
+
+
+def tried_ridges(model: CMCQ) -> list[tuple[float, float]]:
+    return [(trial.params["ridge"], trial.params["text_ridge"]) for trial in model.selection_]
+
+
+def test_ridges_are_chosen_among_those_tried() -> None:
+    model = CMCQ(**SMALL).fit(PAIRS.images, PAIRS.texts)
+    tried = tried_ridges(model)
+    assert {(ridge, ridge) for ridge in RIDGES} <= set(tried)
+    assert len(set(tried)) == len(tried) <= len(RIDGES) + 4
+    assert (model.ridge_, model.fitted_.settings.text_ridge) in tried
+
+
+def test_a_given_ridge_is_used_and_no_other_is_tried() -> None:
+    given = CMCQ(**SMALL, ridge=0.2).fit(PAIRS.images, PAIRS.texts)
+    assert given.selection_ == [] and given.ridge_ == 0.2
+    both = CMCQ(**SMALL, ridge=0.2, text_ridge=0.2).fit(PAIRS.images, PAIRS.texts)
+    assert np.array_equal(both.transform_texts(PAIRS.texts), given.transform_texts(PAIRS.texts))
+    apart = CMCQ(**SMALL, ridge=0.2, text_ridge=3.0).fit(PAIRS.images, PAIRS.texts)
+    assert not np.allclose(apart.transform_texts(PAIRS.texts), given.transform_texts(PAIRS.texts))
+
+
+def test_with_a_given_text_ridge_that_of_the_images_alone_is_chosen() -> None:
+    model = CMCQ(**SMALL, text_ridge=0.7).fit(PAIRS.images, PAIRS.texts)
+    assert tried_ridges(model) == [(ridge, 0.7) for ridge in RIDGES]
+    assert model.fitted_.settings.text_ridge == 0.7
+
+
+def test_too_few_pairs_keep_the_ridge_where_the_choice_begins() -> None:
+    model = CMCQ(**SMALL).fit(PAIRS.images[:60], PAIRS.texts[:60])
+    assert model.selection_ == [] and model.ridge_ == LIKELIHOOD_RIDGE
+
+
+def test_a_given_ridge_with_auto_is_used_and_auto_tries_no_other() -> None:
     given = CMCQ(**SMALL, mapping="auto", ridge=0.2).fit(PAIRS.images, PAIRS.texts)
     assert {trial.params["ridge"] for trial in given.selection_} == {0.2} == {given.ridge_}
+
+
+def test_ridges_of_unit_length_are_one() -> None:
     spaces = [
-        CMCQ(**SMALL, mapping="cca", ridge=ridge).fit(PAIRS.images, PAIRS.texts) for ridge in (None, 1.0, 0.2)
+        CMCQ(**SMALL, scoring="unit", ridge=ridge).fit(PAIRS.images, PAIRS.texts)
+        for ridge in (None, 1.0, 0.2)
     ]
     placed = [space.transform_texts(PAIRS.texts) for space in spaces]
     assert np.array_equal(placed[0], placed[1]) and not np.allclose(placed[0], placed[2])
-    apart = CMCQ(**SMALL, mapping="cca", text_ridge=0.2).fit(PAIRS.images, PAIRS.texts)
+    apart = CMCQ(**SMALL, scoring="unit", text_ridge=0.2).fit(PAIRS.images, PAIRS.texts)
     assert not np.allclose(apart.transform_texts(PAIRS.texts), placed[0])
-    same = CMCQ(**SMALL, mapping="cca", text_ridge=1.0).fit(PAIRS.images, PAIRS.texts)
+    same = CMCQ(**SMALL, scoring="unit", text_ridge=1.0).fit(PAIRS.images, PAIRS.texts)
     assert np.array_equal(same.transform_texts(PAIRS.texts), placed[0])
 
 
-def test_auto_makes_at_most_eight_fits_besides_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_whole_fit_is_made_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     original = fitting.fit_prepared
 
@@ -321,12 +377,9 @@ def test_auto_makes_at_most_eight_fits_besides_the_last(monkeypatch: pytest.Monk
         sizes.append(rows[0].shape[0])
         return original(settings, preparations, rows, *arguments, **keywords)
 
-    monkeypatch.setattr(auto, "fit_prepared", counting)
     monkeypatch.setattr(fitting, "fit_prepared", counting)
-    CMCQ(**(SMALL | {"n_components": None}), mapping="auto").fit(PAIRS.images, PAIRS.texts)
-    assert sizes[-1] == 240
-    assert len(sizes) - 1 <= MAX_FITS
-    assert set(sizes[:-1]) == {216}
+    CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts)
+    assert sizes == [240]
 
 
 def test_auto_splits_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,28 +390,6 @@ def test_auto_splits_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
     CMCQ(**(SMALL | {"max_iter": 1}), mapping="auto").fit(PAIRS.images, PAIRS.texts, groups)
     assert not set(groups[splits[0].train]) & set(groups[splits[0].held_out])
     assert len(splits[0].held_out) == 24
-
-
-def test_auto_space_chooses_the_space_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "fit_prepared", None)  # no whole fit is made to choose it
-    given = {"correlation": 2.0, "cross_penalty": 0.4, "cross_term": "stored"}
-    model = CMCQ(**(SMALL | given), mapping="auto-space").fit(PAIRS.images, PAIRS.texts)
-    assert model.mapping == "auto-space" and model.mapping_ in ("cca", "contrastive")
-    assert (model.correlation_, model.cross_penalty_, model.cross_term_) == (2.0, 0.4, "stored")
-    trials = model.selection_
-    assert len({trial.params["ridge"] for trial in trials}) == 5
-    assert all(trial.params["compressed"] is False for trial in trials)
-    best = max(trials, key=lambda trial: trial.score)
-    settings = model._learned.settings
-    used = [t for t in trials if (t.params["mapping"], t.params["ridge"]) == (model.mapping_, settings.ridge)]
-    assert max(trial.score for trial in used) >= best.score - 2 * best.standard_error
-
-
-def test_auto_space_comes_back_from_its_file() -> None:
-    model = CMCQ(**SMALL, mapping="auto-space").fit(PAIRS.images, PAIRS.texts)
-    again = CMCQ.from_bytes(model.to_bytes())
-    assert again.mapping == "auto-space" and again.mapping_ == model.mapping_
-    assert again.selection_ == model.selection_
 
 
 def test_auto_with_too_few_groups_is_refused() -> None:
@@ -372,13 +403,13 @@ def test_auto_learns_from_at_most_20000_pairs(monkeypatch: pytest.MonkeyPatch) -
     """With the limit lowered, so that the test stays short."""
     monkeypatch.setattr(auto, "split_groups", lambda groups, rng: split_groups(groups, rng, max_pairs=100))
     sizes: list[int] = []
-    original = auto.fit_prepared
+    original = auto.prepare_pairs
 
-    def counting(settings: Any, preparations: Any, rows: Any, *arguments: Any, **keywords: Any) -> Any:
-        sizes.append(rows[0].shape[0])
-        return original(settings, preparations, rows, *arguments, **keywords)
+    def counting(settings: Any, images: Any, texts: Any, workers: Any) -> Any:
+        sizes.append(images.shape[0])
+        return original(settings, images, texts, workers)
 
-    monkeypatch.setattr(auto, "fit_prepared", counting)
+    monkeypatch.setattr(auto, "prepare_pairs", counting)
     model = CMCQ(**SMALL, mapping="auto").fit(PAIRS.images, PAIRS.texts)
     assert set(sizes) == {90}
     assert len(model.image_codes_) == 240

@@ -195,7 +195,7 @@ def test_training_distances_want_one_kind_of_query(model: CMCQ) -> None:
 
 @pytest.mark.parametrize("value", ["lasso", None, 3])
 def test_a_bad_query_map_set_after_fitting_is_refused_at_the_query(value: Any) -> None:
-    fitted = CMCQ(**SMALL).fit(PAIRS.images, PAIRS.texts)
+    fitted = CMCQ.paper(**SMALL).fit(PAIRS.images, PAIRS.texts)
     fitted.query_map = value
     with pytest.raises(InvalidInput, match="^query_map: expected"):
         fitted.transform_images(PAIRS.images)

@@ -25,6 +25,7 @@ def drawn(
 
 def settings(**changes: Any) -> dict[str, Any]:
     base: dict[str, Any] = {"n_bits": 16, "mapping": "cca", "n_components": 8, "max_iter": 1}
+    base |= {"scoring": "unit", "cross_term": "constant"}
     return base | {"random_state": 0, "n_jobs": 1} | changes
 
 

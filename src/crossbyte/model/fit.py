@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -312,9 +313,17 @@ def _fit_one_dictionary(
     """Fit canonical coordinates that are scored by likelihood, and one dictionary for all that is coded.
 
     Everything about points is learned out of fold, from a sample of at most 20,000 pairs; the coordinates
-    themselves are learned from all pairs.
+    themselves are learned from all pairs. Equal pairs are in one fold, whatever their groups.
     """
-    moments = gaussian.FoldMoments.of(*rows, groups, rng, workers)
+    apart, n_equal = gaussian.join_equal_pairs(*rows, groups, workers)
+    if n_equal:
+        warnings.warn(
+            f"{n_equal} of {len(groups)} pairs are equal, once prepared, to a pair of another group; these "
+            "are held out together where the fit measures itself; give the copies of a pair one group",
+            UserWarning,
+            stacklevel=5,
+        )
+    moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
     settings = _choose_ridges(settings, moments, rows, groups, workers, trials)
     sample = sample_rows(len(groups), rng)
     ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge

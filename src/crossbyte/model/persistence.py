@@ -214,6 +214,7 @@ def _check_side(
     numbers = (
         quantizer.codewords,
         preparation.mean,
+        0.0 if levels is None else levels,
         preparation.scale + quantizer.epsilon + preparation.power,
     )
     _require(all(bool(np.isfinite(part).all()) for part in numbers), "numbers that are not finite")

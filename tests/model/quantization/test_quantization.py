@@ -401,3 +401,56 @@ def test_k_means_of_equal_points(workers: Workers) -> None:
     X = np.ones((300, D), dtype=np.float32)
     centres = kmeans(X, 256, np.random.default_rng(0), workers)
     np.testing.assert_allclose(centres, 1.0)
+
+
+# Codebooks of a beam
+
+
+def _coding_error(words: Any, points: Any, workers: Workers) -> float:
+    codes = collaborative.encode(CodewordTables.of(words), points, CrossPenalty(0, 0), workers)
+    return float(((points - oracles.decode(words, codes)) ** 2).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("n_codebooks", [2, 4])
+def test_beam_codebooks_code_unseen_points_better_than_residual_ones(
+    n_codebooks: int, workers: Workers
+) -> None:
+    rng = np.random.default_rng(5)
+    view = rng.standard_normal((12, 24)) * np.geomspace(1, 0.1, 24)
+    seen, unseen = (
+        (rng.standard_normal((n, 12)) @ view + 0.1 * rng.standard_normal((n, 24))).astype(np.float32)
+        for n in (1500, 500)
+    )
+    beam = codebooks.beam_codebooks(seen, n_codebooks, np.random.default_rng(0), workers)
+    greedy = codebooks.residual_codebooks(seen, n_codebooks, np.random.default_rng(0), workers)
+    assert beam.shape == greedy.shape == (n_codebooks, 256, 24)
+    assert _coding_error(beam, unseen, workers) < 0.97 * _coding_error(greedy, unseen, workers)
+
+
+def test_beam_codebooks_do_not_depend_on_the_threads() -> None:
+    X, _ = _points(4, n=1100)
+    found = []
+    for n_jobs in (1, 2, 3):
+        with Workers(n_jobs) as several:
+            found.append(codebooks.beam_codebooks(X, 3, np.random.default_rng(0), several))
+            centres = codebooks.progressive_kmeans(X, 256, np.random.default_rng(0), several)
+            assert centres.tobytes() == found[0][0].tobytes()  # the first codebook of the same seed
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 2, 50, 256])
+def test_few_points_are_kept_whole_by_a_beam(n: int, workers: Workers) -> None:
+    X, _ = _points(6, n=max(n, 10))
+    words = codebooks.beam_codebooks(X[:n], 2, np.random.default_rng(0), workers)
+    assert np.isfinite(words).all()
+    assert _coding_error(words, X[:n], workers) < 1e-5
+
+
+def test_progressive_centres_are_about_as_near_as_plain_ones(workers: Workers) -> None:
+    X, _ = _points(7, n=900)
+    centres = codebooks.progressive_kmeans(X, 16, np.random.default_rng(0), workers)
+    plain = kmeans(X, 16, np.random.default_rng(0), workers)
+    labels = [nearest_centres(X, words, workers)[0] for words in (plain, centres)]
+    error = [((X - words[own]) ** 2).sum() for words, own in zip((plain, centres), labels, strict=True)]
+    assert len(set(labels[1].tolist())) == 16
+    assert error[1] < 1.05 * error[0]

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, sparse
+from scipy.sparse import csgraph
 
 from crossbyte.arrays import Float32, Float64
 from crossbyte.compute.executor import Executor, row_blocks
@@ -219,6 +220,41 @@ def deal_folds(
             f"{len(groups)} rows are in one group; leave groups out, or use CMCQ.paper(…)"
         )
     return rng.permutation(n_groups)[groups] % min(n_folds, n_groups)
+
+
+def join_equal_pairs(
+    X: PreparedRows, Y: PreparedRows, groups: NDArray[np.intp], workers: Executor
+) -> tuple[NDArray[np.intp], int]:
+    """Join groups that share a pair: what was learned from a pair must not place its copy out of fold.
+
+    Two rows are taken for equal if two random projections of both halves are equal to the last bit.
+
+    Returns
+    -------
+    (N,) intp
+        Groups, numbered from 0; as they were where this would join them all.
+    int
+        Pairs that are equal to a pair of another group.
+    """
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal((rows.shape[1], 2)) for rows in (X, Y))
+
+    def project(block: slice) -> Float64:
+        return np.asarray(X[block].times(left) + Y[block].times(right) + 0.0)
+
+    keys = np.asarray(workers.rows(project, X.shape[0], (2,), np.float64))
+    _, kinds = np.unique(np.ascontiguousarray(keys).view(np.complex128).ravel(), return_inverse=True)
+    first = np.full(int(kinds.max()) + 1, -1, dtype=np.intp)
+    first[kinds[::-1]] = groups[::-1]
+    spans = np.zeros(len(first), dtype=bool)
+    spans[kinds[groups != first[kinds]]] = True
+    n_equal = int(spans[kinds].sum())
+    if not n_equal:
+        return groups, 0
+    n_groups = int(groups.max()) + 1
+    links = sparse.coo_array((np.ones(len(groups)), (groups, first[kinds])), shape=(n_groups, n_groups))
+    n_joined, numbers = csgraph.connected_components(links, directed=False)
+    return (numbers[groups].astype(np.intp) if n_joined > 1 else groups), n_equal
 
 
 class OutOfFold(NamedTuple):
