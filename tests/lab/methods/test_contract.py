@@ -32,7 +32,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "cq": {"n_atoms": 64, "max_iter": 3},
     "cca-lsq": {"train_iters": 5},
     "cmcq": {"n_atoms": 64, "max_iter": 3},
-    "cmcq-auto": {"n_components": 16, "n_atoms": 32, "max_iter": 1},
+    "cmcq-auto": {"n_components": 16, "max_iter": 1},
 }
 # The paper's Table 1: relations, codes and coding of the systems that have a row of their own there.
 TABLE_1 = {
