@@ -262,7 +262,7 @@ class AutoCMCQ(DefaultCMCQ):
         "cmcq-auto",
         "CMCQ, chosen",
         False,
-        "A Gaussian model of the pair, chosen on held-out pairs of the training set; one code of both halves.",
+        "A Gaussian model of the pair, chosen on held-out training pairs; one code of both halves.",
         "unified",
     )
     mapping: ClassVar[str] = "auto"
@@ -300,15 +300,16 @@ class KernelCMCQ(CanonicalCMCQ):
         Width of the kernel, in units of the mean squared distance between training images.
     item : {"sides", "both", "text"}
         What a document is coded by: one code of each half, one code of the middle of both halves' points, or
-        one code of its text's point. With "text" *the image's code is the text's*: a search for images is then
-        one for texts that have an image, and the image of a document does not matter to it at all. A
+        one code of its text's point. With "text" *the image's code is the text's*: a search for images is
+        then one for texts that have an image, and a document's image does not matter to it at all. A
         document of which only the image is known is coded by that.
 
     Notes
     -----
     One code is learned by residual quantization on a beam, from the points that it codes; γ and μ do not
-    matter to it. On Wiki, labels follow the texts, so the text's code serves tasks by label well; that says
-    nothing of collections whose images show what their texts do not tell.
+    matter to it. On Wiki, labels follow the texts, so the text's code serves tasks by label well. Held-out
+    partners do not tell so: by them (protocol P) the three cannot be told apart there, and nothing that we
+    tried without labels chose "text". Who reports it must say that it was set, not chosen.
     """
 
     about: ClassVar[About] = about_cmcq(
