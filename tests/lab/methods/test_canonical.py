@@ -281,7 +281,7 @@ def test_what_was_chosen_is_told() -> None:
 # One code for a document
 
 
-@pytest.mark.parametrize(("key", "mapping"), [("crossbyte", "cca"), ("cmcq-auto", "auto")])
+@pytest.mark.parametrize(("key", "mapping"), [("cmcq-default", "cca"), ("cmcq-auto", "auto")])
 def test_one_code_is_that_of_the_estimator(key: str, mapping: str) -> None:
     method = make_method(key, 16, seed=4, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
     model = CMCQ(16, mapping=mapping, max_iter=1, random_state=4).fit(IMAGES, TEXTS)
@@ -300,7 +300,7 @@ def test_one_code_is_that_of_the_estimator(key: str, mapping: str) -> None:
 
 
 def test_whole_documents_and_single_halves_can_be_searched_together() -> None:
-    method = make_method("crossbyte", 16, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
+    method = make_method("cmcq-default", 16, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
     queries = method.queries("image", NEW_IMAGES)
     whole, half = method.pair_items("text", NEW_IMAGES, NEW_TEXTS), method.side_items("text", NEW_TEXTS)
     assert whole.shape == half.shape

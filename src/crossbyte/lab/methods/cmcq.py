@@ -185,7 +185,7 @@ class DefaultCMCQ(EstimatorMethod):
     """
 
     about: ClassVar[About] = about_cmcq(
-        "crossbyte",
+        "cmcq-default",
         "CMCQ, defaults",
         False,
         "A Gaussian model of the pair instead of the paper's mapping; one code of both halves.",
