@@ -21,13 +21,13 @@ N_GROUPS = 600
 
 @cache
 def captioned() -> tuple[Any, Any, Any]:
-    """Pictures with two texts each: most words of one text, chosen twice; the picture twice."""
+    """Pictures with two texts each: some words of one text, chosen twice; the picture twice."""
     drawn = make_pairs(
         N_GROUPS, 24, 60, n_classes=6, n_topics=16, noise=0.2, words_per_text=40, random_state=0
     )
     rng = np.random.default_rng(0)
     words = np.concatenate([drawn.texts.toarray()] * 2)
-    texts = sparse.csr_array(words * (rng.random(words.shape) < 0.7).astype(np.float32))
+    texts = sparse.csr_array(words * (rng.random(words.shape) < 0.3).astype(np.float32))
     return np.concatenate([drawn.images] * 2), texts, np.tile(np.arange(N_GROUPS), 2)
 
 
