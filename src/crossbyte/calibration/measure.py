@@ -11,7 +11,7 @@ from scipy import optimize
 
 from crossbyte.arrays import Float64
 from crossbyte.calibration import holdout
-from crossbyte.calibration.baselines import Baselines
+from crossbyte.calibration.baselines import Baselines, has_words, keyword_distances
 from crossbyte.calibration.calibration import (
     Calibration,
     Key,
@@ -101,6 +101,7 @@ def measure_model(
         curve=points,
         n_curve_pairs=n_curve_pairs,
         reliability=reliability,
+        documents=_compare_documents(context, sample, setup, pairs, n_bytes),
     )
     return calibration, quality
 
@@ -132,7 +133,12 @@ class _HeldOutSetup(NamedTuple):
         images, texts, groups = (part[rows.train] for part in pairs)
         training = holdout.TrainingRows(images, texts, groups, context.workers)
         baselines = Baselines.of(
-            broadest, training, _held_out_pairs(pairs, rows), context.rng, context.workers
+            broadest,
+            training,
+            _held_out_pairs(pairs, rows),
+            pairs[1][rows.again],
+            context.rng,
+            context.workers,
         )
         return cls(rows, training, baselines, Bootstrap(len(rows.held), context.rng))
 
@@ -197,6 +203,55 @@ def _one_sided_distances(sample: holdout.HeldOutSample, query: str) -> Any:
 
 def _other_side(side: str) -> str:
     return "text" if side == "image" else "image"
+
+
+# Documents known from both halves
+
+
+def _compare_documents(
+    context: _Context, sample: holdout.HeldOutSample, setup: _HeldOutSetup, pairs: Pairs, n_bytes: int
+) -> tuple[measurements.DocumentSystem, ...]:
+    """Let other texts about held-out documents look for them: by crossbyte's one code and by its peers.
+
+    A document's own text would find itself, so only groups with a second, different text ask. Nothing is
+    compared for models with two codes for a document.
+    """
+    refit, rows, workers = sample.refit, setup.rows, context.workers
+    quantizer = refit.document_quantizer
+    if quantizer is None:
+        return ()
+    points = refit.transform_texts(pairs[1][rows.again], workers)
+    asking = np.flatnonzero((rows.again != rows.held) & (points != sample.points["text"]).any(axis=1))
+    if len(asking) < _MIN_OTHER_ROWS:
+        return ()
+    n_dims = refit.settings.n_components
+    held = _held_out_pairs(pairs, rows)
+    whole = refit.item_points(*held, workers)
+    if quantizer.coding_scales is not None:  # back to the metric of distances
+        whole = (whole / quantizer.coding_scales).astype(np.float32)
+    queries = points[asking]
+    distances = {
+        "crossbyte": quantizer.table(queries).distances(sample.scans["document", "document"]),
+        "uncompressed": np.einsum("nd,nd->n", whole, whole) - 2 * (queries @ whole.T),
+        "middle_rq": setup.baselines.middle_distances(asking, n_bytes, n_dims, context.rng, workers),
+    }
+    if has_words(pairs[1]):
+        distances["keywords"] = keyword_distances(pairs[1][rows.again[asking]], held[1])
+    sizes = {"crossbyte": n_bytes, "middle_rq": n_bytes, "uncompressed": _FLOAT_BYTES * n_dims}
+    hits = {name: partner_ranks_ties_by_column(each, asking) < _DEPTH for name, each in distances.items()}
+    bootstrap = Bootstrap(len(asking), context.rng)
+    own = hits["crossbyte"].astype(np.float64)
+    systems = [
+        measurements.DocumentSystem(
+            name,
+            sizes.get(name),
+            bootstrap.mean(each),
+            None if name == "crossbyte" else bootstrap.mean(own - each),
+        )
+        for name, each in hits.items()
+    ]
+    chance = _exact_estimate(chance_recall(len(sample), _DEPTH))
+    return (*systems, measurements.DocumentSystem("chance", None, chance, None))
 
 
 # Likelihoods

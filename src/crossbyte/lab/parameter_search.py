@@ -140,6 +140,7 @@ GRIDS: Mapping[str, Grid] = {
         "ridge": (0.01, 0.03, 0.1, 0.3),
         "text_ridge": (0.3, 1.0, 3.0, 10.0),
         "correlation": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+        "item": ("sides", "both", "text"),
     },
     "lssh": {
         "sparsity": (0.1, 0.2, 0.3, 0.5),

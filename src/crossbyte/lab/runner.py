@@ -59,7 +59,7 @@ _MOST_QUERIES = 1_024
 # About how long systems take beside each other per bit; only the order of work depends on it.
 _WEIGHTS = {"cmcq-auto": 10.0, "mlbe": 2.0, "cmcq": 2.0, "cq": 2.0, "lssh": 1.5, "cmcq-cca": 1.0, "seph": 1.0}
 _WEIGHTS |= {"sm2h": 1.0, "imh": 1.0, "mvsh": 0.5, "crh": 0.3, "mmnn": 0.2, "stmh": 0.1, "scm": 0.05}
-_WEIGHTS |= {"ccq": 0.2, "cca-lsq": 0.2, "cmssh": 0.1, "qch": 0.05}
+_WEIGHTS |= {"cmcq-default": 2.0, "ccq": 0.2, "cca-lsq": 0.2, "cmssh": 0.1, "qch": 0.05}
 
 
 class FailedRun(NamedTuple):

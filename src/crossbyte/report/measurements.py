@@ -18,6 +18,15 @@ NAMES = {
     "cca_rq": "CCA + residual quantization",
     "chance": "chance",
 }
+DOCUMENT_NAMES = {
+    "crossbyte": "crossbyte, one code",
+    "uncompressed": "the same, uncompressed",
+    "middle_rq": "CCA + RQ of the middle of both halves",
+    "keywords": "keyword overlap with the document's own text",
+    "chance": "chance",
+}
+"""Systems that find documents known from both halves."""
+
 HINT, CLEAR = 0.6, 0.8
 """AUROC from which on queries without a match are recognised roughly, and surely."""
 
@@ -67,6 +76,27 @@ class System(NamedTuple):
     def recall(self, depth: int = 10) -> float:
         """Return the mean recall of both directions."""
         return sum(self.directions[each].recall[depth].value for each in DIRECTIONS) / len(DIRECTIONS)
+
+
+class DocumentSystem(NamedTuple):
+    """How one system finds documents that are known from both halves, asked by another text about them.
+
+    Attributes
+    ----------
+    name : str
+        A key of :data:`DOCUMENT_NAMES`.
+    n_bytes : int or None
+        Per document; None for chance, and for keywords, which need the words themselves.
+    recall : Estimate
+        Share of queries whose document is among the first 10.
+    gain : Estimate or None
+        Recall@10 of crossbyte minus this system's, query by query; None for crossbyte itself.
+    """
+
+    name: str
+    n_bytes: int | None
+    recall: Estimate
+    gain: Estimate | None
 
 
 class CurvePoint(NamedTuple):
@@ -147,6 +177,9 @@ class Measurements:
         Pairs that the curve was measured with; a sample where there were many.
     reliability : tuple of Reliability
         One per direction.
+    documents : tuple of DocumentSystem
+        crossbyte first, chance last; empty unless the model has one code for a document and enough groups
+        have a second text to ask with.
     """
 
     n_pairs: int
@@ -159,6 +192,7 @@ class Measurements:
     curve: tuple[CurvePoint, ...]
     n_curve_pairs: int
     reliability: tuple[Reliability, ...]
+    documents: tuple[DocumentSystem, ...] = ()
 
     def system(self, name: str) -> System:
         """Find one of the systems by its name."""
@@ -172,7 +206,9 @@ class Measurements:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON values; :meth:`from_dict` is the way back."""
-        return {
+        # Without documents there is no such entry: older versions can read the report, too.
+        documents = {"documents": [_document_document(each) for each in self.documents]}
+        return (documents if self.documents else {}) | {
             "n_pairs": self.n_pairs,
             "n_held_out": self.n_held_out,
             "n_bytes": self.n_bytes,
@@ -208,6 +244,7 @@ class Measurements:
             "curve": tuple(map(_parse_point, document["curve"])),
             "reliability": tuple(map(_parse_reliability, document["reliability"])),
             "mapping": _check_one_of(document["mapping"], MAPPINGS),
+            "documents": tuple(map(_parse_document_system, document.get("documents", ()))),
         }
         parts |= {name: _check_count(document[name]) for name in _COUNTS}
         return cls(**{**document, **parts})
@@ -240,6 +277,11 @@ def _system_document(system: System) -> dict[str, Any]:
     return {"name": system.name, "n_bytes": system.n_bytes, "directions": directions}
 
 
+def _document_document(system: DocumentSystem) -> dict[str, Any]:
+    gain = None if system.gain is None else list(system.gain)
+    return system._asdict() | {"recall": list(system.recall), "gain": gain}
+
+
 def _point_document(point: CurvePoint) -> dict[str, Any]:
     recall = {
         system: {direction: list(found) for direction, found in by.items()}
@@ -254,6 +296,16 @@ def _parse_system(document: Mapping[str, Any]) -> System:
         _check_one_of(document["name"], NAMES),
         None if size is None else _check_count(size, 1),
         {name: _parse_scores(document["directions"][name]) for name in DIRECTIONS},
+    )
+
+
+def _parse_document_system(document: Mapping[str, Any]) -> DocumentSystem:
+    size, gain = document["n_bytes"], document["gain"]
+    return DocumentSystem(
+        _check_one_of(document["name"], DOCUMENT_NAMES),
+        None if size is None else _check_count(size, 1),
+        _parse_estimate(document["recall"]),
+        None if gain is None else _parse_estimate(gain),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import faiss
@@ -54,7 +54,7 @@ def naive_distances(queries: Any, items: Any) -> Any:
 
 
 def test_all_share_the_space_that_the_estimator_learns() -> None:
-    model = CMCQ(16, mapping="cca", max_iter=1, random_state=0).fit(IMAGES, TEXTS)
+    model = CMCQ(16, scoring="unit", max_iter=1, random_state=0).fit(IMAGES, TEXTS)
     expected = model.transform_images(NEW_IMAGES), model.transform_texts(NEW_TEXTS)
     for key in ("cca", "cca-pq", "cca-rq", "cmcq-cca"):
         method = fitted(key)
@@ -66,7 +66,7 @@ def test_all_share_the_space_that_the_estimator_learns() -> None:
 def test_what_the_estimator_may_do_to_features_all_may() -> None:
     images = np.abs(IMAGES)
     powers = {"image_power": 0.5, "text_power": 0.7}
-    model = CMCQ(16, mapping="cca", max_iter=1, random_state=0, **powers).fit(images, TEXTS)
+    model = CMCQ(16, scoring="unit", max_iter=1, random_state=0, **powers).fit(images, TEXTS)
     for key in ("cca", "cca-opq"):
         method = make_method(key, 16, parameters=powers).fit(images, TEXTS)
         assert np.array_equal(
@@ -216,7 +216,8 @@ def test_without_faiss_only_its_systems_cannot_be_made(monkeypatch: pytest.Monke
 def test_cmcq_is_the_estimator(key: str) -> None:
     method = make_method(key, 16, seed=4, parameters=SMALL if key == "cmcq" else {"max_iter": 2})
     chosen = {name: value for name, value in method.parameters.items() if name != "similarity"}
-    model = CMCQ(16, mapping=type(method).mapping, random_state=4, **chosen).fit(IMAGES, TEXTS)
+    make = CMCQ.paper if key == "cmcq" else partial(CMCQ, mapping="cca", scoring="unit")
+    model = make(16, random_state=4, **chosen).fit(IMAGES, TEXTS)
     method.fit(IMAGES, TEXTS)
     image_codes, text_codes = model.encode_pairs(NEW_IMAGES, NEW_TEXTS)
     queries = method.queries("text", NEW_TEXTS)
@@ -270,11 +271,68 @@ def test_texts_too_wide_for_canonical_correlation_are_reduced_alike(monkeypatch:
 
 
 def test_what_was_chosen_is_told() -> None:
-    chosen = {"n_components": 8, "ridge": 0.5, "n_atoms": 16, "max_iter": 1}
+    chosen = {"n_components": 8, "ridge": 0.5, "max_iter": 1}
     method = make_method("cmcq-auto", 8, parameters=chosen).fit(IMAGES, TEXTS)
     told = method.details["chosen"]
-    assert told["mapping"] in ("sparse", "cca", "contrastive") and told["n_trials"] > 5
-    assert told["n_components"] == 8 and told["ridge"] == 0.5
+    assert told["n_trials"] >= 3 and told["n_components"] == 8 and told["ridge"] == 0.5
+    assert told["image_power"] in (0.5, 1.0) and told["text_power"] in (0.5, 1.0)
+
+
+# One code for a document
+
+
+@pytest.mark.parametrize(("key", "mapping"), [("cmcq-default", "cca"), ("cmcq-auto", "auto")])
+def test_one_code_is_that_of_the_estimator(key: str, mapping: str) -> None:
+    method = make_method(key, 16, seed=4, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
+    model = CMCQ(16, mapping=mapping, max_iter=1, random_state=4).fit(IMAGES, TEXTS)
+    codes = model.encode_documents(NEW_IMAGES, NEW_TEXTS)
+    for side, queries in (("text", NEW_IMAGES), ("image", NEW_TEXTS)):
+        asked = {"images" if side == "text" else "texts": queries}
+        points = method.queries("image" if side == "text" else "text", queries)
+        assert np.array_equal(method.training_items(side)[:, :2], model.document_codes_)
+        items = method.pair_items(side, NEW_IMAGES, NEW_TEXTS)
+        assert np.array_equal(items[:, :2], codes)
+        expected = model.distances(**asked, document_codes=codes)
+        whole = method.distances(side, points, items)
+        assert np.allclose(whole, expected + model.fitted_.document_constant, atol=1e-4)
+    assert list(method.details["quantization_error"]) == ["document"]
+    assert 0 < method.details["quantization_error"]["document"] < 1
+
+
+def test_whole_documents_and_single_halves_can_be_searched_together() -> None:
+    method = make_method("cmcq-default", 16, parameters={"max_iter": 1}).fit(IMAGES, TEXTS)
+    queries = method.queries("image", NEW_IMAGES)
+    whole, half = method.pair_items("text", NEW_IMAGES, NEW_TEXTS), method.side_items("text", NEW_TEXTS)
+    assert whole.shape == half.shape
+    mixed = np.concatenate([whole, half])[np.random.default_rng(0).permutation(2 * len(whole))]
+    found = method.distances("text", queries, mixed)
+    learned = method._require_fitted()
+    for item, distances in zip(mixed, found.T, strict=True):
+        kind, constant = ("document", learned.document_constant) if item[-1] else ("text", 0.0)
+        expected = learned.quantizers[kind].table(queries).distances(item[None, :-1])[:, 0]
+        assert np.allclose(distances, expected + constant, atol=1e-4)
+    exact = naive_distances(queries, decoded(learned.document_quantizer.codewords, whole[:, :2]))
+    near = method.distances("text", queries, whole) - learned.document_constant
+    step = np.ptp(learned.document_quantizer.cross_levels) / 255  # a cross term is rounded to a byte
+    assert np.median(np.abs(near - exact)) < step
+
+
+@pytest.mark.parametrize("item", ["both", "text"])
+def test_a_kernel_document_may_have_one_code(item: str) -> None:
+    chosen = {"anchors": 60, "max_iter": 1, "item": item}
+    method = make_method("cmcq-kernel", 16, parameters=chosen).fit(IMAGES, TEXTS)
+    plain = make_method("cmcq-kernel", 16, parameters={**chosen, "item": "sides"}).fit(IMAGES, TEXTS)
+    assert np.array_equal(method.training_items("image"), method.training_items("text"))
+    assert np.array_equal(method.queries("image", NEW_IMAGES), plain.queries("image", NEW_IMAGES))
+    assert list(method.details["quantization_error"]) == ["document"]
+    assert np.array_equal(method.pair_items("image", IMAGES, TEXTS), method.training_items("image"))
+    other_images = method.pair_items("image", IMAGES[::-1], TEXTS)
+    same = np.array_equal(other_images, method.training_items("image"))
+    assert same == (item == "text")  # the image's code is then the text's
+    with pytest.raises(InvalidInput, match="item"):
+        make_method("cmcq-kernel", 16, parameters={"item": "image"})
+    with pytest.raises(InvalidInput):
+        method.pair_items("text", NEW_IMAGES[:3], NEW_TEXTS)
 
 
 def test_composite_quantization_alone_leaves_the_points_where_they_are() -> None:

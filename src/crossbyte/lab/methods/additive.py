@@ -73,7 +73,7 @@ class ModelMethod(Method):
     """
 
     _learned: FittedModel | None = field(init=False, repr=False, default=None)
-    _errors: dict[Side, float] = field(init=False, repr=False, default_factory=dict)
+    _errors: dict[str, float] = field(init=False, repr=False, default_factory=dict)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -94,14 +94,18 @@ class ModelMethod(Method):
         """Learn from pairs; labels are not looked at."""
         images, texts = check_pairs(images, texts)
         learned = self._learned = self._learn(images, texts)
+        self._errors = self._measure_errors(learned, images, texts)
+        return self
+
+    def _measure_errors(self, learned: FittedModel, images: Raw, texts: Raw) -> dict[str, float]:
+        """Measure the quantization error of each side of the training pairs."""
         with Workers(self.n_jobs) as workers:
             points = learned.fold_in(images, texts, workers)
         terms = learned.history[-1].terms
-        self._errors = {
+        return {
             "image": terms.image_quantization / _squared_size(points[0]),
             "text": terms.text_quantization / _squared_size(points[1]),
         }
-        return self
 
     @abstractmethod
     def _learn(self, images: Raw, texts: Raw) -> FittedModel:

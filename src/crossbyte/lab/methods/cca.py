@@ -21,7 +21,7 @@ from crossbyte.validation import check_features, check_integer, check_pairs, che
 
 @dataclass(frozen=True, eq=False)
 class CanonicalSpace:
-    """Preparation and canonical directions of both sides; exactly those of ``CMCQ(mapping="cca")``."""
+    """Preparation and canonical directions of both sides; exactly those of ``CMCQ(scoring="unit")``."""
 
     preparations: dict[Side, Preparation]
     space: LinearSpace
@@ -55,7 +55,9 @@ def check_space_settings(
 ) -> Settings:
     """Make the estimator's own settings, checked by it, so that the two can never drift apart."""
     powers: dict[str, Any] = {"image_power": image_power, "text_power": text_power}
-    return check_parameters(CMCQ(mapping="cca", n_components=n_components, ridge=ridge, **powers))
+    return check_parameters(
+        CMCQ(mapping="cca", scoring="unit", n_components=n_components, ridge=ridge, **powers)
+    )
 
 
 def blend_points(images: Float32, texts: Float32) -> Float32:

@@ -43,6 +43,7 @@ _HOMES = {
     "cmcq": ("crossbyte.lab.methods.cmcq", "PaperCMCQ"),
     "cmcq-cca": ("crossbyte.lab.methods.cmcq", "CanonicalCMCQ"),
     "cmcq-kernel": ("crossbyte.lab.methods.cmcq", "KernelCMCQ"),
+    "cmcq-default": ("crossbyte.lab.methods.cmcq", "DefaultCMCQ"),
     "cmcq-auto": ("crossbyte.lab.methods.cmcq", "AutoCMCQ"),
 }
 

@@ -128,6 +128,7 @@ STYLES = {
     "cca": Style("s4", "", "11 4 2 4"),
     "cmcq-cca": Style("s7", "plus", "", 2.8),
     "cmcq-kernel": Style("s5", "pentagon", "", 2.8),
+    "cmcq-default": Style("s8", "star", "", 2.8),
     "cmcq-auto": Style("s2", "hexagon", "", 2.8),
     "chance": Style("s4", "", "2 4"),
     "first": Style("s0", "disc", "", 2.6),

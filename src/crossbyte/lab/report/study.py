@@ -15,7 +15,7 @@ from crossbyte.lab.results import TASKS, Result, keep_latest, no_results_error, 
 from crossbyte.lab.score_tables import SummaryFigure as Estimate
 from crossbyte.lab.score_tables import summarise_seeds
 
-OURS = ("cmcq", "cmcq-cca", "cmcq-kernel", "cmcq-auto")
+OURS = ("cmcq", "cmcq-cca", "cmcq-kernel", "cmcq-default", "cmcq-auto")
 """Keys of the systems that are this package's own."""
 
 _ORDER = (
