@@ -13,7 +13,7 @@ from crossbyte.data import make_pairs
 
 def main(folder: str) -> None:
     images, texts, _ = make_pairs(1200, 128, 300, random_state=0)
-    model = CMCQ(n_bits=32, mapping="cca", correlation=1.0, cross_term="stored", random_state=0)
+    model = CMCQ(n_bits=32, random_state=0)
     model.fit(images[:1000], texts[:1000])
 
     images, texts, numbers = images[1000:], texts[1000:], range(200)  # never seen by the model

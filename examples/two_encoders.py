@@ -13,7 +13,7 @@ from crossbyte.metrics import nearest_ties_by_column
 def main(n_pairs: int = 3000) -> None:
     images, texts, _ = make_pairs(n_pairs, 256, 500, words_per_text=20, random_state=0)
     n_train = n_pairs * 4 // 5
-    model = CMCQ(n_bits=32, mapping="cca", correlation=1.0, cross_term="stored", random_state=0)
+    model = CMCQ(n_bits=32, random_state=0)
     model.fit(images[:n_train], texts[:n_train])
 
     new_images, new_texts = images[n_train:], texts[n_train:]
