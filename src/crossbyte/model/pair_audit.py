@@ -23,7 +23,13 @@ from crossbyte.data.preparation import PreparedRows
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.auroc import auroc
 from crossbyte.model.fit import prepare_pairs
-from crossbyte.model.params import Settings, canonical_settings, check_parameters, make_generator
+from crossbyte.model.params import (
+    DEFAULT_RIDGE,
+    Settings,
+    canonical_settings,
+    check_parameters,
+    make_generator,
+)
 from crossbyte.model.selection import check_enough_groups
 from crossbyte.model.space.cca import canonical_correlation
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
@@ -413,6 +419,8 @@ def audit_settings(settings: Settings, text_width: int) -> Settings:
     by heart (docs/planning.md).
     """
     wide = settings._replace(n_components=max(settings.n_components, _MIN_DIMS))
+    if settings.scoring == "likelihood":  # its ridges may be chosen by a fit; an audit is the same before it
+        wide = wide._replace(ridge=DEFAULT_RIDGE, text_ridge=None)
     return canonical_settings(wide, text_width)
 
 

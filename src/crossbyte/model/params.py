@@ -118,13 +118,8 @@ def check_parameters(model: CMCQ) -> Settings:
 
 
 def canonical_settings(settings: Settings, text_width: int) -> Settings:
-    """The same with plain canonical correlation, prepared so that it can be fitted to any data.
-
-    Ridges that serve likelihoods say nothing of points of unit length, which have their own default.
-    """
+    """The same with plain canonical correlation, prepared so that it can be fitted to any data."""
     too_wide = text_width > MAX_GRAM_DIMS
-    if settings.scoring == "likelihood":
-        settings = settings._replace(ridge=DEFAULT_RIDGE, text_ridge=None, open_ridges=(False, False))
     return settings._replace(
         mapping="cca",
         scoring="unit",
