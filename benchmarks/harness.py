@@ -109,7 +109,7 @@ def training_points(model: CMCQ, images: Any, texts: Any) -> dict[str, Points]:
         space, unseen = fit_gaussian_space(
             moments, X, Y, settings.n_components, ridges, sample_rows(n_rows, rng), workers
         )
-    sides = zip(("image", "text", "document"), unseen.coding_points(space.correlations), strict=True)
+    sides = zip(("image", "text", "document"), unseen.coding_points(space), strict=True)
     return {side: _to_distances(model, side, points) for side, points in sides}
 
 

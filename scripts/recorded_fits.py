@@ -4,8 +4,9 @@
     .venv/bin/python scripts/recorded_fits.py compare fits.json
 
 For changes that must move nothing: the paper's estimator (``CMCQ.paper``; ``CMCQ`` before 0.7) and its
-ablations, each dense with one thread, sparse with two, and from disk; then the answers of an index. Bytes are equal on one kind of processor and one set of
-libraries only, so the record is made anew on the machine at hand and is never kept.
+ablations, each dense with one thread, sparse with two, and from disk; then the answers of an index. Bytes
+are equal on one kind of processor and one set of libraries only, so the record is made anew on the machine at
+hand and is never kept.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ def test_dense_texts_have_no_keywords() -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*equal, once prepared")
 def test_nothing_is_compared_without_a_second_text_or_with_two_codes() -> None:
     images, texts, _ = captioned()
     alone = report_of(small_model(), groups=np.arange(len(images)))

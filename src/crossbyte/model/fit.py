@@ -18,7 +18,7 @@ from crossbyte.compute.kernels import ScanSide
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
-from crossbyte.model.params import Settings, Trial
+from crossbyte.model.params import Settings, Trial, reduce_wide_texts
 from crossbyte.model.quantization import collaborative
 from crossbyte.model.quantization.codebooks import mean_cross, renumber_codewords
 from crossbyte.model.quantization.quantizer import Quantizer
@@ -161,19 +161,12 @@ class FittedModel:
 
     def with_cross_term(self, cross_term: str, workers: Executor) -> FittedModel:
         """Return the same model with its cross terms ``"stored"``, or taken for ``"constant"``."""
-        settings = self.settings._replace(cross_term=cross_term)
-        image = self.image_quantizer.with_cross_term(cross_term, self.image_codes, workers)
-        if self.document_quantizer is not None:
-            document = self.document_quantizer.with_cross_term(cross_term, self.image_codes, workers)
-            return replace(
-                self,
-                settings=settings,
-                image_quantizer=image,
-                text_quantizer=image,
-                document_quantizer=document,
-            )
-        text = self.text_quantizer.with_cross_term(cross_term, self.text_codes, workers)
-        return replace(self, settings=settings, image_quantizer=image, text_quantizer=text)
+        return replace(
+            self,
+            settings=self.settings._replace(cross_term=cross_term),
+            image_quantizer=self.image_quantizer.with_cross_term(cross_term, self.image_codes, workers),
+            text_quantizer=self.text_quantizer.with_cross_term(cross_term, self.text_codes, workers),
+        )
 
     def encode_pairs(self, images: Any, texts: Any, workers: Executor) -> tuple[Codes, Codes]:
         """Code both halves of new pairs, each knowing the other."""
@@ -252,6 +245,8 @@ def fit_pairs(
 ) -> FittedModel:
     """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``."""
     images, texts = workers.hold(images), workers.hold(texts)
+    if settings.one_dictionary:
+        settings = reduce_wide_texts(settings, texts.shape[1])
     preparations, rows = prepare_pairs(settings, images, texts, workers)
     report(Progress("prepare", "features", 1, 1))
     return fit_prepared(
@@ -331,7 +326,7 @@ def _fit_one_dictionary(
         moments, *rows, settings.n_components, ridges, sample, workers
     )
     report(Progress("space", settings.mapping, 1, 1))
-    points = Points(*unseen.coding_points(space.correlations))
+    points = Points(*unseen.coding_points(space))
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     problem = Problem(*rows, settings.weights, weights, workers.local)
     state = initial_document_sides(problem, State(points), settings.n_codebooks, rng)
@@ -344,14 +339,20 @@ def _fit_one_dictionary(
     halves = gaussian.regress_queries(unseen, [side.decoded for side in state.sides[:2]])
     whole = gaussian.regress_expectations(unseen, space.correlations, state.sides[2].decoded)
     space = space.with_query_scales(1.0 / np.sqrt(halves.variances))
-    no_codes = np.empty((0, settings.n_codebooks), dtype=np.uint8)
     scales = halves.slopes * space.query_scales
-    codewords, _ = renumber_codewords((state.sides[0].codewords * scales).astype(np.float32), no_codes)
+    codewords, half_codes = renumber_codewords(
+        (state.sides[0].codewords * scales).astype(np.float32),
+        np.concatenate([side.codes for side in state.sides[:2]]),
+    )
     half = Quantizer(codewords, 0.0, 0.0, None, 1.0 / scales)
     document = half.rescale(whole.slopes / halves.slopes)
     codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
     half, document = (
-        replace(each, epsilon=mean_cross(each.codewords, codes, workers.local)) for each in (half, document)
+        replace(
+            each.with_cross_term(settings.cross_term, own, workers.local),
+            epsilon=mean_cross(each.codewords, own, workers.local),
+        )
+        for each, own in ((half, half_codes), (document, codes))
     )
     learned = FittedModel(
         settings._replace(n_components=space.n_dims),
@@ -366,7 +367,7 @@ def _fit_one_dictionary(
         gaussian.likelihood_constant(whole, halves),
     )
     _check_finite(learned)
-    return learned.with_cross_term(settings.cross_term, workers.local)
+    return learned
 
 
 def _choose_ridges(

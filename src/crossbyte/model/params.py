@@ -119,13 +119,16 @@ def check_parameters(model: CMCQ) -> Settings:
 
 def canonical_settings(settings: Settings, text_width: int) -> Settings:
     """The same with plain canonical correlation, prepared so that it can be fitted to any data."""
-    too_wide = text_width > MAX_GRAM_DIMS
-    return settings._replace(
-        mapping="cca",
-        scoring="unit",
-        image_components=max(settings.image_components or 0, IMAGE_COMPONENTS),
-        text_components=settings.text_components or (_FEWER_TEXT_COMPONENTS if too_wide else None),
-    )
+    settings = reduce_wide_texts(settings, text_width)
+    components = max(settings.image_components or 0, IMAGE_COMPONENTS)
+    return settings._replace(mapping="cca", scoring="unit", image_components=components)
+
+
+def reduce_wide_texts(settings: Settings, text_width: int) -> Settings:
+    """The same with fewer text components, where texts are too wide for canonical correlation."""
+    if settings.text_components is not None or text_width <= MAX_GRAM_DIMS:
+        return settings
+    return settings._replace(text_components=_FEWER_TEXT_COMPONENTS)
 
 
 def make_generator(random_state: Any) -> np.random.Generator:

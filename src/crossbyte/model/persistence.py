@@ -27,7 +27,7 @@ Arrays = Mapping[str, NDArray[Any]]
 EncoderStates = Mapping[str, EncoderState]
 _SPARSE_ARRAYS = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_ridge")
 _LINEAR_ARRAYS = ("image_matrix", "text_matrix")
-_GAUSSIAN_ARRAYS = ("image_matrix", "text_matrix", "correlations", "query_scales")
+_GAUSSIAN_ARRAYS = ("image_matrix", "text_matrix", "correlations", "query_scales", "coding_metric")
 _SPACE_ARRAYS = {
     SparseSpace: _SPARSE_ARRAYS,
     LinearSpace: _LINEAR_ARRAYS,
@@ -176,9 +176,9 @@ def _check_shapes(learned: FittedModel) -> None:
         _require(space.text_matrix.shape[1] == n_dims, "a text matrix of another width")
         matrices = [space.image_matrix, space.text_matrix]
         if isinstance(space, GaussianSpace):
-            shapes = space.correlations.shape, space.query_scales.shape
-            _require(shapes == ((n_dims,), (n_dims,)), "correlations of another number")
-            matrices += [space.correlations, space.query_scales]
+            numbers = [space.correlations, space.query_scales, space.coding_metric]
+            _require(all(each.shape == (n_dims,) for each in numbers), "coordinates of another number")
+            matrices += numbers
     _require(all(bool(np.isfinite(matrix).all()) for matrix in matrices), "matrices that are not finite")
     _require(len(learned.image_codes) == len(learned.text_codes), "sides of different lengths")
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)

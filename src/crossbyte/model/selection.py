@@ -19,7 +19,13 @@ from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
 from crossbyte.model.fit import FittedModel, Groups, prepare_pairs
-from crossbyte.model.params import IMAGE_COMPONENTS, LIKELIHOOD_DIMS, Settings, Trial
+from crossbyte.model.params import (
+    IMAGE_COMPONENTS,
+    LIKELIHOOD_DIMS,
+    Settings,
+    Trial,
+    reduce_wide_texts,
+)
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.space import gaussian
 from crossbyte.model.space.cca import second_moments
@@ -320,6 +326,7 @@ def choose_space(
 
     Returns the settings to fit all rows with, and every trial made.
     """
+    settings = reduce_wide_texts(settings, texts.shape[1])
     split = split_groups(groups, rng)
     rows = np.concatenate([split.train, split.held_out])
     some = images[rows], texts[rows], groups[rows]

@@ -63,7 +63,9 @@ def test_more_views_leave_less_to_guess() -> None:
 
 def test_coding_points_have_unit_length_and_nothing_stays_nothing() -> None:
     r = np.array([0.2, 0.6, 0.8])
-    points = gaussian.coding_points(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), r, 2)
+    points = gaussian.coding_points(
+        np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), r, 2, gaussian.make_coding_metric(r)
+    )
     np.testing.assert_allclose(np.linalg.norm(points, axis=1), [1.0, 0.0], atol=1e-6)
 
 

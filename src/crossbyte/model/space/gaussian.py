@@ -58,12 +58,15 @@ class GaussianSpace:
         r, out of fold.
     query_scales : (D,) float64
         One over the standard deviation of a query around what the code of its partner says.
+    coding_metric : (D,) float64
+        Weights of the coordinates when items are coded, :func:`coding_points`.
     """
 
     image_matrix: Float64
     text_matrix: Float64
     correlations: Float64
     query_scales: Float64
+    coding_metric: Float64
 
     @property
     def n_dims(self) -> int:
@@ -93,7 +96,7 @@ class GaussianSpace:
 
         def place(block: slice) -> Float32:
             total = sum(rows[block].times(matrix) for rows, matrix in views)
-            return coding_points(total, self.correlations, len(views))
+            return coding_points(total, self.correlations, len(views), self.coding_metric)
 
         points: Float32 = workers.rows(place, views[0][0].shape[0], (self.n_dims,), np.float32)
         return points
@@ -117,14 +120,17 @@ def expected_variance(r: Float64, n_views: int) -> Float64:
     return np.asarray(1.0 - r + r * (1.0 - r) / (1.0 - r + n_views * r))
 
 
-def coding_points(views: Any, r: Float64, n_views: int) -> Float32:
+def make_coding_metric(r: Float64) -> Float64:
+    """Weigh coordinates (D,) between evenly, as short codes are spent best, and as the likelihood does."""
+    return np.asarray(expected_variance(r, 1) ** _CODING_POWER)
+
+
+def coding_points(views: Any, r: Float64, n_views: int, metric: Float64) -> Float32:
     """Compute the points (n, D) that are coded, given the sum (n, D) of the items' views.
 
-    They are expected queries, in a metric between that of the coordinates (which spends the code evenly) and
-    that of the likelihood (which spends it on the strongest), at unit length: how far from the origin an
-    item is says little of who asks for it, and would cost bits.
+    They are expected queries in the metric of coding, at unit length: how far from the origin an item is
+    says little of who asks for it, and would cost bits.
     """
-    metric = expected_variance(r, 1) ** _CODING_POWER
     return np.asarray(unit_rows(expected_query(views, r, n_views) * metric), dtype=np.float32)
 
 
@@ -272,12 +278,13 @@ class OutOfFold(NamedTuple):
         """Measure r of every coordinate."""
         return np.clip((self.image * self.text).mean(axis=0), _WEAKEST, _STRONGEST)
 
-    def coding_points(self, r: Float64) -> tuple[Float32, Float32, Float32]:
+    def coding_points(self, space: GaussianSpace) -> tuple[Float32, Float32, Float32]:
         """Compute what would be coded of the images alone, the texts alone, and both."""
+        r, metric = space.correlations, space.coding_metric
         return (
-            coding_points(self.image, r, 1),
-            coding_points(self.text, r, 1),
-            coding_points(self.image + self.text, r, 2),
+            coding_points(self.image, r, 1, metric),
+            coding_points(self.text, r, 1, metric),
+            coding_points(self.image + self.text, r, 2, metric),
         )
 
 
@@ -315,7 +322,11 @@ def fit_gaussian_space(
     unseen = OutOfFold(u / spreads[0], v / spreads[1])
     r = unseen.correlations()
     space = GaussianSpace(
-        maps.image / spreads[0], maps.text / spreads[1], r, 1.0 / np.sqrt(expected_variance(r, 1))
+        maps.image / spreads[0],
+        maps.text / spreads[1],
+        r,
+        1.0 / np.sqrt(expected_variance(r, 1)),
+        make_coding_metric(r),
     )
     return space, unseen
 
