@@ -413,12 +413,16 @@ def attribute_inner_product(
 def find_item_words(
     learned: FittedModel, towards: Float64, names: Names, n_words: int
 ) -> tuple[explanation.Word, ...]:
-    """Find the text features that pull most towards a point (D,); those that push away are never listed."""
+    """Find the text features that pull most towards a point (D,); those that push away are never listed.
+
+    Where features have names, those without one (hashed n-grams) tell a reader nothing, and are left out.
+    """
     matrix = _matrix(learned, "text")
     assert matrix is not None  # texts are always placed by a matrix
     pulls = _directions(learned.text_preparation, matrix, towards)[0]
     strengths = pulls * _feature_scales(learned.text_preparation)
-    best = np.argsort(-strengths, kind="stable")[:n_words].tolist()
+    order = np.argsort(-strengths, kind="stable").tolist()
+    best = [column for column in order if not names or names.get(column) is not None][:n_words]
     return tuple(
         explanation.Word(column, names.get(column), float(pulls[column]))
         for column in best
