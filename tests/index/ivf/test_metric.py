@@ -113,7 +113,9 @@ def test_an_index_takes_it_where_it_serves_better(tmp_path: Path) -> None:
         loud = np.array([0.1] * 3 + [3.0] * 9)
         return shared + 0.05 * rng.standard_normal((n, 12)), shared + loud * rng.standard_normal((n, 12))
 
-    model = CMCQ(n_bits=32, mapping="cca", scoring="unit", n_components=12, random_state=0).fit(*views(0, 2000))
+    model = CMCQ(n_bits=32, mapping="cca", scoring="unit", n_components=12, random_state=0).fit(
+        *views(0, 2000)
+    )
     images, texts = views(1, 4000)
     with Index.create(tmp_path / "a.cb", model) as index:
         index.add(range(4000), images=images)
