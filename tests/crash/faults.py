@@ -114,8 +114,8 @@ def create_in_two_steps() -> None:
     """The tables first, what belongs into them later."""
     write_schema = creation.write_schema
 
-    def spoiled(database: sqlite3.Connection) -> None:
-        write_schema(database)
+    def spoiled(database: sqlite3.Connection, format: int) -> None:
+        write_schema(database, format)
         database.execute("COMMIT")
         database.execute("BEGIN EXCLUSIVE")
 
