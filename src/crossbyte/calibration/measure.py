@@ -26,7 +26,7 @@ from crossbyte.metrics.chance import chance_recall
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.params import Settings
-from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, split_groups, uncompressed_ranks
+from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, point_ranks, split_groups
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.report import measurements
 from crossbyte.report.model_report import Report
@@ -85,9 +85,7 @@ def measure_model(
     likelihoods, reliability = _fit_likelihoods(sample, setup.rows, pairs, workers)
     calibration = Calibration(fit_coding_offsets(sample, workers), len(sample), likelihoods)
     ranks = _rank_systems(sample, setup.baselines, n_bytes, context)
-    ranks["uncompressed"] = uncompressed_ranks(
-        sample.points["image"], sample.points["text"], np.arange(len(sample)), workers
-    )
+    ranks["uncompressed"] = _uncompressed_ranks(sample, *_held_out_pairs(pairs, setup.rows), workers)
     report(Progress("calibrate", "probabilities", 2, 2 + len(widths)))
     points, n_curve_pairs = _measure_curve(context, settings_at, pairs, widths, setup, {n_bytes: ranks})
     quality = Report(
@@ -187,6 +185,25 @@ def _rank_systems(
         name: baselines.ranks(name, n_bytes, n_dims, context.rng, context.workers)
         for name in ("cca_pq", "cca_rq")
     }
+
+
+def _uncompressed_ranks(
+    sample: holdout.HeldOutSample, images: Any, texts: Any, workers: Workers
+) -> PartnerRanks:
+    """Rank the held-out partners by what would be coded of each half, in the metric of distances."""
+    refit, groups = sample.refit, np.arange(len(sample))
+    items = {
+        "image": refit.item_points(images, None, workers),
+        "text": refit.item_points(None, texts, workers),
+    }
+    for side in holdout.SIDES:
+        scales = sample.quantizers[side].coding_scales
+        if scales is not None:
+            items[side] = (items[side] / scales).astype(np.float32)
+    image, text = sample.points["image"], sample.points["text"]
+    return PartnerRanks(
+        point_ranks(image, items["text"], groups, workers), point_ranks(text, items["image"], groups, workers)
+    )
 
 
 def _crossbyte_ranks(sample: holdout.HeldOutSample) -> PartnerRanks:

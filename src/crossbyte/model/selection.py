@@ -163,13 +163,6 @@ def _rank_in_parts(ranks: Callable[[slice], Ranks], n_queries: int, workers: Exe
     return np.concatenate(list(workers.map(ranks, row_blocks(n_queries, _QUERIES_AT_ONCE))))
 
 
-def uncompressed_ranks(images: Float32, texts: Float32, groups: Groups, workers: Executor) -> PartnerRanks:
-    """Rank the partners among uncompressed points (n, D) of both sides, in both directions."""
-    return PartnerRanks(
-        point_ranks(images, texts, groups, workers), point_ranks(texts, images, groups, workers)
-    )
-
-
 def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
     """Pick the best trial; for γ, if ``prefer_large``, the largest value within one standard error of it."""
     if name != "correlation" or not prefer_large:
