@@ -220,8 +220,8 @@ def test_golden_models_of_format_2_answer_as_they_did(name: str) -> None:
 def test_the_papers_estimator_is_that_of_older_versions() -> None:
     """The golden file was written by ``CMCQ()`` when the paper's method was its default.
 
-    Bytes are equal on one kind of processor and one set of libraries only; elsewhere, the document, the codes
-    and the form of everything are, and the numbers to rounding.
+    Bytes are equal on one kind of processor and one set of libraries only; elsewhere, the settings and the
+    form of everything are, and basis and objective to rounding.
     """
     maker = golden_maker()
     data = (GOLDEN / "sparse.cbm").read_bytes()

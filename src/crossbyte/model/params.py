@@ -29,7 +29,7 @@ SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts
 
 
 class Settings(NamedTuple):
-    """All choices of one fit, resolved: nothing here is None or "auto"."""
+    """All choices of one fit; what is left to choose on held-out pairs is said by ``open_ridges``."""
 
     n_codebooks: int
     mapping: str

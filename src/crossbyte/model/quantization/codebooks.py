@@ -69,8 +69,8 @@ def _update_means(points: Float32, labels: NDArray[np.intp], errors: Float32, ce
     )
     sums = np.asarray(members @ points.astype(np.float64))
     empty = np.flatnonzero(counts == 0)
-    # An empty codeword takes over the worst-served points, one each.
-    sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
+    if len(empty):  # an empty codeword takes over the worst-served points, one each
+        sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
     return sums / np.maximum(counts, 1)[:, None]
 
 
@@ -161,8 +161,8 @@ def beam_codebooks(points: Float32, n_codebooks: int, rng: np.random.Generator, 
     """Learn one codebook after another from what the survivors of a beam search leave over.
 
     A codeword then serves the codes that items will really be given, not only the greedy ones, and has five
-    times as many points to learn from: the error of unseen points falls by a third at 16 bytes. FAISS's
-    residual quantizer is trained so; it is written here because results must not depend on threads.
+    times as many points to learn from, so that unseen points are coded better. FAISS's residual quantizer is
+    trained so; it is written here because results must not depend on threads.
     """
     codewords = np.empty((n_codebooks, N_CODEWORDS, points.shape[1]))
     rest = np.ascontiguousarray(points, dtype=np.float32)[:, None, :]

@@ -143,10 +143,6 @@ class CanonicalMaps(NamedTuple):
     image: Float64
     text: Float64
 
-    def truncate(self, n_dims: int) -> CanonicalMaps:
-        """Take the first ``n_dims`` directions."""
-        return CanonicalMaps(self.image[:, :n_dims], self.text[:, :n_dims])
-
 
 def canonical_maps(moments: Moments, n_dims: int, ridges: tuple[float, float]) -> CanonicalMaps:
     """Find the leading canonical directions of regularised second moments.
@@ -173,7 +169,7 @@ def canonical_maps(moments: Moments, n_dims: int, ridges: tuple[float, float]) -
 
 
 def _cholesky(C: Float64, ridge: float) -> Float64:
-    """Factor C + r I; a little more is added where that is not positive definite."""
+    """Factor C + r I; without a ridge, a little is added so that there is a factor."""
     least = 1e-9
     return np.asarray(linalg.cholesky(add_ridge(C, max(ridge, least)), lower=True, check_finite=False))
 
