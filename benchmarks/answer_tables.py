@@ -5,10 +5,12 @@ A part that was not run yet has no lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from benchmarks.comparison import OWN
-from benchmarks.tables import Measurement, load
+from benchmarks.tables import Measurement, load, load_settings
 
 PARTS = {
     "flickr8k": "Flickr8k, unseen pairs",
@@ -24,7 +26,7 @@ HEADLINES = {
     "documents": ("other texts → documents, 4 bytes", "other texts → documents, 8 bytes"),
     "flickr8k": ("I→T, 4 bytes", "T→I, 4 bytes"),
 }
-HEAD = "| recall@10 | crossbyte | best of FAISS | difference, 95 % | uncompressed | chance | command |"
+HEAD = "| recall@10 | crossbyte | best peer | difference, 95 % | uncompressed | chance | command |"
 
 
 def table() -> str:
@@ -75,9 +77,20 @@ def _line(part: str, question: str, own: Measurement, beside: dict[str, Measurem
         f"{difference.mean:+.3f} [{low:+.3f}, {high:+.3f}]",
         _figure(beside["uncompressed"]),
         f"{own.chance:.3f}",
-        f"`python -m benchmarks answers --part {part}`",
+        f"`{command(part, load_settings(f'answers-{part}'))}`",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def command(part: str, settings: Mapping[str, Any]) -> str:
+    """The command that makes these figures: with the seeds, bytes and peers that were asked for."""
+    words = ["python", "-m", "benchmarks", "answers", "--part", part]
+    for option in ("seeds", "bytes", "peers"):
+        if option in settings:
+            value = settings[option]
+            given = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [f"--{option}", shlex.quote(given)]
+    return " ".join(words)
 
 
 def _figure(entry: Measurement | None) -> str:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset, shares_label
 from crossbyte import CMCQ
-from crossbyte.compute.executor import Workers, sample_rows
+from crossbyte.compute.executor import Workers
 from crossbyte.lab.methods.additive import table_distances
 from crossbyte.metrics.average_precision import mean_average_precision
 from crossbyte.metrics.chance import chance_mean_average_precision, chance_recall
 from crossbyte.metrics.ranks import nearest_ties_by_column
-from crossbyte.model.space.gaussian import FoldMoments, fit_gaussian_space
+from crossbyte.model.fit import learn_points
+from crossbyte.model.space.gaussian import FoldMoments
 
 __all__ = [
     "SEEDS",
@@ -85,32 +86,26 @@ def item_points(model: CMCQ, *, images: Any = None, texts: Any = None) -> Points
     with Workers(model.n_jobs) as workers:
         points = model.fitted_.item_points(images, texts, workers)
     side = "document" if images is not None and texts is not None else "text" if images is None else "image"
-    return _to_distances(model, side, points)
-
-
-def _to_distances(model: CMCQ, side: str, points: Points) -> Points:
-    """Take points from the metric of coding to that of distances."""
-    scales = model.fitted_.quantizers[side].coding_scales
-    return points if scales is None else (points / scales).astype(np.float32)
+    return model.fitted_.quantizers[side].from_coding(points)
 
 
 def training_points(model: CMCQ, images: Any, texts: Any) -> dict[str, Points]:
     """The points that the model's codewords are learned from, by what is known: image, text, document.
 
-    Out of fold, of at most 20,000 pairs, as the fit has them (its folds are others).
+    Out of fold, of at most 20,000 pairs, as the fit has them (its folds are others); documents in sample as
+    well.
     """
     learned, rng = model.fitted_, np.random.default_rng(0)
-    settings, n_rows = learned.settings, images.shape[0]
+    groups = np.arange(images.shape[0])
     with Workers(model.n_jobs) as workers:
-        X = learned.image_preparation.apply(images, workers)
-        Y = learned.text_preparation.apply(texts, workers)
-        moments = FoldMoments.of(X, Y, np.arange(n_rows), rng, workers)
-        ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
-        space, unseen = fit_gaussian_space(
-            moments, X, Y, settings.n_components, ridges, sample_rows(n_rows, rng), workers
+        rows = (
+            learned.image_preparation.apply(images, workers),
+            learned.text_preparation.apply(texts, workers),
         )
-    sides = zip(("image", "text", "document"), unseen.coding_points(space), strict=True)
-    return {side: _to_distances(model, side, points) for side, points in sides}
+        moments = FoldMoments.of(*rows, groups, rng, workers)
+        _, found = learn_points(learned.settings, moments, rows, groups, rng, workers, [])
+    sides = zip(("image", "text", "document"), found.points.points, strict=True)
+    return {side: learned.quantizers[side].from_coding(points) for side, points in sides}
 
 
 def document_kind(model: CMCQ) -> str:

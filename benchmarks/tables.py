@@ -84,10 +84,19 @@ def save(name: str, measurements: Sequence[Measurement], settings: Mapping[str, 
 
 def load(name: str) -> list[Measurement]:
     """Read what :func:`save` wrote; nothing if there is none."""
-    path = RESULTS / f"{name}.json"
-    entries = json.loads(path.read_text(encoding="utf-8"))["measurements"] if path.exists() else []
+    entries = _read(name).get("measurements", [])
     fields = ("system", "score", "values", "target", "chance", "interval")
     return [Measurement(**{field: entry[field] for field in fields if field in entry}) for entry in entries]
+
+
+def load_settings(name: str) -> dict[str, Any]:
+    """Read how the numbers of :func:`save` were made; nothing if there are none."""
+    return dict(_read(name).get("settings", {}))
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _record(measurements: Sequence[Measurement], settings: Mapping[str, Any]) -> dict[str, Any]:

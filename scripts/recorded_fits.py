@@ -6,7 +6,8 @@
 For changes that must move nothing: the paper's estimator (``CMCQ.paper``; ``CMCQ`` before 0.7) and its
 ablations, each dense with one thread, sparse with two, and from disk; then the answers of an index. Bytes
 are equal on one kind of processor and one set of libraries only, so the record is made anew on the machine at
-hand and is never kept.
+hand and is never kept. From 0.7 on, models are calibrated otherwise than in 0.6: against that version, the
+calibrated model, its report and probabilities differ, and nothing else.
 """
 
 from __future__ import annotations
@@ -100,21 +101,24 @@ def record_answers(images: Any, texts: Any, folder: Path) -> dict[str, str]:
             "probable": {"images": images[queries], "min_probability": 0.01},
         }
         for name, arguments in searches.items():
-            found[f"search {name}"] = digest(*(_bytes_of(hits) for hits in index.search(**arguments)))
+            found |= _digest_answers(f"search {name}", index.search(**arguments))
         index.build_cells(images=images[first], texts=texts[first], n_cells=12)
         for name, arguments in searches.items():
-            found[f"cells {name}"] = digest(*(_bytes_of(hits) for hits in index.search(**arguments)))
+            found |= _digest_answers(f"cells {name}", index.search(**arguments))
         index.compact()
         found["facets"] = digest(repr(index.facets()).encode())
         found["explanation"] = digest(str(index.explain("p1", texts=texts[-1], target="image")).encode())
     return found
 
 
-def _bytes_of(hits: Any) -> bytes:
-    """Write down all that an answer says, floats to their last bit."""
-    values = (hits.ids, hits.distances.tolist(), hits.numbers.tolist(), hits.payloads, hits.no_match)
-    probabilities = None if hits.probabilities is None else np.asarray(hits.probabilities).tolist()
-    return repr((*values, probabilities)).encode()
+def _digest_answers(name: str, answers: list[Any]) -> dict[str, str]:
+    """Digest all that answers say, floats to their last bit: what was found, and how sure that is."""
+    hits, sure = [], []
+    for each in answers:
+        hits.append(repr((each.ids, each.distances.tolist(), each.numbers.tolist(), each.payloads)).encode())
+        stated = None if each.probabilities is None else np.asarray(each.probabilities).tolist()
+        sure.append(repr((each.no_match, stated)).encode())
+    return {name: digest(*hits), f"{name}, probabilities": digest(*sure)}
 
 
 def main() -> int:

@@ -33,10 +33,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gallery")
     write_scenes(folder / "scenes", 150, 0)
     documents = read_raw(folder / "scenes")
-    # A setting under which so few scenes can tell what matches nothing.
-    given = {"n_components": 16, "correlation": 1.0, "scoring": "unit"}
-    path = folder / "scenes.cb"
-    build_gallery(documents, path, n_bits=16, mapping="cca", parameters=given, curve=(1, 2), n_jobs=2)
+    build_gallery(documents, folder / "scenes.cb", n_bits=16, curve=(1, 2), n_jobs=2)
     return folder / "scenes.cb"
 
 

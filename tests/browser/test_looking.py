@@ -160,6 +160,31 @@ def test_the_quality_tab_has_curves_tables_and_suspects(page: Page) -> None:
     assert page.one("#words").get_attribute("value") == "red"
 
 
+def test_the_quality_tab_compares_how_documents_are_found(page: Page) -> None:
+    """The scenes have one text each, so that another one cannot look for them: the figures are made up."""
+    page.open("/")
+    page.settled()
+    page.script(
+        """
+        const url = document.querySelector("script[type=module]").src.replace("app.js", "report.js");
+        const [{ showReport }, answer] = await Promise.all([import(url), fetch("/v1/report")]);
+        const documents = [
+          { name: "crossbyte", n_bytes: 2, recall: [0.7, 0.6, 0.8], gain: null },
+          { name: "middle_rq", n_bytes: 2, recall: [0.6, 0.5, 0.7], gain: [0.1, -0.02, 0.3] },
+          { name: "keywords", n_bytes: null, recall: [0.2, 0.1, 0.3], gain: [0.5, 0.4, 0.6] },
+        ];
+        await showReport(Promise.resolve({ ...(await answer.json()), documents }), () => {});
+        """
+    )
+    page.one("[data-tab=report]").click()
+    rows = [each.text for each in page.all(".document-systems tbody tr")]
+    assert rows == [
+        "crossbyte, one code 2 70 –",
+        "CCA + RQ of the middle of both halves 2 60 10.0 (-2.0 to 30.0)",
+        "keyword overlap with the document's own text – 20 50.0 (40.0 to 60.0)",
+    ]
+
+
 def test_markup_in_data_stays_text(browse, hostile_url: str) -> None:
     page = browse(hostile_url)
     page.open()

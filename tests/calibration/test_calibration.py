@@ -503,7 +503,8 @@ def test_one_code_has_a_probability_whatever_the_target(one_code: CMCQ) -> None:
     for query in SIDES:
         for target in TARGETS:
             assert calibration.knows(query, target, "document")
-            levels = {each: np.zeros(3) for each in TARGETS}
+            levels = {each: np.zeros(3) for each in calibration.levels(query, target, ["document"])}
+            assert len(levels) == 1
             ratios = calibration.log_ratios((query, target, "document"), np.array([0.0, 5.0, 50.0]), levels)
             assert np.isfinite(ratios).all() and (np.diff(ratios) <= 0).all()
 

@@ -10,22 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from crossbyte import CMCQ
 from crossbyte.calibration import baselines
 from crossbyte.calibration import calibration as reliability
-from crossbyte.calibration.calibration import Likelihood, NearItems, fit_likelihood
+from crossbyte.calibration.calibration import HeldOutDistances, fit_likelihood, fit_temperature
 from crossbyte.calibration.holdout import HeldOutSample, hold_out
 from crossbyte.calibration.measure import Bootstrap, expected_recall, score_chance
 from crossbyte.compute.executor import Workers
 from crossbyte.errors import DamagedModelFile
 from crossbyte.metrics.auroc import auroc
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
-from crossbyte.model.fit import Cohort
+from crossbyte.model.fit import Cohort, cohort_levels
 from crossbyte.model.quantization.codebooks import beam_codebooks, deal_dimensions, kmeans
-from support.calibration_samples import drawn, naive_levels, plain_model, settings
+from support.calibration_samples import drawn, naive_levels, plain_model, settings, soft_level
 from support.index_twin import features, small_model
 from support.paths import GOLDEN
 
@@ -70,7 +69,7 @@ def test_a_level_is_the_mean_of_the_nearest_training_documents(
     model, texts = small_model(16, cross_term), features(5, seed=4)[1]
     draw = np.random.default_rng(n_rows)
     codes = {side: draw.integers(0, 256, (n_rows, 2), dtype=np.uint8) for side in ("image", "text")}
-    chosen = [i * (n_rows - 1) // 2047 for i in range(2048)] if n_rows > 2048 else list(range(n_rows))
+    chosen = [i * (n_rows - 1) // 4095 for i in range(4096)] if n_rows > 4096 else list(range(n_rows))
     cohort = Cohort.of(model.fitted_.quantizers, codes)
     points = model.transform_texts(texts)
     found = cohort.levels(points, target)
@@ -95,107 +94,155 @@ def test_the_cohort_of_a_model_are_its_training_documents() -> None:
     np.testing.assert_allclose(found, naive_levels(model, codes, texts, "image"), rtol=1e-6)
 
 
+def test_a_level_with_a_temperature_is_a_log_mean_over_the_cohort() -> None:
+    model, images = plain_model(), drawn(5, 1)[0]
+    points = model.transform_images(images)
+    found = model.fitted_.cohort.levels(points, "text", 0.3)
+    plain = model.distances(images=images, text_codes=model.text_codes_)
+    np.testing.assert_allclose(found, [soft_level(row.tolist(), 0.3) for row in plain], rtol=1e-4, atol=1e-4)
+    alone = [model.fitted_.cohort.levels(points[i : i + 1], "text", 0.3)[0] for i in range(5)]
+    assert found.tolist() == alone
+
+
+def test_the_rows_of_a_querys_own_document_are_no_strangers() -> None:
+    """Two captions of each picture: the document is in the cohort twice."""
+    images, texts = drawn(150, 3)[:2]
+    images, texts = np.repeat(images, 2, axis=0), np.repeat(texts, 2, axis=0)
+    texts[1::2] += 0.01 * np.random.default_rng(0).standard_normal(texts[1::2].shape)
+    params = {"n_bits": 16, "n_components": 6, "max_iter": 1, "random_state": 0, "memory": 0}
+    model = CMCQ(**params).fit(images, texts, np.repeat(np.arange(150), 2))
+    assert model.fitted_.settings.group_size == model.fitted_.cohort.n_left_out == 2
+    points = model.transform_texts(texts[:40:2])
+    found = model.fitted_.cohort.nearest(points, "image")
+    plain = np.sort(model.distances(texts=texts[:40:2], document_codes=model.document_codes_), axis=1)
+    assert found.shape == (20, 300 // 8 - 2)
+    np.testing.assert_allclose(found, plain[:, 2 : 300 // 8], rtol=1e-4, atol=1e-4)
+    alone = CMCQ(**params).fit(images[::2], texts[::2])
+    assert alone.fitted_.settings.group_size == alone.fitted_.cohort.n_left_out == 1
+
+
+def test_of_a_sample_of_the_rows_fewer_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = plain_model()
+    codes = {"image": model.image_codes_, "text": model.text_codes_}
+    monkeypatch.setattr("crossbyte.model.fit._COHORT_SIZE", len(model.image_codes_) // 4)
+    left_out = [Cohort.of(model.fitted_.quantizers, codes, size).n_left_out for size in (1, 2, 8, 20)]
+    assert left_out == [1, 1, 2, 5]
+    few = Cohort.of(model.fitted_.quantizers, {side: each[:3] for side, each in codes.items()}, 5)
+    assert few.nearest(model.transform_images(drawn(4, 1)[0]), "text").shape == (4, 1)
+
+
 # The likelihood ratio
 
 SPREAD = 0.8
 
 
-def gaussian_items(
+def gaussian_distances(
     n: int, n_items: int, seed: int, partner_at: float = 1.0, fringe: float = 1.0
-) -> NearItems:
+) -> HeldOutDistances:
     """Distances of one partner and many strangers (mean 3) around each query's own level."""
     rng = np.random.default_rng(seed)
     levels = fringe * rng.normal(size=n)
     partners = rng.integers(0, n_items, n)
     distances = rng.normal(3.0, SPREAD, (n, n_items))
     distances[np.arange(n), partners] += partner_at - 3.0
-    return NearItems.among(distances + levels[:, None], partners, levels)
+    cohort = np.sort(rng.normal(3.0, SPREAD, (n, 1000)), axis=1)[:, 1:125]
+    return HeldOutDistances(distances + levels[:, None], partners, cohort + levels[:, None], 1000)
 
 
-def true_ratio(distances: Any, levels: Any) -> Any:
+def true_ratio(centred: Any) -> Any:
     """log N(distance - level; 1, s) / N(distance - level; 3, s)"""
-    centred = np.asarray(distances) - levels
     return ((centred - 3.0) ** 2 - (centred - 1.0) ** 2) / (2 * SPREAD**2)
-
-
-def regression(items: NearItems) -> Likelihood:
-    """scikit-learn's logistic regression on the same, without the odds of the sample."""
-    each = np.column_stack([items.distances.ravel(), np.repeat(items.levels, items.distances.shape[1])])
-    means, spreads = each.mean(axis=0), each.std(axis=0)
-    found = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
-    found.fit((each - means) / spreads, items.partner.ravel())
-    slopes = found.coef_[0] / spreads
-    odds = np.log(1.0 / (items.n_items - 1))
-    return Likelihood(found.intercept_[0] - slopes @ means - odds, *slopes)
 
 
 def test_the_nearest_items_are_chosen_with_their_partner() -> None:
     rng = np.random.default_rng(0)
     distances, partners = rng.normal(size=(7, 400)).astype(np.float32), rng.integers(0, 400, 7)
-    items = NearItems.among(distances, partners, np.arange(7.0))
-    assert items.n_items == 400
-    for i in range(7):
-        order = sorted(range(400), key=lambda j: (distances[i, j], j))[:32]
-        assert items.distances[i].tolist() == [float(distances[i, j]) for j in order]
-        assert items.partner[i].tolist() == [j == partners[i] for j in order]
-    some = items.take([4, 2])
-    assert (some.levels.tolist(), some.n_items) == ([4.0, 2.0], 400)
-    np.testing.assert_array_equal(some.distances, items.distances[[4, 2]])
-    np.testing.assert_array_equal(some.partner, items.partner[[4, 2]])
+    whole = HeldOutDistances(distances, partners, distances, 400)
+    for columns in (np.arange(400), np.arange(1, 400, 2)):
+        items = whole.nearest(32, columns)
+        for i in range(7):
+            order = sorted(columns.tolist(), key=lambda j: (distances[i, j], j))[:32]
+            assert items.distances[i].tolist() == [float(distances[i, j]) for j in order]
+            assert items.partner[i].tolist() == [j == partners[i] for j in order]
+    some = whole.take([4, 2])
+    assert some.partners.tolist() == partners[[4, 2]].tolist()
+    np.testing.assert_array_equal(some.items, distances[[4, 2]])
 
 
-@pytest.mark.parametrize("n_items", [100, 300])
-def test_the_likelihood_is_that_of_a_dense_logistic_regression(n_items: int) -> None:
-    items = gaussian_items(400, n_items, 1)
-    np.testing.assert_allclose(fit_likelihood(items), regression(items), atol=1e-3, rtol=1e-3)
+def test_the_temperature_is_that_of_the_true_ratio() -> None:
+    held_out = gaussian_distances(2000, 200, 2)
+    assert fit_temperature(held_out.items, held_out.partners) == pytest.approx(SPREAD**2 / 2, rel=0.06)
 
 
 def test_the_likelihood_ratio_is_near_the_true_one() -> None:
-    found = fit_likelihood(gaussian_items(2000, 200, 2))
-    for distance, level in [(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, -1.0), (2.5, 1.5)]:
-        assert found.log_ratios(distance, level) == pytest.approx(true_ratio(distance, level), abs=0.35)
-    assert found.distance == pytest.approx(-2 / SPREAD**2, rel=0.06)
-    assert found.level == pytest.approx(2 / SPREAD**2, rel=0.06)
+    held_out = gaussian_distances(2000, 200, 2, partner_at=1.8)
+    found = fit_likelihood(held_out)
+    items = held_out.nearest(10)
+    levels = cohort_levels(held_out.cohort, held_out.n_cohort, found.temperature)
+    stated = reliability.posterior(found.log_ratios(items.distances, levels[:, None]), 1 / 200)
+    for depth in (1, 10):
+        bins = reliability.equal_bins(stated[:, :depth], items.partner[:, :depth])
+        assert reliability.expected_error(bins) < 0.04
+
+
+def test_few_pairs_leave_the_ratio_near_that_of_the_model() -> None:
+    """Fifteen partners that are all found first must not end in probabilities of a few per cent."""
+    held_out = gaussian_distances(15, 15, 3, partner_at=0.0)
+    assert (held_out.nearest(1).partner).all()
+    found = fit_likelihood(held_out)
+    assert found.distance * found.temperature == pytest.approx(-1.0, abs=0.5)
+    new = gaussian_distances(200, 150, 4, partner_at=0.0)
+    levels = cohort_levels(new.cohort, new.n_cohort, found.temperature)
+    first = new.nearest(1)
+    stated = reliability.posterior(found.log_ratios(first.distances, levels[:, None]), 1 / 150)
+    assert np.median(stated) > 0.3
 
 
 def test_twice_the_strangers_leave_the_ratio_as_it_is() -> None:
-    few, many = (fit_likelihood(gaussian_items(3000, n_items, 3)) for n_items in (80, 160))
-    grid = np.linspace(0.0, 2.5, 6)
-    gap = many.log_ratios(grid, 0.0) - few.log_ratios(grid, 0.0)
-    assert np.abs(gap).max() < 0.3  # the odds of the sample differ by log 2 = 0.69
-    assert abs(gap.mean()) < 0.15
+    few, many = (fit_likelihood(gaussian_distances(3000, n_items, 3)) for n_items in (80, 160))
+    level = np.log(np.exp(-3.0 / few.temperature))
+    grid = np.linspace(0.5, 2.0, 6)
+    gap = many.log_ratios(grid, level) - few.log_ratios(grid, level)
+    assert abs(gap.mean()) < 0.5  # the odds of the sample differ by log 2 = 0.69
 
 
 def test_a_farther_distance_never_speaks_for_a_partner() -> None:
-    found = fit_likelihood(gaussian_items(300, 50, 4, partner_at=5.0))
-    assert found.distance == 0.0
+    found = fit_likelihood(gaussian_distances(300, 50, 4, partner_at=5.0))
+    assert -0.1 < found.distance <= 0.0
     assert np.isfinite(found).all()
-    assert fit_likelihood(gaussian_items(300, 50, 4, partner_at=2.0)).distance < 0
+    assert fit_likelihood(gaussian_distances(300, 50, 4, partner_at=2.0)).distance < -0.5
+
+
+@pytest.mark.parametrize("tempting", [True, False])
+def test_a_query_far_from_everything_has_no_likelier_partner(tempting: bool) -> None:
+    """Even where, of those that were learned from, the farther queries have the nearer partners."""
+    held_out = gaussian_distances(400, 60, 4, partner_at=1.5, fringe=3.0)
+    away = held_out.cohort.mean(axis=1)
+    nearer = 0.6 * (away - away.mean()) * (1 if tempting else -1)
+    held_out.items[np.arange(400), held_out.partners] -= nearer
+    found = fit_likelihood(held_out)
+    per_step = found.distance - found.level / found.temperature  # distances and levels move together
+    assert per_step <= 1e-12 and (tempting or per_step < -0.05)
+    cohort = held_out.cohort[:5]
+    levels = [cohort_levels(cohort + far, held_out.n_cohort, found.temperature) for far in (0.0, 50.0, 500.0)]
+    ratios = [
+        found.log_ratios(1.0 + far, level) for far, level in zip((0.0, 50.0, 500.0), levels, strict=True)
+    ]
+    assert (np.diff(ratios, axis=0) <= 1e-6).all()
 
 
 def test_partners_that_are_all_told_apart_leave_the_ratio_finite() -> None:
-    found = fit_likelihood(gaussian_items(200, 50, 5, partner_at=-100.0))
+    found = fit_likelihood(gaussian_distances(200, 50, 5, partner_at=-100.0))
     assert np.isfinite(found).all()
     assert -1e3 < found.distance < 0
-    assert found.log_ratios(-100.0, 0.0) > 3 > -3 > found.log_ratios(3.0, 0.0)
 
 
-def test_a_feature_that_is_constant_says_nothing() -> None:
-    items = gaussian_items(300, 30, 6, fringe=0.0)
-    found = fit_likelihood(items._replace(levels=np.full(300, 7.5)))
-    assert found.level == 0.0
-    assert found.distance == pytest.approx(fit_likelihood(items).distance, rel=1e-6)
-    rounded = 7.5 + 1e-13 * np.random.default_rng(0).normal(size=300)
-    assert fit_likelihood(items._replace(levels=rounded)).level == 0.0
-    flat = fit_likelihood(items._replace(distances=np.full((300, 30), 2.0), levels=np.zeros(300)))
-    assert flat[1:] == (0.0, 0.0)
-    assert flat.intercept == pytest.approx(0.0, abs=1e-3)  # one in thirty before looking, and after
-
-
-def test_no_partner_in_sight_is_no_error() -> None:
-    items = gaussian_items(20, 30, 7)
-    assert np.isfinite(fit_likelihood(items._replace(partner=np.zeros((20, 30), bool)))).all()
-    assert np.isfinite(fit_likelihood(gaussian_items(2, 1, 7))).all()
+@pytest.mark.parametrize("shape", [(300, 30), (2, 1), (1, 1), (5, 2)])
+def test_distances_that_say_nothing_are_no_error(shape: tuple[int, int]) -> None:
+    held_out = gaussian_distances(*shape, seed=6)
+    assert np.isfinite(fit_likelihood(held_out)).all()
+    flat = held_out._replace(items=np.full(shape, 2.0), cohort=np.full((shape[0], 9), 2.0))
+    assert np.isfinite(fit_likelihood(flat)).all()
 
 
 # Probabilities, and whether they are true
@@ -242,18 +289,22 @@ def test_bins_and_error_by_hand() -> None:
 
 
 def test_reliability_equals_a_plain_computation_where_queries_judge_each_other() -> None:
-    items = gaussian_items(122, 300, 8, partner_at=1.8)
-    items.partner[[5, 6, 40]] = False  # their partner is farther than the nearest 32
-    found = reliability.measure_reliability(items, "text", "image")
-    teachers = [fit_likelihood(items.take(slice(1 - parity, None, 2))) for parity in (0, 1)]
+    held_out = gaussian_distances(122, 300, 8, partner_at=0.9)
+    held_out.items[[5, 6, 40], held_out.partners[[5, 6, 40]]] = 9.0  # farther than the nearest 32
+    found = reliability.measure_reliability(held_out, "text", "image")
+    teachers = [fit_likelihood(held_out.take(slice(1 - parity, None, 2))) for parity in (0, 1)]
+    items = held_out.nearest(32)
+    assert not items.partner[[5, 6, 40]].any()
     stated, true, best, smallest, matched = [], [], [], [], []
     for i in range(122):
-        ratios = teachers[i % 2].log_ratios(items.distances[i], items.levels[i])
+        cohort = held_out.cohort[i : i + 1]
+        level = cohort_levels(cohort, held_out.n_cohort, teachers[i % 2].temperature)[0]
+        ratios = teachers[i % 2].log_ratios(items.distances[i], level)
         stated += (1 / (1 + 299 * np.exp(-ratios[:10]))).tolist()
         true += items.partner[i, :10].tolist()
         matched.append(i % 4 in (0, 1))
         there = [j for j in range(32) if matched[-1] or not items.partner[i, j]]
-        best.append(ratios[there].max())
+        best.append(sum(1 / (1 + 299 * np.exp(-ratios[j])) for j in there[:10]))
         smallest.append(-items.distances[i, there].min())
     order = sorted(range(1220), key=lambda hit: stated[hit])
     sizes = [82] * 5 + [81] * 10  # 1,220 hits in 15 bins
@@ -270,17 +321,17 @@ def test_reliability_equals_a_plain_computation_where_queries_judge_each_other()
 
 
 def test_the_label_of_a_query_says_nothing_of_its_own_probability() -> None:
-    items = gaussian_items(60, 80, 9)
-    before = reliability._cross_fit(items)
-    items.partner[4] = np.roll(items.partner[4], 40)
-    after = reliability._cross_fit(items)
+    held_out = gaussian_distances(60, 80, 9)
+    before = reliability._cross_fit(held_out, held_out.nearest(32))
+    held_out.partners[4] = (held_out.partners[4] + 40) % 80
+    after = reliability._cross_fit(held_out, held_out.nearest(32))
     np.testing.assert_array_equal(after[0::2], before[0::2])
     assert (after[1::2] != before[1::2]).all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_reliability_of_few_queries_is_no_error(n: int) -> None:
-    found = reliability.measure_reliability(gaussian_items(n, 2, 0), "image", "text")
+    found = reliability.measure_reliability(gaussian_distances(n, 2, 0), "image", "text")
     assert np.isfinite(found[3:]).all()
 
 
@@ -564,7 +615,8 @@ SPOILT: dict[str, Callable[[Any], Any]] = {
     "an unknown target": line("text", "sound", "image", 0.1, -1.0, 1.0),
     "an unknown coding": line("text", "image", "sound", 0.1, -1.0, 1.0),
     "a missing number": line("text", "image", "image", 0.1, -1.0),
-    "one number more": line("text", "image", "image", 0.1, -1.0, 1.0, 0.0),
+    "one number more": line("text", "image", "image", 0.1, -1.0, 1.0, 0.0, 0.0),
+    "a temperature below zero": line("text", "image", "image", 0.1, -1.0, 1.0, -0.5),
     "text for a number": line("text", "image", "image", 0.1, "-1.0", 1.0),
     "true for a number": line("text", "image", "image", True, -1.0, 1.0),
     "nothing for a number": line("text", "image", "image", 0.1, None, 1.0),
@@ -592,12 +644,21 @@ def test_without_groups_only_the_other_side_is_known() -> None:
     }
 
 
+def plain_held_out(
+    model: CMCQ, codes: dict[str, np.ndarray], texts: np.ndarray, target: str, distances: Any
+) -> HeldOutDistances:
+    """Distances of texts to their partners and to the cohort, all training documents, by plain sums."""
+    sides = ["image", "text"] if target == "document" else [target]
+    total = sum(model.distances(texts=texts, **{f"{side}_codes": codes[side]}) for side in sides)
+    near = np.sort(np.asarray(total), axis=1)[:, 1 : len(codes["image"]) // 8]
+    return HeldOutDistances(np.asarray(distances), np.arange(len(texts)), near, len(codes["image"]))
+
+
 def test_likelihoods_are_those_of_one_sided_partners() -> None:
     refit, (images, texts) = watched().refit(), watched().held()
     codes = {"image": refit.image_codes_, "text": refit.text_codes_}
     distances = refit.distances(texts=texts, image_codes=refit.encode_images(images))
-    levels = naive_levels(refit, codes, texts, "image")
-    expected = regression(NearItems.among(distances, np.arange(40), levels))
+    expected = fit_likelihood(plain_held_out(refit, codes, texts, "image", distances))
     found = watched().model.calibration_.likelihoods["text", "image", "image"]
     np.testing.assert_allclose(found, expected, atol=2e-3, rtol=2e-3)
 
@@ -626,8 +687,7 @@ def test_ratios_of_pairs_come_from_another_text_of_the_group(target: str) -> Non
         sides = coded if target == "document" else [target]
         parts = [refit.distances(texts=texts, **{f"{side}_codes": coded[side]}) for side in sides]
         codes = {"image": refit.image_codes_, "text": refit.text_codes_}
-        levels = naive_levels(refit, codes, texts, target)
-        learned[name] = regression(NearItems.among(sum(parts), np.arange(60), levels))
+        learned[name] = fit_likelihood(plain_held_out(refit, codes, texts, target, sum(parts)))
     found = watched_groups().model.calibration_.likelihoods["text", target, "pair"]
     np.testing.assert_allclose(found, learned["other"], atol=5e-3, rtol=5e-3)
     assert not np.allclose(found, learned["own"], atol=0.02, rtol=0.02)

@@ -62,6 +62,16 @@ def write_pairs(path: Path, n: int = 240) -> None:
     np.savez(path, images=pairs.images, texts=pairs.texts.toarray())
 
 
+def write_captioned(path: Path, n: int = 240) -> None:
+    """Pairs of an image and the words of its first caption; the second has half of the words."""
+    pairs = make_pairs(n, 12, 120, words_per_text=8.0, random_state=0)
+    words = np.array([f"word{number}" for number in range(120)])
+    said = [words[row > 0] for row in pairs.texts.toarray()]
+    captions = [[" ".join(each), " ".join(each[::2])] for each in said]
+    texts = (pairs.texts.toarray() > 0).astype(np.float32)
+    np.savez(path, images=pairs.images, texts=texts, vocabulary=words, captions=np.array(captions))
+
+
 # evaluate
 
 
@@ -292,11 +302,13 @@ def test_own_pairs_give_a_quality_table(
     write_pairs(tmp_path / "own.npz")
     text = shell("evaluate", "own.npz", "--bits", "16", *QUICK)
     assert "2 bytes per item, learned from 216 pairs, asked among 24 unseen pairs" in text
-    names = ["crossbyte", "CCA, uncompressed", "CCA + PQ", "CCA + RQ", "chance"]
+    names = ["crossbyte", "CCA, uncompressed", "CCA + RQ of the middle", "CCA + PQ", "CCA + RQ", "chance"]
     names += ["CCA + OPQ", "CCA + LSQ"] if faiss else []
     for name in names:
         assert sum(line.startswith(f"{name}  ") for line in text.splitlines()) == 3, name
-    assert "wins" in text.splitlines()[-1] or "cannot be told apart" in text.splitlines()[-1]
+    *_, verdict, note = text.splitlines()
+    assert "wins" in verdict or "cannot be told apart" in verdict
+    assert "keyword overlap with their own texts, are not compared: the held-out pairs have no other" in note
     assert [path.name for path in tmp_path.iterdir()] == ["own.npz"]
 
 
@@ -317,6 +329,67 @@ def test_own_pairs_as_json_and_kept(shell: Shell, tmp_path: Path, quick_choice: 
     assert text.endswith("kept/report.html: the report\nkept/report.md: the report\n")
     assert (tmp_path / "kept" / "report.html").exists()
     assert len(read_results(tmp_path / "kept")) == len(table["systems"]) - 1
+
+
+def test_own_pairs_with_other_texts_show_whole_documents_and_keyword_overlap(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_choice: None, fits: list[str]
+) -> None:
+    monkeypatch.setattr(score_tables, "is_installed", lambda module: False)
+    write_captioned(tmp_path / "own.npz")
+    arguments = ("evaluate", "own.npz", "--bits", "16", "--jobs", "1", "--quiet", "--out", "kept")
+    text = shell(*arguments)
+    one_sided, whole = text.split("2 bytes per document known from both halves, learned from 216 pairs, ")
+    assert whole.startswith("24 other texts ask for 24 unseen documents; documents found of 100")
+    assert "image to text" in one_sided and "image to text" not in whole
+    assert "keyword overlap" not in one_sided and "CCA + RQ of the middle" in one_sided
+    assert sum(line.startswith("keyword overlap  ") for line in whole.splitlines()) == 2
+    assert "are not compared" not in text
+    assert sorted(fits) == sorted({*fits}), "one fit serves both tables"
+    wide = {result.run.method: result.run.parameters for result in read_results(tmp_path / "kept")}
+    peers = {method for method, given in wide.items() if given == {"n_components": 128}}
+    assert peers == {"cca", "cca-middle-rq", "own-pq", "own-rq"} and wide["keywords"] == {}
+    (table,) = json.loads(shell(*arguments, "--json"))["documents"]
+    systems = {system["key"]: system for system in table["systems"]}
+    n_words = np.count_nonzero(np.load(tmp_path / "own.npz")["texts"]) / 240
+    assert abs(systems["keywords"]["n_bytes"] - n_words) < 1.5  # a byte for each of at most 256 words
+    assert systems["cca-middle-rq"]["n_bytes"] == 2 and systems["cca"]["n_bytes"] > 8
+    for key in ("keywords", "cca-middle-rq"):
+        assert systems[key]["recall"]["text-to-image"]["10"]["value"] > 10 / 24
+        assert systems[key]["gain"]["low"] <= systems[key]["gain"]["high"]
+    page = (tmp_path / "kept" / "report.md").read_text()
+    assert "keyword overlap has no code: it keeps a document's words" in page
+
+
+def test_captions_of_one_picture_ask_for_it(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_choice: None
+) -> None:
+    monkeypatch.setattr(score_tables, "is_installed", lambda module: False)
+    pairs = make_pairs(240, 12, 30, words_per_text=10.0, random_state=0)
+    images = np.repeat(pairs.images[:120], 2, axis=0)
+    np.savez(tmp_path / "own.npz", images=images, texts=pairs.texts.toarray(), groups=np.arange(240) // 2)
+    text = shell("evaluate", "own.npz", "--bits", "16", *QUICK)
+    assert "12 other texts ask for 12 unseen documents" in text and "are not compared" not in text
+    assert "keyword overlap" not in text  # thirty dense numbers are no words
+
+
+def test_what_a_system_cannot_answer_is_a_dash(shell: Shell, tmp_path: Path) -> None:
+    arguments = ("--methods", "keywords,random", "--bits", "8", "--seeds", "1", "--out", "lab", *QUICK)
+    text = shell("evaluate", DATA, *arguments, "--protocol", "A,B")
+    assert "keywords is left out of protocol B: it can answer none of its queries" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("keyword overlap")]
+    assert rows[0] == ["keyword", "overlap", "–"] and float(rows[1][2]) > 0  # images cannot ask
+    assert {result.run.protocol: set(result.scores) for result in read_results(tmp_path / "lab")
+            if result.run.method == "keywords"} == {"A": {"text-to-image"}}  # fmt: skip
+    told = shell("evaluate", DATA, *arguments[:1], "keywords", *arguments[2:], "--protocol", "B", code=2)
+    assert told.endswith("it can answer none of its queries\n  use another protocol\n")
+
+
+def test_features_that_are_no_words_have_no_keyword_overlap(shell: Shell, tmp_path: Path) -> None:
+    pairs = make_pairs(60, 12, 30, random_state=0)
+    np.savez(tmp_path / "own.npz", images=pairs.images, texts=pairs.texts.toarray() - 1)
+    common = ("--protocol", "B", "--bits", "8", "--seeds", "1", "--out", "lab", *QUICK)
+    told = shell("evaluate", "own.npz", "--methods", "keywords", *common, code=2)
+    assert "keywords compares words, and these text features are not counts of words" in told
 
 
 def test_too_few_own_pairs_are_refused_before_any_run(shell: Shell, tmp_path: Path, fits: list[str]) -> None:
@@ -344,7 +417,7 @@ def test_ctrl_c_on_own_pairs_promises_nothing(
     told = shell("evaluate", "own.npz", *QUICK, code=130)
     assert told.splitlines()[0] == "crossbyte: interrupted" and "go on" not in told
     told = shell("evaluate", "own.npz", *QUICK, "--out", "kept", code=130)
-    assert told.startswith("crossbyte: interrupted before the first of 6 runs was done")
+    assert told.startswith("crossbyte: interrupted before the first of 7 runs was done")
 
 
 @pytest.mark.parametrize(
@@ -361,8 +434,10 @@ def test_the_verdict_is_plain(gain: Estimate, said: str) -> None:
         tasks = dict.fromkeys(("image-to-text", "text-to-image"), by_depth)
         return score_tables.SystemQuality(key, key, 2, tasks, own_gain)
 
+    words = Estimate(-0.3, -0.4, -0.2)
     systems = [
         system("cmcq-auto", 0.5, None),
+        system("keywords", 0.8, words),
         system("cca", 0.9, Estimate(-0.4, -0.4, -0.4)),
         system("cca-pq", 0.2, Estimate(0.3, 0.3, 0.3)),
         system("cca-rq", 0.4, gain),
@@ -370,6 +445,8 @@ def test_the_verdict_is_plain(gain: Estimate, said: str) -> None:
     ]
     verdict = score_tables._say_who_wins(systems)
     assert said in verdict and "cca-rq" in verdict
+    assert verdict.partition("Keyword overlap, which keeps the words (2 bytes per document), finds more")[1]
+    assert "Keyword" not in score_tables._say_who_wins(systems[:1] + systems[2:])
 
 
 # tune

@@ -318,11 +318,24 @@ def test_fit_gives_documents_two_codes_where_asked(shell: Shell, tmp_path: Path)
     said = shell.refused(*asked, *output, "--codes", "sides")
     assert "--codes" in said and "--index FILE" in said
     said = shell.refused(*asked, *output, "--index", index, "--codes", "document", "--param", "scoring=unit")
-    assert "two codes" in said and "'sides'" in said
+    assert "two codes" in said and 'codes="sides"' in said
     assert not list(tmp_path.iterdir())
-    shell(*asked, *output, "--index", index, "--codes", "sides")
+    said = shell(*asked, *output, "--index", index, "--codes", "sides")
+    assert f"all {N_TRAIN} documents, each coded from its features" in said
+    assert "2 bytes per item, 4 per document" in said
+    assert "model: 2 bytes per document" in shell("info", index)
     told = shell.json("info", index)
-    assert (told["codings"], told["format"], told["codes"]) == ({"training": N_TRAIN}, 2, "document")
+    assert (told["codings"], told["format"], told["codes"]) == ({"pair": N_TRAIN}, 2, "document")
+    model = CMCQ.load(tmp_path / "m.cbm")
+    with np.load("photos.npz") as arrays, Index.open(index) as opened:
+        parts = (arrays[f"text_train_{part}"] for part in ("data", "indices", "indptr"))
+        texts = sp.csr_array(tuple(parts), shape=tuple(arrays["text_train_shape"]))
+        halves = model.encode_pairs(arrays["image_train"], texts)
+        for row in (0, 7, N_TRAIN - 1):
+            document = opened.get(f"train-{row}")
+            assert [document.image_code.tolist(), document.text_code.tolist()] == [
+                half[row].tolist() for half in halves
+            ]
     older = str(tmp_path / "older.cb")
     shell(
         *asked,

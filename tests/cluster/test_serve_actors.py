@@ -14,7 +14,7 @@ import pytest
 from support.service_samples import AUTHORISED, TOKEN, Client, client, sample
 from support.sharded_gallery import sharded
 
-SECONDS = 60.0
+SECONDS = 180.0
 URL = "/v1/search?text=a+red+circle&k=62&target=document"
 
 

@@ -30,6 +30,7 @@ from crossbyte.gallery.build import add_documents, take_documents
 from crossbyte.gallery.cache import FeatureCache, digest_file, digest_text
 from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails
 from crossbyte.gallery.gallery import Gallery, NewDocument
+from crossbyte.model.space.gaussian import GaussianSpace, view_weights
 from crossbyte.progress import Progress
 from support.raw_samples import COLOURS, QUICK, WIDTH, WORDS, build, scenes
 
@@ -50,6 +51,15 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 
 # Asking
+
+
+def test_two_captions_of_a_picture_teach_what_asks_for_a_document(folder: Path, gallery: Gallery) -> None:
+    documents = scenes(folder / "scenes", N)
+    assert {len(texts) for texts in documents.texts} == {2}
+    space = gallery.index.model.fitted_.space
+    assert isinstance(space, GaussianSpace)
+    ratios = space.document_weights / view_weights(space.correlations, 2)
+    assert np.abs(ratios - 1).max() > 0.05
 
 
 def test_words_find_pictures_and_pictures_find_texts(folder: Path, gallery: Gallery) -> None:
@@ -310,7 +320,7 @@ def test_a_gallery_has_two_codes_where_asked_or_where_its_model_has_two(tmp_path
         stats = index.stats()
     assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 2, "document")
     two = QUICK["parameters"] | {"scoring": "unit"}
-    with pytest.raises(InvalidInput, match="got mapping 'cca' with two codes"):
+    with pytest.raises(InvalidInput, match="has no codes of whole documents, only two codes"):
         build(documents, tmp_path / "two.cb", codes="document", parameters=two)
     with pytest.raises(InvalidInput, match="codes"):
         build(documents, tmp_path / "two.cb", codes="both")

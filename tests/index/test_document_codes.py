@@ -223,10 +223,26 @@ def test_training_documents_have_the_learned_codes(tmp_path: Path) -> None:
     with Index.from_training(tmp_path / "a.cb", model, n_jobs=1) as index:
         assert index.format == 2 and index.stats()["codings"] == {"document": 60}
         assert index.get(7).document_code.tolist() == model.document_codes_[7].tolist()
-    for place, options in enumerate(({"codes": "sides"}, {"format": 1}, {"format": 1, "codes": "sides"})):
-        with Index.from_training(tmp_path / f"{place}.cb", model, n_jobs=1, **options) as index:
-            assert index.stats()["codings"] == {"training": 60}
-            assert index.format == options.get("format", 2)
+
+
+@pytest.mark.parametrize("options", [{"codes": "sides"}, {"format": 1}, {"format": 1, "codes": "sides"}])
+def test_two_codes_that_were_not_learned_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    """A code of both halves is none of an image: it has another scale, and tells of the text, too."""
+    asked = 'codes="sides"' if "codes" in options else "format=1"
+    told = f"^{asked}: expected .* two codes .* got one .* Index.create.* add"
+    with pytest.raises(InvalidInput, match=told):
+        Index.from_training(tmp_path / "a.cb", document_model(), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_codes_that_were_learned_are_taken(tmp_path: Path) -> None:
+    model = small_model()
+    for format in (1, 2):
+        for codes in (None, "sides"):
+            path = tmp_path / f"{format} {codes}.cb"
+            with Index.from_training(path, model, codes=codes, format=format, n_jobs=1) as index:
+                assert index.stats()["codings"] == {"training": 60} and index.format == format
+                assert index.get(7).image_code.tolist() == model.image_codes_[7].tolist()
 
 
 # Bytes
@@ -483,9 +499,7 @@ def test_a_model_without_document_codes_is_told(tmp_path: Path) -> None:
         with Index.create(tmp_path / f"{format}.cb", model, format=format, n_jobs=1) as index:
             with pytest.raises(InvalidInput, match=r'model has no codes of whole documents.*codes="sides"'):
                 index.add(range(3), images=images, texts=texts, codes="document")
-            with pytest.raises(
-                InvalidInput, match="document_codes: this index's model has no codes of whole"
-            ):
+            with pytest.raises(InvalidInput, match="document_codes: the model has no codes of whole"):
                 index.add(range(3), document_codes=np.zeros((3, 2), np.uint8))
             assert index.generation == 1
     with pytest.raises(InvalidInput, match="no codes of whole documents"):

@@ -15,7 +15,7 @@ from crossbyte import CMCQ, Index
 from crossbyte.calibration.calibration import Likelihood, equal_bins, expected_error
 from crossbyte.errors import InvalidInput, NotCalibrated
 from crossbyte.metrics.auroc import auroc
-from support.calibration_samples import drawn, grouped_model, naive_levels, plain_model, settings
+from support.calibration_samples import drawn, grouped_model, plain_model, settings, soft_level
 from support.paths import GOLDEN
 
 IMAGES, TEXTS, _ = drawn(6, 77)
@@ -80,7 +80,6 @@ class Naive:
 
     def __init__(self, index: Index, query: str, row: np.ndarray, target: str) -> None:
         self.index, self.model, self.query, self.row, self.target = index, index.model, query, row, target
-        self.levels = {each: self._level(each) for each in ("image", "text", "document")}
 
     def distance(self, document: Any) -> float:
         """As the search gives it, offset and all."""
@@ -95,35 +94,33 @@ class Naive:
     def _offset(self, coding: str, target: str | None = None) -> float:
         return naive_offset(self.model, len(self.index), self.query, target or self.target, coding)
 
-    def _level(self, target: str) -> float:
+    def _level(self, target: str, temperature: float) -> float:
         codes = {"image": self.model.image_codes_, "text": self.model.text_codes_}
         if self.model.fitted_.has_document_codes:
             codes["document"] = self.model.document_codes_
-        step = (len(codes["image"]) - 1) / 2047
+        step = (len(codes["image"]) - 1) / 4095
         if step > 1:
-            codes = {side: each[[int(i * step) for i in range(2048)]] for side, each in codes.items()}
-        return levels_of(self.model, codes, self.query, self.row, target)
+            codes = {side: each[[int(i * step) for i in range(4096)]] for side, each in codes.items()}
+        return level_of(self.model, codes, self.query, self.row, target, temperature)
 
     def probability(self, document: Any, prior: float) -> float:
-        (a, b, c), like, level = judge_of(self.model, self.query, self.target, document.coding)
+        (a, b, c, temperature), like, level = judge_of(self.model, self.query, self.target, document.coding)
         raw = self.distance(document) - self._offset(like)
         if document.coding == "document":
             raw = self.distance(document) - self._offset("document")
             raw += self._offset("document", level) - self._offset(like, level)
-        odds = exp(a + b * raw + c * self.levels[level]) * prior / (1 - prior)
+        odds = exp(a + b * raw + c * self._level(level, temperature)) * prior / (1 - prior)
         return odds / (1 + odds)
 
 
-def levels_of(model: CMCQ, codes: dict[str, np.ndarray], query: str, row: np.ndarray, target: str) -> float:
-    if "document" in codes:
-        sides = ["document"]
-    elif query == "text":
-        return float(naive_levels(model, codes, row[None], target)[0])
-    else:
-        sides = ["image", "text"] if target == "document" else [target]
+def level_of(
+    model: CMCQ, codes: dict[str, np.ndarray], query: str, row: np.ndarray, target: str, temperature: float
+) -> float:
+    whole = ["document"] if "document" in codes else ["image", "text"]
+    sides = whole if target == "document" or "document" in codes else [target]
     asked = {f"{query}s": row[None]}
     total = sum(model.distances(**asked, **{f"{side}_codes": codes[side]})[0] for side in sides)
-    return float(np.mean(sorted(np.asarray(total).tolist())[: max(1, len(codes["image"]) // 64)]))
+    return soft_level(np.asarray(total).tolist(), temperature)
 
 
 def check(index: Index, query: str, rows: np.ndarray, target: str, prior: float | None, hits: Any) -> None:
@@ -288,12 +285,18 @@ def test_min_probability_keeps_exactly_those(grouped: Index, options: Any) -> No
     assert any(not len(hits) for hits in grouped.search(**asked, min_probability=1.0))
 
 
-def test_nothing_matches_where_the_best_is_below_the_threshold(plain: Index) -> None:
+def test_nothing_matches_where_the_first_ten_add_up_to_less_than_the_threshold(plain: Index) -> None:
     for row in TEXTS:
         (hits,) = plain.search(texts=row, k=30)
-        best = float(hits.probabilities.max())
-        assert hits.no_match == (best < 0.5)
-        for threshold, expected in ((best, False), (np.nextafter(best, 1), True), (0.0, False), (1.0, True)):
+        right = float(hits.probabilities[:10].sum())
+        assert hits.no_match == (right < 0.5)
+        assert right < 1
+        for threshold, expected in (
+            (right, False),
+            (np.nextafter(right, 1), True),
+            (0.0, False),
+            (1.0, True),
+        ):
             assert plain.search(texts=row, k=30, match_threshold=threshold)[0].no_match is expected
         assert plain.search(texts=row, k=30, prior=1.0)[0].no_match is False
 

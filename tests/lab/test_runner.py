@@ -132,6 +132,24 @@ def test_protocol_c_asks_pairs_by_other_texts(tmp_path: Path, fits: Fits) -> Non
     assert result.data["n_queries"] == 4 and result.data["texts_per_item"] == 2
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_protocol_c_asks_within_groups_where_documents_have_one_text(form: Callable[..., Any]) -> None:
+    texts = form(np.array([[1, 0], [2, 0], [1, 0], [3, 1], [1, 2], [9, 9]], dtype=np.float32))
+    unseen = Part(np.arange(6, dtype=np.float32)[:, None], texts, None, groups=np.array([4, 2, 4, 2, 4, 7]))
+    trial = make_trial("C", Collection("grouped", unseen, unseen))
+    # Documents are rows 1, 0 and 5. Row 2 repeats the text of row 0; group 7 has no other row.
+    assert trial.database.part.images.ravel().tolist() == [1, 0, 5] and trial.notes == {"texts_per_item": 1}
+    for task in trial.tasks:
+        asked = task.queries.toarray() if sp.issparse(task.queries) else task.queries
+        assert asked.tolist() == [[3, 1], [1, 2]]
+        assert task.partners is not None and task.partners.tolist() == [0, 1]
+    with pytest.raises(InvalidInput, match="further texts"):
+        make_trial("C", Collection("alone", unseen, replace(unseen, groups=np.arange(6))))
+    assert collection_digest(Collection("g", unseen, unseen)) != collection_digest(
+        Collection("g", unseen, replace(unseen, groups=None))
+    )
+
+
 def test_protocol_c_stacks_sparse_texts() -> None:
     texts = sp.csr_array(np.eye(3, 4, dtype=np.float32))
     unseen = Part(np.zeros((3, 2), np.float32), texts, None, (texts, texts[::-1]))

@@ -85,7 +85,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
     expected = {
         "n_bits": 32, "mapping": "cca", "scoring": None, "n_components": None, "n_atoms": 512,
         "image_components": None,
-        "text_components": None, "image_power": 1.0, "text_power": 1.0, "ridge": None, "text_ridge": None,
+        "text_components": None, "image_power": None, "text_power": None, "ridge": None, "text_ridge": None,
+        "memory": None,
         "sparsity": 0.3, "text_weight": 0.7, "alignment": 0.7, "correlation": 0.3, "cross_penalty": 0.1,
         "sparsity_mode": "absolute", "query_map": "paper", "shared_codebooks": False,
         "cross_term": "stored", "max_iter": 10, "tol": 1e-4, "random_state": None, "n_jobs": None,

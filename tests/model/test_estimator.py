@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, InvalidInput, NotCalibrated
+from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(400, 24, 40, random_state=0)
@@ -138,7 +139,7 @@ def test_what_was_used_is_told(model: CMCQ) -> None:
         assert model.cross_penalty_ == model.cross_penalty
         assert model.cross_term_ == model.cross_term
         chooses = any(model is fitted(name) for name in CHOOSES_RIDGES)
-        assert bool(model.selection_) is chooses
+        assert any("ridge" in trial.params for trial in model.selection_) is chooses
     assert model.mapping_ in ("sparse", "cca", "contrastive")
     assert model.ridge_ > 0
 
@@ -552,7 +553,22 @@ def test_a_likelihood_needs_canonical_coordinates(mapping: str) -> None:
         CMCQ(**SMALL, mapping=mapping, scoring="likelihood").fit(IMAGES, TEXTS)
 
 
-def test_the_blocks_of_one_dictionary_are_told() -> None:
+def test_the_blocks_of_halves_and_documents_are_told() -> None:
     blocks = [record.block for record in fitted("default").objective_history_]
-    assert blocks[:5] == ["start", "C=D", "P", "Q", "b"]
+    assert blocks[:6] == ["start", "C=D", "E", "P", "Q", "b"]
     assert fitted("default").objective_history_[-1].round <= 3
+
+
+def test_training_documents_are_known_in_the_dictionary_of_each_side() -> None:
+    learned = fitted("default").fitted_
+    codes = learned.codes_by_side
+    np.testing.assert_array_equal(codes["document"], learned.document_codes)
+    with Workers(1) as workers:
+        documents, halves = (
+            learned.quantizers[side].to_coding(learned.quantizers[side].decode(codes[side], workers))
+            for side in ("document", "image")
+        )
+    own = ((halves - documents) ** 2).sum(axis=1).mean()
+    assert own < 0.5 * ((halves - documents[::-1]) ** 2).sum(axis=1).mean()
+    paper = fitted("sparse").fitted_
+    np.testing.assert_array_equal(paper.codes_by_side["text"], paper.text_codes)

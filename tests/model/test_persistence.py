@@ -110,6 +110,20 @@ def test_saving_again_gives_the_same_bytes(model: CMCQ, tmp_path: Path) -> None:
     assert (tmp_path / "one.cbm").read_bytes() == (tmp_path / "two.cbm").read_bytes() == model.to_bytes()
 
 
+@pytest.mark.parametrize("variant", ["default", "likelihood constant", "likelihood powers", "auto"])
+def test_what_documents_have_of_their_own_is_loaded_to_the_bit(variant: str) -> None:
+    model = CMCQ(**(SMALL | VARIANTS[variant])).fit(IMAGES, TEXTS, np.arange(90) // 2)
+    own, loaded = model.fitted_, CMCQ.from_bytes(model.to_bytes()).fitted_
+    for name in ("codewords", "coding_scales", "cross_levels"):
+        before, after = (getattr(each.document_quantizer, name) for each in (own, loaded))
+        np.testing.assert_array_equal(before, after)
+    assert loaded.document_quantizer.epsilon == own.document_quantizer.epsilon
+    assert not np.array_equal(loaded.document_quantizer.codewords, loaded.image_quantizer.codewords)
+    np.testing.assert_array_equal(loaded.space.document_weights, own.space.document_weights)
+    r = own.space.correlations
+    assert not np.allclose(own.space.document_weights, r / (1 + r), rtol=1e-3)
+
+
 def test_a_loaded_model_can_be_fitted_again() -> None:
     loaded = CMCQ.from_bytes(fitted("cca").to_bytes())
     assert loaded.fit(IMAGES, TEXTS).to_bytes() == fitted("cca").to_bytes()
@@ -202,7 +216,7 @@ def test_golden_models_are_written_again_as_they_were(name: str) -> None:
 
 @pytest.mark.parametrize("name", golden_maker().FORMAT_2)
 def test_golden_models_of_format_2_answer_as_they_did(name: str) -> None:
-    """One dictionary, one code per document; read and written again to the byte."""
+    """One code per document; read and written again to the byte."""
     expected, data = json.loads((GOLDEN / f"{name}.json").read_text()), (GOLDEN / f"{name}.cbm").read_bytes()
     model = CMCQ.load(GOLDEN / f"{name}.cbm")
     found = golden_maker().answers(model)
@@ -318,6 +332,11 @@ SPOILT_LIKELIHOODS = {
     "coding scales that are not finite": put("document.coding_scales", with_nan),
     "fewer correlations": put("space.correlations", lambda numbers: numbers[:-1]),
     "correlations that are not finite": put("space.correlations", with_nan),
+    "no document weights": drop("space.document_weights"),
+    "document weights of one half": put("space.document_weights", lambda weights: weights[:1]),
+    "fewer document weights": put("space.document_weights", lambda weights: weights[:, :-1]),
+    "document weights of a half after the other": put("space.document_weights", lambda weights: weights.T),
+    "document weights that are not finite": put("space.document_weights", with_nan),
     "fewer query scales": put("space.query_scales", lambda numbers: numbers[:-1]),
     "query scales that are not finite": put("space.query_scales", with_nan),
     "a narrower text matrix": put("space.text_matrix", lambda matrix: matrix[:, :-1]),
@@ -326,6 +345,9 @@ SPOILT_LIKELIHOODS = {
     "a constant that is text": put("document.constant", lambda _: "small"),
     "a constant that is not a number": put("document.constant", lambda _: None),
     "a shorter history": put("history", lambda terms: terms[:-1]),
+    "a group without rows": put("settings", lambda settings: settings | {"group_size": 0}),
+    "a group of half a row": put("settings", lambda settings: settings | {"group_size": 0.5}),
+    "a group of many rows": put("settings", lambda settings: settings | {"group_size": "many"}),
     "another scoring": put("settings", lambda settings: settings | {"scoring": "unit"}),
 }  # fmt: skip
 

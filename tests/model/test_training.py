@@ -14,7 +14,15 @@ from crossbyte.model.objective import Objective, ObjectiveRecord, Points, Proble
 from crossbyte.model.quantization.collaborative import QuantizationWeights
 from crossbyte.model.space.cca import canonical_correlation
 from crossbyte.model.space.sparse import SparseWeights, initial_state
-from crossbyte.model.training import Block, alternate, initial_sides, mapping_blocks, quantization_blocks
+from crossbyte.model.training import (
+    Block,
+    alternate,
+    document_blocks,
+    initial_document_sides,
+    initial_sides,
+    mapping_blocks,
+    quantization_blocks,
+)
 from support import oracles
 
 N = 400  # more than codewords, or every point would be learned by heart
@@ -110,6 +118,44 @@ def test_every_block_helps_or_stays_without_the_guard(name: str, workers: Worker
         for term in set(Objective._fields) - set(block.changes):
             assert getattr(new, term) == pytest.approx(getattr(terms, term), rel=1e-12), (block.letter, term)
         terms = new
+
+
+def _document_case(seed: int, workers: Workers) -> tuple[Problem, State]:
+    """Points of images, of texts, and of documents, of which there are fewer, with their start."""
+    rng = np.random.default_rng(seed)
+    images, texts = oracles.paired_rows(rng, 2 * N, (8, 8))
+    points = Points(images, texts, ((images + texts) / 2)[:N].astype(np.float32))
+    rows = DenseRows(images), DenseRows(texts)
+    problem = Problem(*rows, SparseWeights(), QuantizationWeights(0.0, 0.0, 0.5), workers)
+    return problem, initial_document_sides(problem, State(points), 2, rng)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_objective_of_halves_and_documents_never_rises(seed: int, workers: Workers) -> None:
+    problem, state = _document_case(seed, workers)
+    final, history = alternate(problem, state, document_blocks(), 2, 0.0, _ignore)
+    assert [record.block for record in history] == ["start", *["C=D", "E", "P", "Q", "b"] * 2]
+    totals = [record.total for record in history]
+    assert all(after <= before * (1 + 1e-8) for before, after in zip(totals, totals[1:], strict=False))
+    assert totals[-1] < totals[0]
+    assert totals[-1] == pytest.approx(measure_terms(problem, final, Objective._fields).total, rel=1e-10)
+    images, texts, documents = final.sides
+    np.testing.assert_array_equal(images.codewords, texts.codewords)
+    assert not np.array_equal(images.codewords, documents.codewords)
+
+
+def test_every_block_of_halves_and_documents_helps_or_stays_without_the_guard(workers: Workers) -> None:
+    problem, state = _document_case(5, workers)
+    terms = measure_terms(problem, state, Objective._fields)
+    for block in document_blocks() * 2:
+        new_state = block.update(problem, state)
+        new = measure_terms(problem, new_state, Objective._fields)
+        assert new.total <= terms.total * (1 + 1e-8), block.letter
+        for term in set(Objective._fields) - set(block.changes):
+            assert getattr(new, term) == pytest.approx(getattr(terms, term), rel=1e-12), (block.letter, term)
+        if block.letter == "E":  # the halves are left as they were
+            assert new_state.sides[:2] == state.sides[:2]
+        state, terms = new_state, new
 
 
 def test_every_block_is_recorded(workers: Workers) -> None:

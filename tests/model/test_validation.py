@@ -35,9 +35,10 @@ BAD_PARAMETERS = [
       for name in ("sparsity", "text_weight", "alignment", "correlation", "cross_penalty", "tol")
       for value in (-0.1, np.nan, np.inf, "0.3", None, True, [0.3], 1j)),
     *((name, value) for name in ("image_power", "text_power")
-      for value in (0.0, -0.5, 1.5, np.nan, None, "2")),
+      for value in (0.0, -0.5, 1.5, np.nan, "2", True)),
     *((name, value) for name in ("ridge", "text_ridge")
       for value in (-0.1, np.nan, np.inf, "0.3", True, [0.3])),
+    *(("memory", value) for value in (-1, 2.5, "all", True)),
     ("sparsity_mode", "relative"),
     ("query_map", "lasso"),
     ("cross_term", "dropped"),

@@ -23,6 +23,15 @@ def test_tables_are_those_of_the_kept_results(page: Path) -> None:
         assert written == table, f"{page.name}, {mark}: run python -m benchmarks.summary"
 
 
+def test_commands_ask_for_what_was_measured() -> None:
+    """Fewer seeds, lengths or peers than usual stand in the command that is printed beside the figures."""
+    tables = import_module("benchmarks.answer_tables")
+    settings = {"seeds": 2, "bytes": [2, 4], "peers": ["RQ", "PQ"], "faiss": "1.15.1"}
+    expected = "python -m benchmarks answers --part documents --seeds 2 --bytes 2,4 --peers RQ,PQ"
+    assert tables.command("documents", settings) == expected
+    assert tables.command("mixed", {"seeds": 3}) == "python -m benchmarks answers --part mixed --seeds 3"
+
+
 def test_every_benchmark_is_run_once() -> None:
     names = import_module("benchmarks.__main__").BENCHMARKS
     assert len(set(names)) == len(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -47,3 +48,10 @@ def naive_levels(model: CMCQ, codes: dict[str, np.ndarray], texts: np.ndarray, t
     total = sum(model.distances(texts=texts, **{f"{side}_codes": codes[side]}) for side in sides)
     near = max(1, len(codes["image"]) // 64)
     return np.array([np.mean(sorted(row.tolist())[:near]) for row in np.asarray(total)])
+
+
+def soft_level(distances: list[float], temperature: float) -> float:
+    """Log of the mean of exp(-distance / temperature); the nearest counts for 0, and so do the far 7/8."""
+    counted = sorted(distances)[: max(2, len(distances) // 8)][1:]
+    top = -counted[0] / temperature
+    return top + log(sum(exp(-each / temperature - top) for each in counted) / len(distances))

@@ -20,9 +20,9 @@ from crossbyte.calibration.holdout import TrainingRows
 from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.compute.kernels import N_CODEWORDS
 from crossbyte.model.params import Settings, canonical_settings
+from crossbyte.model.partner_ranks import PartnerRanks, point_ranks
 from crossbyte.model.quantization import codebooks
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.selection import PartnerRanks, point_ranks
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation, unit_rows
 
 
@@ -136,6 +136,13 @@ def residual_quantize(
     train: Float32, items: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
 ) -> Float32:
     """Code items by residual quantization and decode them."""
-    codewords = codebooks.beam_codebooks(train, n_bytes, rng, workers).astype(np.float32)
-    quantizer = Quantizer(codewords, 0.0, 0.0, None)
+    quantizer = learn_residual_quantizer(train, n_bytes, rng, workers)
     return quantizer.decode(quantizer.encode(items, workers), workers)
+
+
+def learn_residual_quantizer(
+    train: Float32, n_bytes: int, rng: np.random.Generator, workers: Workers
+) -> Quantizer:
+    """Learn a residual quantizer from points (n, D), by the survivors of a beam."""
+    codewords = codebooks.beam_codebooks(train, n_bytes, rng, workers).astype(np.float32)
+    return Quantizer(codewords, 0.0, 0.0, None)

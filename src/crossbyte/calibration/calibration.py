@@ -20,15 +20,19 @@ from crossbyte.calibration.holdout import CODINGS, SIDES, TARGETS, By, HeldOutSa
 from crossbyte.compute.executor import Workers, row_blocks
 from crossbyte.errors import DamagedModelFile
 from crossbyte.metrics.auroc import auroc
+from crossbyte.model.fit import cohort_levels
 from crossbyte.report.measurements import Reliability
 from crossbyte.report.model_report import Report
 
 Key = tuple[str, str, str]
 """(query, target, coding)"""
 
-_N_NEAREST = 32  # deeper, the ratio is less linear and matters less
+_N_NEAREST = 32  # hits that probabilities are judged on; deeper, they matter less
+_N_FIRST = 3  # hits that a likelihood is learned on: where it counts, and enough of them
+_N_SPLITS = 3  # each gives two simulated indexes, which have one half of the items each
 # On standardised slopes: nothing beside hundreds of pairs, but finite where all are told apart.
 _PENALTY = 1.0
+_STEEPEST = 50.0  # per standard deviation of the distances
 _N_BINS = 15
 _DEPTH = 10
 _QUERIES_AT_ONCE = 256
@@ -89,7 +93,7 @@ class Calibration:
         return self._find_likelihood(query, target, coding) is not None
 
     def log_ratios(
-        self, key: Key, distances: Any, levels: Mapping[str, Any], n_items: int | None = None
+        self, key: Key, distances: Any, levels: Mapping[Level, Any], n_items: int | None = None
     ) -> Float64:
         """Return log-likelihood ratios, partner against stranger, of distances that have their offset.
 
@@ -99,8 +103,8 @@ class Calibration:
             One that :meth:`knows`.
         distances : (n,)
             As a search gives them.
-        levels : mapping of target to (n,)
-            How near strangers come to each query, :class:`crossbyte.model.fit.Cohort`.
+        levels : mapping of Level to (n,)
+            How near strangers come to each query, one that :meth:`levels` lists at least.
         n_items : int, optional
             As for :meth:`offset`.
         """
@@ -113,7 +117,16 @@ class Calibration:
             raw = np.asarray(distances) - self.offset(query, target, coding, n_items)
             raw += self.offset(query, measured, coding, n_items)
             raw -= self.offset(query, measured, found.coding, n_items)
-        return found.likelihood.log_ratios(raw, levels[_measured_target(query, target, coding)])
+        return found.likelihood.log_ratios(raw, levels[self._find_level(*key)])
+
+    def levels(self, query: str, target: str, codings: Iterable[str]) -> list[Level]:
+        """List the levels that :meth:`log_ratios` needs for hits of these codings, which it :meth:`knows`."""
+        return sorted({self._find_level(query, target, coding) for coding in codings})
+
+    def _find_level(self, query: str, target: str, coding: str) -> Level:
+        found = self._find_likelihood(query, target, coding)
+        assert found is not None
+        return Level(_measured_target(query, target, coding), found.likelihood.temperature)
 
     def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
         """Find the coding's own likelihood, or that of the nearest coding whose partners could be measured.
@@ -143,16 +156,27 @@ class Line(NamedTuple):
     """added for each factor e of more items"""
 
 
+class Level(NamedTuple):
+    """Which level of a query is meant, :meth:`crossbyte.model.fit.Cohort.levels`."""
+
+    target: str
+    temperature: float
+
+
 class Likelihood(NamedTuple):
     """log p(distance | partner) / p(distance | stranger) = intercept + slopes · (distance, level).
 
-    The level says how near strangers come to the query, :class:`crossbyte.model.fit.Cohort`.
+    The level says how near strangers come to the query. With a temperature it is the logarithm of the mean of
+    exp(-distance / temperature) over the cohort; the ratio exp(-distance / temperature) over that mean is
+    what the model of the pair says, and the slopes correct it.
     """
 
     intercept: float
     distance: float
     """at most 0"""
     level: float
+    temperature: float = 0.0
+    """0 in files before 0.7.0: the level is the mean distance to the nearest of the cohort"""
 
     def log_ratios(self, distances: Any, levels: Any) -> Float64:
         """Return the log-likelihood ratios of distances, given the levels of their queries."""
@@ -165,11 +189,6 @@ class _CodingLikelihood(NamedTuple):
 
     likelihood: Likelihood
     coding: str
-
-
-def level_targets(query: str, target: str, codings: Iterable[str]) -> list[str]:
-    """List the targets whose levels :meth:`Calibration.log_ratios` needs for hits of these codings."""
-    return sorted({_measured_target(query, target, coding) for coding in codings})
 
 
 def _measured_target(query: str, target: str, coding: str) -> str:
@@ -185,12 +204,45 @@ def _measured_target(query: str, target: str, coding: str) -> str:
 
 def posterior(log_ratios: Any, prior: float) -> Float64:
     """Compute the probability of partnership from log-likelihood ratios and the prior of any one item."""
-    prior = min(prior, 1.0 - 1e-12)  # nothing is certain before looking
-    odds = np.asarray(log_ratios) + np.log(prior) - np.log1p(-prior)
+    odds = np.asarray(log_ratios) + prior_odds(min(prior, 1.0 - 1e-12))  # nothing is certain before looking
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700))))
 
 
 # Likelihood ratios
+
+
+class HeldOutDistances(NamedTuple):
+    """Distances of held-out queries to items among which each has one partner.
+
+    Attributes
+    ----------
+    items : (n, N) float
+    partners : (n,) intp
+        The column of each query's partner.
+    cohort : (n, c) float
+        To the nearest strangers of the cohort, :meth:`crossbyte.model.fit.Cohort.nearest`.
+    n_cohort : int
+        How many documents are in the cohort.
+    """
+
+    items: Any
+    partners: NDArray[np.intp]
+    cohort: Any
+    n_cohort: int
+
+    def take(self, queries: Any) -> HeldOutDistances:
+        """Take some of the queries."""
+        return self._replace(
+            items=self.items[queries], partners=self.partners[queries], cohort=self.cohort[queries]
+        )
+
+    def nearest(self, depth: int, columns: NDArray[np.intp] | None = None) -> NearItems:
+        """Find the nearest items of every query, among all or among some columns."""
+        columns = np.arange(self.items.shape[1]) if columns is None else columns
+        distances = self.items[:, columns]
+        near = np.argsort(distances, axis=1, kind="stable")[:, :depth]
+        chosen = np.take_along_axis(distances, near, axis=1).astype(np.float64)
+        return NearItems(chosen, columns[near] == self.partners[:, None])
 
 
 class NearItems(NamedTuple):
@@ -202,101 +254,139 @@ class NearItems(NamedTuple):
         Ascending.
     partner : (n, k) bool
         Which of them is the query's partner; at most one.
-    levels : (n,) float64
-    n_items : int
-        How many items there were to choose from.
     """
 
     distances: Float64
     partner: NDArray[np.bool_]
-    levels: Float64
-    n_items: int
-
-    @classmethod
-    def among(cls, distances: Any, partners: NDArray[np.intp], levels: Float64) -> NearItems:
-        """Take the nearest from all distances (n, N); ``partners`` are columns."""
-        near = np.argsort(distances, axis=1, kind="stable")[:, :_N_NEAREST]
-        chosen = np.take_along_axis(distances, near, axis=1).astype(np.float64)
-        return cls(chosen, near == partners[:, None], levels, distances.shape[1])
-
-    def take(self, queries: Any) -> NearItems:
-        """Take some of the queries."""
-        return NearItems(self.distances[queries], self.partner[queries], self.levels[queries], self.n_items)
 
 
-def fit_likelihood(items: NearItems) -> Likelihood:
-    """Fit a likelihood ratio by logistic regression; the sample's odds, one in all others, are taken out.
+def fit_likelihood(held_out: HeldOutDistances) -> Likelihood:
+    """Fit a likelihood ratio: the model's form first, which has one parameter, then its correction.
 
-    It is learned on the nearest items of every held-out query, where it counts: which hits are chosen depends
-    on their distances only, and that does not disturb a regression on distances.
+    The temperature is that with which exp(-distance / temperature), over the sum of all items, is the most
+    likely share of the partners. A logistic regression on the first hits of simulated indexes, which have
+    lost half of the partners, then corrects the slopes, the less the fewer pairs there are; their odds, a
+    half in all items, are taken out. Which hits are chosen depends on their distances only, and that does
+    not disturb a regression on distances. A query that is farther from everything, strangers and all, never
+    has a likelier partner for that: it may be unlike any that was learned from.
     """
-    features = np.stack(np.broadcast_arrays(items.distances, items.levels[:, None])).reshape(2, -1)
+    temperature = fit_temperature(held_out.items, held_out.partners)
+    levels = cohort_levels(held_out.cohort, held_out.n_cohort, temperature)
+    simulated = [
+        (held_out.nearest(_N_FIRST, columns), len(columns)) for columns in _halves(held_out.items.shape[1])
+    ]
+    distances = np.concatenate([near.distances.ravel() for near, _ in simulated])
+    truth = np.concatenate([near.partner.ravel() for near, _ in simulated])
+    own_levels = np.concatenate(
+        [np.broadcast_to(levels[:, None], near.distances.shape).ravel() for near, _ in simulated]
+    )
+    odds = np.concatenate([np.full(near.distances.size, prior_odds(0.5 / n)) for near, n in simulated])
+    features = np.stack([distances / temperature, own_levels])
     means, spreads = features.mean(axis=1), features.std(axis=1)
-    spreads[spreads <= 1e-9 * (1.0 + np.abs(means))] = np.inf  # a feature that says nothing
-    a, *b = _logistic((features - means[:, None]) / spreads[:, None], items.partner.ravel())
-    slopes = b / spreads
-    intercept = a - slopes @ means + np.log(max(items.n_items - 1, 1))
-    return Likelihood(float(intercept), float(slopes[0]), float(slopes[1]))
+    centred = features - means[:, None]
+    centred[spreads <= 1e-9 * (1.0 + np.abs(means))] = 0.0  # a feature that says nothing
+    intercept, changes = _correct_slopes(centred, truth, odds - features.sum(axis=0), spreads)
+    distance, level = np.minimum(changes - 1.0, 0.0)
+    return Likelihood(
+        float(intercept - changes @ means), float(distance / temperature), float(level), temperature
+    )
 
 
-def _logistic(features: Float64, truth: NDArray[np.bool_]) -> Float64:
-    """Fit intercept and slopes of a logistic regression; the slope of the first feature is not positive."""
+def fit_temperature(distances: Any, partners: NDArray[np.intp]) -> float:
+    """Fit the temperature with which exp(-distance / temperature) tells partners best from other items.
+
+    Parameters
+    ----------
+    distances : (n, N) float
+    partners : (n,) intp
+        The column of each query's partner.
+    """
+    items = np.asarray(distances, dtype=np.float64)
+    items = items - items.min(axis=1, keepdims=True)
+    own = items[np.arange(len(items)), partners]
+    spread = float(items.std()) or 1.0
+
+    def loss(log_slope: float) -> float:
+        slope = np.exp(log_slope) / spread
+        shares = own * slope + np.log(np.exp(-items * slope).sum(axis=1))
+        return float(shares.sum() + 0.5 * _PENALTY * (slope * spread) ** 2)
+
+    found = optimize.minimize_scalar(
+        loss, bounds=(np.log(1 / _STEEPEST), np.log(_STEEPEST)), method="bounded"
+    )
+    return float(spread / np.exp(found.x))
+
+
+def _halves(n_items: int) -> list[NDArray[np.intp]]:
+    """Cut the columns into two halves, in several ways."""
+    columns = np.arange(n_items)
+    halves = [columns[columns >> bit & 1 == side] for bit in range(_N_SPLITS) for side in (0, 1)]
+    return [half for half in halves if len(half)]
+
+
+def prior_odds(prior: float) -> float:
+    """Compute the log odds of a prior below 1."""
+    return log(prior) - log(1.0 - prior)
+
+
+def _correct_slopes(
+    features: Float64, truth: NDArray[np.bool_], odds: Float64, spreads: Float64
+) -> tuple[float, Float64]:
+    """Fit what intercept and slopes (2,) of a logistic regression add to known log odds.
+
+    The features (2, n) are distances over the temperature and levels, centred; both have slope -1 in the
+    odds. Together their slopes stay at most 0, and that of the distances stays at most that of the levels.
+    """
+    to_slopes = np.array([[1.0, 1.0], [1.0, 0.0]])  # of both together, and of distances beyond
 
     def loss(weights: Float64) -> tuple[float, Float64]:
-        logits = weights[0] + weights[1:] @ features
+        changes = to_slopes @ weights[1:]
+        logits = odds + weights[0] + changes @ features
         residuals = 1.0 / (1.0 + np.exp(-np.clip(logits, -500, 500))) - truth
-        value = (
-            np.logaddexp(0.0, logits).sum() - logits[truth].sum() + 0.5 * _PENALTY * weights[1:] @ weights[1:]
-        )
-        return float(value), np.append(residuals.sum(), features @ residuals + _PENALTY * weights[1:])
+        sizes = np.append(weights[0], changes * spreads)
+        value = np.logaddexp(0.0, logits).sum() - logits[truth].sum() + 0.5 * _PENALTY * sizes @ sizes
+        gradient = features @ residuals + _PENALTY * changes * spreads**2
+        return float(value), np.append(residuals.sum() + _PENALTY * weights[0], to_slopes.T @ gradient)
 
-    share = np.clip(truth.mean(), 1e-9, 1 - 1e-9)
-    start = np.zeros(1 + len(features))
-    start[0] = np.log(share / (1 - share))
-    bounds = [(None, None), (None, 0.0), *[(None, None)] * (len(features) - 1)]
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(found.x)
+    bounds = [(None, None), (None, 1.0), (None, 0.0)]
+    found = optimize.minimize(loss, np.zeros(3), jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(found.x[0]), to_slopes @ found.x[1:]
 
 
 # Reliability of the probabilities
 
 
-def measure_reliability(items: NearItems, query: str, target: str) -> Reliability:
+def measure_reliability(held_out: HeldOutDistances, query: str, target: str) -> Reliability:
     """Measure how true probabilities are: learned from one half of the queries, judged on the other."""
-    ratios = _cross_fit(items)
-    top = slice(None, _DEPTH)
-    probabilities = posterior(ratios[:, top], 1.0 / max(items.n_items, 2))
-    bins = equal_bins(probabilities, items.partner[:, top])
+    items = held_out.nearest(_N_NEAREST)
+    ratios = _cross_fit(held_out, items)
+    probabilities = posterior(ratios, 1.0 / max(held_out.items.shape[1], 2))
+    bins = equal_bins(probabilities[:, :_DEPTH], items.partner[:, :_DEPTH])
     matched = np.arange(len(ratios)) // 2 % 2 == 0  # the others lose their partner; both in either half
+    found = ~items.partner | matched[:, None]
+    first = found & (found.cumsum(axis=1) <= _DEPTH)
+    smallest = np.where(found, items.distances, np.inf).min(axis=1)
     return Reliability(
         query,
         target,
         bins,
         expected_error(bins),
-        auroc(_best_scores(ratios, items.partner, matched, np.max), matched),
-        auroc(-_best_scores(items.distances, items.partner, matched, np.min), matched),
+        auroc((probabilities * first).sum(axis=1), matched),
+        auroc(-smallest, matched),
     )
 
 
-def _cross_fit(items: NearItems) -> Float64:
+def _cross_fit(held_out: HeldOutDistances, items: NearItems) -> Float64:
     """Compute log-likelihood ratios (n, k), each learned from the other half of the queries."""
-    half = np.arange(len(items.levels)) % 2 == 0
+    half = np.arange(len(held_out.partners)) % 2 == 0
     ratios = np.empty_like(items.distances)
     for judged in (half, ~half):
         if judged.any():
-            own = items.take(judged)
-            teachers = items.take(~judged) if not judged.all() else own
-            ratios[judged] = fit_likelihood(teachers).log_ratios(own.distances, own.levels[:, None])
+            own = held_out.take(judged)
+            likelihood = fit_likelihood(held_out.take(~judged) if not judged.all() else own)
+            levels = cohort_levels(own.cohort, own.n_cohort, likelihood.temperature)
+            ratios[judged] = likelihood.log_ratios(items.distances[judged], levels[:, None])
     return ratios
-
-
-def _best_scores(
-    scores: Float64, partner: NDArray[np.bool_], matched: NDArray[np.bool_], best: Any
-) -> Float64:
-    """Return the best score of each query, where those that are not matched have lost their partner."""
-    worst = {np.max: -np.inf, np.min: np.inf}[best]
-    found = best(np.where(partner & ~matched[:, None], worst, scores), axis=1)
-    return np.asarray(np.nan_to_num(found, posinf=1e300, neginf=-1e300))
 
 
 def equal_bins(probabilities: Any, truth: Any, n_bins: int = _N_BINS) -> list[tuple[float, float, int]]:
@@ -419,6 +509,7 @@ def _restore_parts(
     _require(type(n_held_out) is int and n_held_out > 0, "a number of held-out pairs that is no number")
     found = _restore_entries([] if likelihoods is None else likelihoods, "a likelihood")
     ratios = {key: Likelihood(*values) for key, values in found.items()}
+    _require(all(each.temperature >= 0 for each in ratios.values()), "a temperature below zero")
     _require(all(each.distance <= 0 for each in ratios.values()), "a likelihood that grows with the distance")
     lines = {key: Line(*values) for key, values in _restore_entries(offsets, "an offset").items()}
     return Calibration(lines, n_held_out, ratios)

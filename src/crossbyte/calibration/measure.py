@@ -14,11 +14,12 @@ from crossbyte.calibration import holdout
 from crossbyte.calibration.baselines import Baselines, has_words, keyword_distances
 from crossbyte.calibration.calibration import (
     Calibration,
+    HeldOutDistances,
     Key,
     Likelihood,
-    NearItems,
     fit_coding_offsets,
     fit_likelihood,
+    fit_temperature,
     measure_reliability,
 )
 from crossbyte.compute.executor import Workers
@@ -26,7 +27,9 @@ from crossbyte.metrics.chance import chance_recall
 from crossbyte.metrics.ranks import partner_ranks_ties_by_column
 from crossbyte.model.fit import FittedModel
 from crossbyte.model.params import Settings
-from crossbyte.model.selection import MAX_PAIRS, PartnerRanks, point_ranks, split_groups
+from crossbyte.model.partner_ranks import PartnerRanks, point_ranks
+from crossbyte.model.selection import MAX_PAIRS, split_groups
+from crossbyte.model.space.gaussian import GaussianSpace
 from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.report import measurements
 from crossbyte.report.model_report import Report
@@ -82,7 +85,7 @@ def measure_model(
     refit = context.fit(settings_at(n_bytes), setup.training)
     sample = holdout.HeldOutSample.of(refit, setup.rows.known, *_held_out_pairs(pairs, setup.rows), workers)
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
-    likelihoods, reliability = _fit_likelihoods(sample, setup.rows, pairs, workers)
+    likelihoods, reliability = _fit_likelihoods(sample, setup.rows, pairs, rng, workers)
     calibration = Calibration(fit_coding_offsets(sample, workers), len(sample), likelihoods)
     ranks = _rank_systems(sample, setup.baselines, n_bytes, context)
     ranks["uncompressed"] = _uncompressed_ranks(sample, *_held_out_pairs(pairs, setup.rows), workers)
@@ -196,10 +199,7 @@ def _uncompressed_ranks(
         "image": refit.item_points(images, None, workers),
         "text": refit.item_points(None, texts, workers),
     }
-    for side in holdout.SIDES:
-        scales = sample.quantizers[side].coding_scales
-        if scales is not None:
-            items[side] = (items[side] / scales).astype(np.float32)
+    items = {side: sample.quantizers[side].from_coding(points) for side, points in items.items()}
     image, text = sample.points["image"], sample.points["text"]
     return PartnerRanks(
         point_ranks(image, items["text"], groups, workers), point_ranks(text, items["image"], groups, workers)
@@ -243,9 +243,7 @@ def _compare_documents(
         return ()
     n_dims = refit.settings.n_components
     held = _held_out_pairs(pairs, rows)
-    whole = refit.item_points(*held, workers)
-    if quantizer.coding_scales is not None:  # back to the metric of distances
-        whole = (whole / quantizer.coding_scales).astype(np.float32)
+    whole = quantizer.from_coding(refit.item_points(*held, workers))
     queries = points[asking]
     distances = {
         "crossbyte": quantizer.table(queries).distances(sample.scans["document", "document"]),
@@ -275,7 +273,11 @@ def _compare_documents(
 
 
 def _fit_likelihoods(
-    sample: holdout.HeldOutSample, rows: holdout.HoldOutRows, pairs: Pairs, workers: Workers
+    sample: holdout.HeldOutSample,
+    rows: holdout.HoldOutRows,
+    pairs: Pairs,
+    rng: np.random.Generator,
+    workers: Workers,
 ) -> tuple[dict[Key, Likelihood], tuple[measurements.Reliability, ...]]:
     """Fit likelihoods wherever partners can be measured without leaks, and measure how true they are."""
     cohort = sample.refit.cohort
@@ -283,11 +285,37 @@ def _fit_likelihoods(
     reliability = []
     for query in holdout.SIDES:
         target = _other_side(query)
-        levels = cohort.levels(sample.points[query], target)
-        items = NearItems.among(_one_sided_distances(sample, query), np.arange(len(sample)), levels)
-        likelihoods[query, target, target] = fit_likelihood(items)
-        reliability.append(measure_reliability(items, query, target))
+        held_out = HeldOutDistances(
+            _one_sided_distances(sample, query),
+            np.arange(len(sample)),
+            cohort.nearest(sample.points[query], target),
+            cohort.n_items,
+        )
+        likelihoods[query, target, target] = fit_likelihood(held_out)
+        reliability.append(measure_reliability(held_out, query, target))
+        if sample.refit.has_document_codes:
+            half = likelihoods[query, target, target]
+            likelihoods[query, target, "document"] = _sharpen_likelihood(half, sample, target, rng)
     return likelihoods | _fit_likelihoods_by_other_rows(sample, rows, pairs, workers), tuple(reliability)
+
+
+def _sharpen_likelihood(
+    half: Likelihood, sample: holdout.HeldOutSample, target: str, rng: np.random.Generator
+) -> Likelihood:
+    """Make the likelihood of documents known from both halves out of that of one half, ``target``.
+
+    Where a document has no third view, none can ask for it: its halves would find themselves. How much
+    lower its temperature is than that of a half is measured with queries that the model draws for both.
+    """
+    refit, partners = sample.refit, np.arange(len(sample))
+    assert isinstance(refit.space, GaussianSpace)
+    views = {target: [sample.points[target]], "document": list(sample.points.values())}
+    temperatures = {}
+    for coding, known in views.items():
+        table = refit.quantizers[coding].table(refit.space.draw_queries(known, rng))
+        temperatures[coding] = fit_temperature(table.distances(sample.scans[coding, coding]), partners)
+    ratio = min(temperatures["document"] / temperatures[target], 1.0)
+    return half._replace(distance=half.distance / ratio, temperature=half.temperature * ratio)
 
 
 def _fit_likelihoods_by_other_rows(
@@ -324,7 +352,7 @@ def _fit_query_likelihoods(
     wanted |= {(query, query)}
     return {
         (query, target, coding): fit_likelihood(
-            NearItems.among(each, partners, cohort.levels(points, target))
+            HeldOutDistances(each, partners, cohort.nearest(points, target), cohort.n_items)
         )
         for (target, coding), each in holdout.target_distances(tables, others.scans).items()
         if (target, coding) in wanted

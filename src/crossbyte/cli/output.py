@@ -8,11 +8,11 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
-from crossbyte._format import readable_seconds
+from crossbyte._format import plural, readable_seconds
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -48,6 +48,14 @@ def emit(document: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
         return
     for part in parts:
         _print_text(part) if isinstance(part, str) else _print_table(part)
+
+
+def describe_bytes(model: Mapping[str, Any]) -> str:
+    """Say how long codes are, given the ``bits`` and the ``codes`` ("document" or "sides") of a model."""
+    n_bytes = model["bits"] // 8
+    if model["codes"] == "document":
+        return f"{plural(n_bytes, 'byte')} per document"
+    return f"{plural(n_bytes, 'byte')} per item, {2 * n_bytes} per document with both picture and text"
 
 
 def escape_control(value: object) -> str:

@@ -22,13 +22,12 @@ from crossbyte.gallery.gallery import Gallery
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
 from crossbyte.index.mutations import check_payloads, check_wanted_codes
-from crossbyte.index.storage.database import JOURNAL, real_path
+from crossbyte.index.storage.database import FORMATS, JOURNAL, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.pair_audit import audit_pairs
 from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
-from crossbyte.validation import check_choice
 
 MIN_PAIRS = 2
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
@@ -352,7 +351,8 @@ def add_documents(
 
 
 def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool, codes: str | None) -> None:
-    check_wanted_codes(gallery.index.model, gallery.index.format, codes)
+    index = gallery.index
+    check_wanted_codes(codes, index.model.fitted_.has_document_codes, index.format)
     for id in check_ids(documents.ids):
         if not upsert and id in gallery.index:
             raise DuplicateId(
@@ -429,15 +429,7 @@ class FitOptions(NamedTuple):
         """Check the parameters of an estimator before its fit, and that it will have the wanted codes."""
         from crossbyte.model.params import check_parameters
 
-        settings = check_parameters(model)
-        if self.codes is not None:
-            check_choice(self.codes, "codes", ("document", "sides"))
-        if self.codes == "document" and not settings.one_dictionary:
-            raise InvalidInput(
-                "codes: expected a model that gives a document one code (scoring='likelihood' and mapping "
-                f"'cca' or 'auto'), got mapping {self.mapping!r} with two codes; use codes 'sides', or leave "
-                "scoring and mapping out"
-            )
+        check_wanted_codes(self.codes, check_parameters(model).one_code, FORMATS[-1])
 
 
 def make_model(

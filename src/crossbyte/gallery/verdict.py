@@ -1,14 +1,14 @@
-"""Judge whether anything in an answer matches: by all that a model knows, not by the best hit alone.
+"""Put into words whether anything in an answer matches: ``Hits.no_match``, as far as it can be trusted.
 
-Models are calibrated on partners. Where ten documents are equally right, each has a tenth of the probability;
-``Hits.no_match`` would then be true of most good answers. Whatever shows answers uses this verdict instead.
+A match is likely unless ``no_match`` is true. Where it is, the verdict says how sure that is: a model that
+cannot tell well is unsure, and of a word or two nothing sure is said.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from crossbyte.report.measurements import CLEAR, HINT
+from crossbyte.report.measurements import CLEAR
 
 if TYPE_CHECKING:
     from crossbyte.index.hits import Hits
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Verdict = Literal["likely", "unsure", "unlikely"]
 
-_N_JUDGED = 10
-_ENOUGH_RIGHT = 0.25  # right ones to expect among the first, beyond what chance would put there; set by hand
 _ABOVE_CHANCE = 1.001
 _FEW_WORDS = 3  # models are calibrated on whole captions; a word or two is none
 
@@ -35,20 +33,16 @@ def judge_hits(hits: Hits, auroc: float | None, n_documents: int, text: str | No
     ----------
     hits : Hits
     auroc : float or None
-        From :func:`find_match_auroc`: a model that cannot tell stays silent.
+        From :func:`find_match_auroc`; below 0.8, a model is unsure.
     n_documents : int
         In the index.
     text : str, optional
         The query, if it was asked in words; of a few, nothing sure is said.
     """
-    if not hits.no_match or not len(hits):
+    if not hits.no_match:
         return "likely"
-    probabilities = [] if hits.probabilities is None else hits.probabilities[:_N_JUDGED].tolist()
+    probabilities = [] if hits.probabilities is None else hits.probabilities.tolist()
     if max(probabilities, default=0.0) * n_documents <= _ABOVE_CHANCE:  # a query that says nothing
         return "unlikely"
-    if sum(probabilities) - len(probabilities) / n_documents >= _ENOUGH_RIGHT:
-        return "likely"
-    if auroc is not None and auroc < HINT:
-        return "likely"
     is_short = text is not None and len(text.split()) <= _FEW_WORDS
     return "unsure" if is_short or (auroc is not None and auroc < CLEAR) else "unlikely"

@@ -38,8 +38,8 @@ class Hits:
     probabilities : (n,) float64 or None
         That a hit is the query's true partner; None for a model that was not calibrated for this search.
     no_match : bool or None
-        True where even the best hit is not probable, or the query says nothing (a text without a known
-        word); None where that is not known.
+        True where the probabilities of the first ten hits sum to too little, or the query says
+        nothing (a text without a known word); None where that is not known.
     partial : bool
         Whether a shard of the index was lost, so that its documents are missing; never of a single file.
     """

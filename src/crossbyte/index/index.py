@@ -225,7 +225,7 @@ class BaseIndex(ABC):
             Probability that any one document is the partner, before looking; None for one in all documents.
             Half of that where only every second query has a partner here.
         match_threshold : float
-            ``no_match`` says that even the best hit is less probable than this.
+            ``no_match`` says that the probabilities of the first ten hits sum to less than this.
         n_probe : int, "all" or None
             How many cells (inverted lists) are searched, of an index with cells (:meth:`Index.build_cells`);
             the answer is exact among their documents. None: as many as were found to be enough, and all
@@ -522,7 +522,9 @@ class Index(Reader):
         format: int | None = None,
         n_jobs: int | None = None,
     ) -> Self:
-        """Make an index of the training documents with their learned codes: one each, or two (the paper's).
+        """Make an index of the training documents with the codes that the model has learned of them.
+
+        That is one code each, or two (the paper's) where each half has its own dictionary.
 
         Parameters
         ----------
@@ -532,17 +534,31 @@ class Index(Reader):
             As in :meth:`add`.
         format : {1, 2}, optional
             As in :meth:`create`.
+
+        Raises
+        ------
+        InvalidInput
+            Among others, where two codes are asked for (``codes="sides"`` or ``format=1``) and the model has
+            learned one: create an empty index and add the features instead.
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
         wanted = check_format(format, model)
+        mutations.check_wanted_codes(codes, model.fitted_.has_document_codes, wanted)
         one_code = codes != "sides" and may_hold_document_codes(wanted, model.fitted_.quantizers)
+        if model.fitted_.has_document_codes and not one_code:
+            asked = 'codes="sides"' if codes == "sides" else f"format={wanted}"
+            raise InvalidInput(
+                f"{asked}: expected a model that has learned two codes of each training document, got one "
+                "that has learned one code of both halves; leave codes and format out, or Index.create(…), "
+                'then add(…, images=…, texts=…, codes="sides") to code the features of both halves'
+            )
         documents = DocumentFields(payloads=payloads, groups=groups, codes=codes)
         if one_code:
             documents["document_codes"] = model.document_codes_
         else:
             documents |= DocumentFields(image_codes=model.image_codes_, text_codes=model.text_codes_)
-        names = range(len(model.image_codes_)) if ids is None else ids
+        names = range(len(model.fitted_.image_codes)) if ids is None else ids
         batch = Batch.check(model, wanted, names, documents, None if one_code else "training")
         numbers = DocIds(0, len(batch.ids))
         segments = batch.segments(batch.encode(model), numbers)

@@ -264,9 +264,10 @@ def _choose_coding(
     model: CMCQ, format: int, wanted: Any, features: Mapping[str, Any], codes: Mapping[str, Any]
 ) -> str:
     """Decide how documents are coded, given what is known of them; refuse what the index cannot hold."""
-    check_wanted_codes(model, format, wanted)
+    has_document_codes = model.fitted_.has_document_codes
+    check_wanted_codes(wanted, has_document_codes, format)
     if "document" in codes:
-        _require_document_codes(model, format, "document_codes")
+        _require_document_codes("document_codes", has_document_codes, format)
     if "document" in codes and len(codes) > 1:
         raise InvalidInput(
             "expected document_codes= alone, or image_codes=, text_codes= or both; got all kinds"
@@ -282,17 +283,21 @@ def _choose_coding(
     return "document" if one_code and wanted != "sides" else "pair"
 
 
-def check_wanted_codes(model: CMCQ, format: int, wanted: Any) -> None:
-    """Refuse a choice of codes ("document", "sides" or None) that an index of this format cannot hold."""
+def check_wanted_codes(wanted: Any, has_document_codes: bool, format: int) -> None:
+    """Refuse a choice of codes ("document", "sides" or None) that model and format of an index do not have.
+
+    ``has_document_codes`` is of the fitted model, or what its settings will make of it.
+    """
     if wanted is not None and check_choice(wanted, "codes", ("document", "sides")) == "document":
-        _require_document_codes(model, format, 'codes="document"')
+        _require_document_codes('codes="document"', has_document_codes, format)
 
 
-def _require_document_codes(model: CMCQ, format: int, asked: str) -> None:
-    if not model.fitted_.has_document_codes:
+def _require_document_codes(asked: str, has_document_codes: bool, format: int) -> None:
+    if not has_document_codes:
         raise InvalidInput(
-            f"{asked}: this index's model has no codes of whole documents, only of images and of texts; use "
-            'codes="sides", or fit a model with the default scoring and create an index of it'
+            f"{asked}: the model has no codes of whole documents, only two codes, of the image and of the "
+            'text; use codes="sides", or fit a model with scoring="likelihood" and mapping="cca" or "auto" '
+            "(the defaults)"
         )
     if format < 2:
         raise InvalidInput(

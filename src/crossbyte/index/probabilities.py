@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.calibration.calibration import Calibration, level_targets, posterior
+from crossbyte.calibration.calibration import Calibration, Level, posterior
 from crossbyte.errors import NotCalibrated
 from crossbyte.index.scan import Ranking, SearchBackend
 from crossbyte.index.segment import CODINGS, scanned_sides
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import Cohort
 
+_N_JUDGED = 10  # hits whose probabilities, summed up, say whether anything matches
 _LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or not
 
 
@@ -29,7 +30,7 @@ class MatchProbability(NamedTuple):
     prior : float or None
         Probability of any one document before its distance is known; None for one in all documents.
     threshold : float
-        Nothing matches where even the best hit is less probable.
+        Nothing matches where the probabilities of the first ten hits sum to less.
     """
 
     min_probability: float | None
@@ -70,8 +71,10 @@ class MatchProbability(NamedTuple):
         ]
 
     def _judge_one(self, ranking: Ranking, probabilities: Float64, is_empty: bool) -> Ranking:
-        matches = not is_empty and bool((probabilities >= self.threshold).any())
-        judged = replace(ranking, probabilities=probabilities, no_match=not matches)
+        matches = (
+            not is_empty and len(probabilities) > 0 and probabilities[:_N_JUDGED].sum() >= self.threshold
+        )
+        judged = replace(ranking, probabilities=probabilities, no_match=not bool(matches))
         if self.min_probability is None:
             return judged
         return judged.take(probabilities >= self.min_probability)
@@ -106,8 +109,8 @@ class _CohortLevels(NamedTuple):
     points: Float32
     n_threads: int
 
-    def of(self, targets: Iterable[str]) -> dict[str, Float64]:
-        return {each: self.cohort.levels(self.points, each, self.n_threads) for each in targets}
+    def of(self, levels: Iterable[Level]) -> dict[Level, Float64]:
+        return {each: self.cohort.levels(self.points, *each, n_threads=self.n_threads) for each in levels}
 
 
 def _log_ratios(
@@ -123,7 +126,7 @@ def _log_ratios(
     counts = [len(ranking.rows) for ranking in rankings]
     queries = np.repeat(np.arange(len(rankings)), counts)
     present = {place: CODINGS[place] for place in np.unique(whole.codings).tolist()}
-    reached = levels.of(level_targets(kind, target, present.values()))
+    reached = levels.of(calibration.levels(kind, target, present.values()))
     ratios = np.empty(len(whole.rows))
     for place, coding in present.items():
         mine = whole.codings == place

@@ -186,7 +186,9 @@ GRIDS: Mapping[str, Grid] = {
         "text_weight": (0.5, 5.0, 20.0),
         "link_weight": (0.1, 0.5, 2.0),
     },
-    **dict.fromkeys(("cca", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"), _CANONICAL),
+    **dict.fromkeys(
+        ("cca", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq", "cca-middle-rq"), _CANONICAL
+    ),
 }
 """What is tried, by system and parameter, in the order in which parameters are searched."""
 

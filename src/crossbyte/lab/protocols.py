@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,9 @@ from scipy import sparse
 
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.datasets.collection import Collection, Part
-from crossbyte.lab.methods.method import Method, Side
+from crossbyte.lab.methods.method import Coding, Method, Side
 from crossbyte.model.selection import MIN_GROUPS
 
-Coding = Literal["training", "side", "pair"]
 Rows = NDArray[np.intp]
 
 N_VALIDATION = 1_000
@@ -101,6 +100,11 @@ class Trial:
     tasks: tuple[Task, ...]
     notes: dict[str, Any] = field(default_factory=dict)
 
+    def tasks_of(self, method: Method) -> tuple[Task, ...]:
+        """List the tasks that a system can answer; most can answer all."""
+        coding = self.database.coding
+        return tuple(task for task in self.tasks if method.answers(task.asks, task.searched, coding))
+
 
 def make_trial(protocol: str, collection: Collection, variant: str = "") -> Trial:
     """Apply a protocol, or say why it cannot be applied to this collection."""
@@ -125,17 +129,44 @@ def _unseen_by_one_side(collection: Collection, variant: str) -> Trial:
 def _unseen_pairs(collection: Collection, variant: str) -> Trial:
     """C: unseen documents coded as pairs, asked by other texts than the one that was folded in."""
     query = collection.query
-    if not query.other_texts:
+    if not has_other_texts(query):
         raise InvalidInput(
             f"protocol C asks with further texts of the same documents, and {collection.name} has none; "
             "use protocol B"
         )
-    times = len(query.other_texts)
-    asked = _stack_rows(query.other_texts)
-    labels = None if query.labels is None else np.tile(query.labels, (times, 1))
-    partners = np.tile(np.arange(len(query)), times)
+    if query.other_texts:
+        times, searched = len(query.other_texts), query
+        asked = _stack_rows(query.other_texts)
+        labels = None if query.labels is None else np.tile(query.labels, (times, 1))
+        partners = np.tile(np.arange(len(query)), times)
+    else:
+        documents, rows, partners = _ask_within_groups(query)
+        times, searched = 1, query.take(documents)
+        asked, labels = query.texts[rows], None if query.labels is None else query.labels[rows]
     tasks = tuple(Task("text", side, asked, labels, partners) for side in _SEARCHED_BY_TEXT)
-    return Trial(collection.train, Database("pair", query, query.labels), tasks, {"texts_per_item": times})
+    database = Database("pair", searched, searched.labels)
+    return Trial(collection.train, database, tasks, {"texts_per_item": times})
+
+
+def has_other_texts(part: Part) -> bool:
+    """Whether documents have other texts to ask with: of their own, or in other rows of their groups."""
+    return bool(part.other_texts) or len(_ask_within_groups(part)[1]) > 0
+
+
+def _ask_within_groups(part: Part) -> tuple[Rows, Rows, Rows]:
+    """Choose the first row (g,) of each group as its document, and a row with another text (k,) that asks.
+
+    The last are the places (k,) of what these look for, among the documents. A text that is repeated would
+    find itself, so it does not ask; nor does anything where there are no groups.
+    """
+    none = np.empty(0, dtype=np.intp)
+    if part.groups is None:
+        return np.arange(len(part)), none, none
+    _, firsts, group = np.unique(part.groups, return_index=True, return_inverse=True)
+    gaps = abs(part.texts - part.texts[firsts[group]]).sum(axis=1)
+    others = np.flatnonzero(np.asarray(gaps).ravel() > 0)
+    partners, at = np.unique(group[others], return_index=True)
+    return firsts, others[at], partners
 
 
 def _new_classes(collection: Collection, variant: str) -> Trial:

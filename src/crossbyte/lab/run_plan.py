@@ -14,7 +14,14 @@ from crossbyte.lab.methods import registry
 from crossbyte.lab.parameter_search import RecordedParameters
 from crossbyte.lab.protocols import make_trial
 from crossbyte.lab.results import SIDE, Run
-from crossbyte.lab.systems import MOST_BITS, choose_similarity, make_system, needs_faiss
+from crossbyte.lab.systems import (
+    MOST_BITS,
+    are_words,
+    choose_similarity,
+    compares_words,
+    make_system,
+    needs_faiss,
+)
 
 ABLATIONS: Mapping[str, dict[str, Any]] = {
     "gamma=0": {"correlation": 0.0},
@@ -93,10 +100,31 @@ def plan_runs(
     if asked.sensitivity:
         make_trial("V", collection)
         plan.runs += _make_sensitivity_runs(asked, methods, (collection.name, digest), recorded, plan.notes)
-    plan.runs = list({run.digest: run for run in plan.runs}.values())
-    for run in {run.fit_key: run for run in (replace(run, seed=0) for run in plan.runs)}.values():
-        make_system(run)  # refuses parameters and lengths that it does not have
+    _keep_answered(plan, collection)
     return plan
+
+
+def _keep_answered(plan: RunPlan, collection: Collection) -> None:
+    """Keep each run once, and only if its system can answer any task of the protocol.
+
+    Systems refuse parameters and lengths that they do not have.
+    """
+    places = {(run.protocol, run.variant if run.variant == SIDE else "") for run in plan.runs}
+    trials = {place: make_trial(place[0], collection, place[1]) for place in places}
+    systems = {run.fit_key: make_system(run) for run in (replace(run, seed=0) for run in plan.runs)}
+    kept = {}
+    for run in plan.runs:
+        trial = trials[run.protocol, run.variant if run.variant == SIDE else ""]
+        if trial.tasks_of(systems[replace(run, seed=0).fit_key]):
+            kept[run.digest] = run
+        else:
+            how = f"{run.protocol}, variant {run.variant}" if run.variant else run.protocol
+            plan.notes.append(
+                f"{run.method} is left out of protocol {how}: it can answer none of its queries"
+            )
+    if not kept:
+        raise InvalidInput(f"{plan.notes[-1]}; use another protocol")
+    plan.runs, plan.notes = list(kept.values()), list(dict.fromkeys(plan.notes))
 
 
 def _choose_methods(asked: RunRequest, collection: Collection, notes: list[str]) -> dict[str, str]:
@@ -111,6 +139,10 @@ def _choose_methods(asked: RunRequest, collection: Collection, notes: list[str])
         try:
             if needs_faiss(key):
                 check_installed("faiss", f"{key} needs")
+            if compares_words(key) and not are_words(collection.train.texts):
+                raise InvalidInput(
+                    f"{key} compares words, and these text features are not counts of words; leave it out"
+                )
             usable[key] = choose_similarity(key, asked.similarity, has_labels=has_labels)
         except (InvalidInput, MissingExtra) as error:
             if by_name:

@@ -354,10 +354,11 @@ def fit_system(run: Run, trial: Trial) -> tuple[Method, float]:
 
 
 def measure_run(run: Run, collection: Collection, trial: Trial, method: Method, fit_seconds: float) -> Result:
-    """Code the database, ask every query, and score the answers."""
+    """Code the database, ask every query that the system can answer, and score the answers."""
     clock = CpuClock()
     clock.seconds["fit"] = fit_seconds
-    scorers = {task.name: _score_task(task, trial.database, method, clock) for task in trial.tasks}
+    tasks = trial.tasks_of(method)
+    scorers = {task.name: _score_task(task, trial.database, method, clock) for task in tasks}
     return Result(
         run=run,
         about=_to_json_values(asdict(method.about)),

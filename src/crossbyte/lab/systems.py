@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crossbyte.arrays import Float32
-from crossbyte.calibration.baselines import product_quantize, residual_quantize
+from crossbyte.calibration.baselines import has_words, product_quantize, residual_quantize
 from crossbyte.compute.executor import Workers, sample_rows
 from crossbyte.errors import InvalidInput
+from crossbyte.lab.datasets.collection import to_sparse_if_thin
 from crossbyte.lab.methods import registry
 from crossbyte.lab.methods.cca import CCA
 from crossbyte.lab.methods.method import INTRA_DOCUMENT, About, Method, Side
@@ -84,6 +85,9 @@ OWN_QUANTIZERS: dict[str, type[Method]] = {"own-pq": OwnPQ, "own-rq": OwnRQ}
 """By key; they are not among the systems of the laboratory, which has FAISS's."""
 
 
+KEYWORDS = "keywords"
+"""Key of the system that compares words."""
+
 MOST_BITS: Mapping[str, int] = MappingProxyType({"mlbe": 64})
 """Longest codes of systems whose time grows too fast; ``--full`` lifts it."""
 
@@ -109,6 +113,16 @@ def make_system(run: Run) -> Method:
 def needs_faiss(key: str) -> bool:
     """Whether a system is FAISS's."""
     return key in registry.GROUPS["quantizers"]
+
+
+def compares_words(key: str) -> bool:
+    """Whether a system compares the words of texts, and so can do nothing with other features."""
+    return key == KEYWORDS
+
+
+def are_words(texts: Any) -> bool:
+    """Whether text features (n, d) are counts or weights of words: none negative, most of them zero."""
+    return has_words(to_sparse_if_thin(texts))
 
 
 def choose_similarity(key: str, asked: str | None, *, has_labels: bool) -> str:

@@ -44,10 +44,11 @@ from crossbyte.model.params import (
     Settings,
     Trial,
     check_parameters,
+    default_dims,
     make_generator,
 )
+from crossbyte.model.partner_ranks import PartnerRanks
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.selection import PartnerRanks
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
@@ -57,8 +58,9 @@ _NOT_IN_FILE = ("n_jobs", "callback")
 _ONLY_IF_CHANGED = {
     "ridge": None,
     "text_ridge": None,
-    "image_power": 1.0,
-    "text_power": 1.0,
+    "memory": None,
+    "image_power": None,
+    "text_power": None,
     "scoring": None,
 }
 
@@ -80,23 +82,30 @@ class CMCQ(BaseEstimator):
         refinement of canonical correlation. "auto" is "cca" with powers, components and dimensions chosen on
         held-out pairs, at the cost of a few fits.
     scoring : {"likelihood", "unit"} or None, default=None
-        How a canonical space is scored: by the likelihood of a Gaussian model of the pair, with one
-        dictionary for images, texts and whole documents; or by points of unit length, with a dictionary for
-        each side. None: by likelihood with "cca" and "auto" (unless ``shared_codebooks``), else unit length.
+        How a canonical space is scored: by the likelihood of a Gaussian model of the pair, with a
+        dictionary of images and texts and one of whole documents; or by points of unit length, with a
+        dictionary for each side. None: by likelihood with "cca" and "auto" (unless ``shared_codebooks``),
+        else unit length.
     n_components : int or None, default=None
-        Dimensions of the common space; None for 128 where scored by likelihood, else ``n_bits``. At most the
-        rank of a canonical space.
+        Dimensions of the common space; None for 128 (256 from 64 bits on) where scored by likelihood,
+        else ``n_bits``. At most the rank of a canonical space.
     n_atoms : int, default=512
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
         PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
-    image_power, text_power : float, default=1.0
-        Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms and counts.
+    image_power, text_power : float or None, default=None
+        Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms, counts and
+        activations. None: 0.5 for dense features that are nowhere negative, where scored by likelihood, and
+        1 otherwise.
     ridge : float or None, default=None
         Added to every variance of a canonical space, in units of the side's mean variance. None: chosen on
         held-out pairs where scored by likelihood (for both sides), else 1.
     text_ridge : float or None, default=None
         The same for the texts, where it differs; the more, the nearer the space is to that of the texts.
+    memory : int or None, default=None
+        Training pairs that the model keeps, at most, to tell of items known from one half what their other
+        half may look like; only where partners of held-out pairs then rank better. None: 12,000 where scored
+        by likelihood; 0: none. Each takes 8 D bytes of the model.
     sparsity : float, default=0.3
         ρ, weight of the sparse codes' l1 norm.
     text_weight : float, default=0.7
@@ -132,16 +141,17 @@ class CMCQ(BaseEstimator):
     image_codebooks_, text_codebooks_ : (M, 256, D) float32
         C and D.
     image_codes_, text_codes_ : (N, M) uint8
-        P and Q: codes of the training pairs.
+        P and Q: codes of the training pairs; with one code per document (``document_codes_``), both are codes
+        of what that stands for.
     image_cross_, text_cross_ : float
         ε₁ and ε₂: mean cross terms.
     image_dictionary_, text_basis_, image_map_ : ndarray
         B (A, d_I), U (D, d_T) and R (A, D); only with the sparse mapping.
-    mapping_, n_components_, correlation_, cross_penalty_, cross_term_, ridge_
-        What was used; with ``mapping="auto"``, what was chosen.
+    mapping_, n_components_, correlation_, cross_penalty_, cross_term_, ridge_, memory_
+        What was used; with ``mapping="auto"``, what was chosen. ``memory_`` is the number of pairs kept.
     selection_ : list of Trial
-        Everything that was tried on held-out pairs: ridges, and with ``mapping="auto"`` preparations. The
-        score is minus the mean log rank of partners.
+        Everything that was tried on held-out pairs: ridges, how much a memory of pairs counts, and with
+        ``mapping="auto"`` preparations. The score is minus the mean log rank of partners.
     objective_history_ : list of ObjectiveRecord
         The objective, term by term, after every block update; ``.total`` is its value.
     calibration_ : Calibration or None
@@ -176,10 +186,11 @@ class CMCQ(BaseEstimator):
         n_atoms: int = 512,
         image_components: int | None = None,
         text_components: int | None = None,
-        image_power: float = 1.0,
-        text_power: float = 1.0,
+        image_power: float | None = None,
+        text_power: float | None = None,
         ridge: float | None = None,
         text_ridge: float | None = None,
+        memory: int | None = None,
         sparsity: float = 0.3,
         text_weight: float = 0.7,
         alignment: float = 0.7,
@@ -206,6 +217,7 @@ class CMCQ(BaseEstimator):
         self.text_power = text_power
         self.ridge = ridge
         self.text_ridge = text_ridge
+        self.memory = memory
         self.sparsity = sparsity
         self.text_weight = text_weight
         self.alignment = alignment
@@ -385,8 +397,8 @@ class CMCQ(BaseEstimator):
         settings = self.fitted_.settings
         if n_bytes == settings.n_codebooks:
             return settings
-        grows_with_code = self.n_components is None and not settings.one_dictionary
-        n_components = 8 * n_bytes if grows_with_code else settings.n_components
+        is_set = self.n_components is not None or (self.mapping == "auto" and settings.one_code)
+        n_components = settings.n_components if is_set else default_dims(n_bytes, settings.one_code)
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 
     # What was learned
@@ -420,13 +432,13 @@ class CMCQ(BaseEstimator):
 
     @property
     def image_codes_(self) -> Codes:
-        """(N, M) codes P of the training images."""
-        return self.fitted_.image_codes
+        """(N, M) codes P of the training images; with one code per document, what that stands for, in C."""
+        return self.fitted_.codes_by_side["image"]
 
     @property
     def text_codes_(self) -> Codes:
-        """(N, M) codes Q of the training texts."""
-        return self.fitted_.text_codes
+        """(N, M) codes Q of the training texts; with one code per document, what that stands for, in D."""
+        return self.fitted_.codes_by_side["text"]
 
     @property
     def document_codes_(self) -> Codes | None:
@@ -472,6 +484,11 @@ class CMCQ(BaseEstimator):
     def ridge_(self) -> float:
         """Regularisation of the canonical correlation, in units of the mean variance."""
         return self.fitted_.settings.ridge
+
+    @property
+    def memory_(self) -> int:
+        """Pairs that the model remembers; 0 where that did not help held-out pairs."""
+        return self.fitted_.settings.memory
 
     @property
     def correlation_(self) -> float:

@@ -36,7 +36,7 @@ from crossbyte._fs import read_regular_file, replace_file
 from crossbyte._json import canonical_json, parse_json, plain_json
 
 FORMAT = 2
-"""The newest that is read; 2 has models of one dictionary, which earlier programs cannot search with."""
+"""The newest that is read; 2 has models with one code per document, which earlier programs cannot use."""
 NAME = "crossbyte-model"
 KEY = "crossbyte"
 MAX_HEADER_BYTES = 8 * 2**20  # the document is in the header and may hold a whole report

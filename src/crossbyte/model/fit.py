@@ -6,23 +6,23 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Codes, Float32, Raw
+from crossbyte.arrays import Codes, Float32, Float64, Raw
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor, Workers, row_blocks, sample_rows
 from crossbyte.compute.kernels import ScanSide
 from crossbyte.data.preparation import Preparation, PreparedRows
 from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
-from crossbyte.model.params import Settings, Trial, reduce_wide_texts
+from crossbyte.model.params import Settings, Trial, reduce_wide_texts, take_roots
 from crossbyte.model.quantization import collaborative
 from crossbyte.model.quantization.codebooks import mean_cross, renumber_codewords
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.space import gaussian
+from crossbyte.model.space import gaussian, memory
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
 from crossbyte.model.space.contrastive import refine_contrastively
 from crossbyte.model.space.gaussian import GaussianSpace
@@ -41,9 +41,10 @@ from crossbyte.validation import check_features, check_groups, check_rows_agree
 Groups = NDArray[np.intp]
 
 _LEAST_HELD = 20  # pairs of a fold that ridges can be compared on
-_MOST_ROUNDS = 3  # of one dictionary: it starts well, and more learn the training points by heart
-_COHORT_SIZE = 2_048
+_MOST_ROUNDS = 3  # with one code per document: codewords start well, and more rounds learn points by heart
+_COHORT_SIZE = 4_096
 _COHORT_PER_NEAR = 64  # one in 64 of the cohort counts as near
+_COHORT_PER_COUNTED = 8  # one in 8 counts in a level with a temperature; the others are too far to matter
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables
 
 
@@ -70,13 +71,13 @@ class FittedModel:
 
     @property
     def quantizers(self) -> dict[str, Quantizer]:
-        """Quantizers by side: "image", "text" and, where one dictionary serves both, "document"."""
+        """Quantizers by side: "image", "text" and, where documents have one code, "document"."""
         sides = {"image": self.image_quantizer, "text": self.text_quantizer}
         return sides if self.document_quantizer is None else sides | {"document": self.document_quantizer}
 
     @property
     def has_document_codes(self) -> bool:
-        """Whether a document with both halves has one code: one dictionary serves images, texts and both."""
+        """Whether a document with both halves has one code, in a dictionary of documents."""
         return self.document_quantizer is not None
 
     @property
@@ -85,10 +86,24 @@ class FittedModel:
         return self.image_codes if self.has_document_codes else None
 
     @cached_property
+    def codes_by_side(self) -> dict[str, Codes]:
+        """Codes (N, M) of the training documents by side, each in that side's own dictionary.
+
+        Where a document has one code, the dictionary of the halves codes what that code stands for.
+        """
+        document = self.document_quantizer
+        if document is None:
+            return {"image": self.image_codes, "text": self.text_codes}
+        with Workers(1) as workers:
+            points = document.to_coding(document.decode(self.image_codes, workers))
+            halves = self.image_quantizer.encode(points, workers)
+        return {"image": halves, "text": halves, "document": self.image_codes}
+
+    @cached_property
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
         if self.document_codes is not None:
-            return Cohort.of(self.quantizers, {"document": self.document_codes})
+            return Cohort.of(self.quantizers, {"document": self.document_codes}, self.settings.group_size)
         return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
 
     def check_images(self, images: Any, min_rows: int = 0) -> Raw:
@@ -185,8 +200,8 @@ class Cohort:
     """Training documents that tell how near strangers come to a query.
 
     A distance of 0.4 is near for a query of the crowd's fringe and far for one in its midst. The cohort is a
-    sample of the training documents, which are strangers to any new query; the mean distance to the nearest
-    of them says what a stranger can reach. (Speaker verification calls this adaptive score normalisation.)
+    sample of the training documents, which are strangers to any new query; their distances, those of the
+    nearest most, say what a stranger can reach. (Speaker verification: adaptive score normalisation.)
 
     Attributes
     ----------
@@ -194,15 +209,20 @@ class Cohort:
     packed : dict of side to (blocks, M', 64) uint8
         Scan codes, packed for the scan.
     n_items : int
+    n_left_out : int
+        Nearest ones that may be the query's own document, once for each of its rows.
     """
 
     quantizers: Mapping[str, Quantizer]
     packed: Mapping[str, Codes]
     n_items: int
+    n_left_out: int = 1
 
     @classmethod
-    def of(cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes]) -> Cohort:
-        """Take at most 2,048 training documents, evenly over their rows; both arguments are by side."""
+    def of(
+        cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes], group_size: int = 1
+    ) -> Cohort:
+        """Take at most 4,096 training documents, evenly over their rows; quantizers and codes are by side."""
         n_rows = len(next(iter(codes.values())))
         rows = np.linspace(0, n_rows - 1, min(n_rows, _COHORT_SIZE)).astype(np.intp)
         with Workers(1) as workers:
@@ -210,24 +230,53 @@ class Cohort:
                 side: kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
                 for side, each in codes.items()
             }
-        return cls(quantizers, packed, len(rows))
+        return cls(quantizers, packed, len(rows), max(1, round(group_size * len(rows) / n_rows)))
 
-    def levels(self, points: Float32, target: str, n_threads: int = 1) -> NDArray[np.float64]:
-        """Compute the mean distance (n,) of query points (n, D) to the nearest of the cohort."""
+    def levels(
+        self, points: Float32, target: str, temperature: float = 0.0, n_threads: int = 1
+    ) -> NDArray[np.float64]:
+        """Say how near the cohort comes to query points (n, D): (n,).
+
+        With a temperature, log mean exp(-distance / temperature); 0 for the mean distance to the nearest.
+        """
+        if temperature:
+            return cohort_levels(self.nearest(points, target, n_threads), self.n_items, temperature)
+        near = max(1, self.n_items // _COHORT_PER_NEAR)
+        return np.asarray(self._scan(points, target, near, n_threads).mean(axis=1, dtype=np.float64))
+
+    def nearest(self, points: Float32, target: str, n_threads: int = 1) -> Float32:
+        """Compute the distances (n, c) of query points (n, D) to the nearest eighth of the cohort, ascending.
+
+        Without the very nearest: of a query for a training document, they may be the partner itself.
+        """
+        near = max(self.n_left_out + 1, self.n_items // _COHORT_PER_COUNTED)
+        found = self._scan(points, target, min(near, self.n_items), n_threads)
+        return found[:, min(self.n_left_out, found.shape[1] - 1) :]
+
+    def _scan(self, points: Float32, target: str, near: int, n_threads: int) -> Float32:
         blocks = row_blocks(len(points), _QUERIES_AT_ONCE)
-        parts = [self._block_levels(points[rows], target, n_threads) for rows in blocks]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+        parts = [self._scan_block(points[rows], target, near, n_threads) for rows in blocks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, near), np.float32), *parts])
 
-    def _block_levels(self, points: Float32, target: str, n_threads: int) -> NDArray[np.float64]:
+    def _scan_block(self, points: Float32, target: str, near: int, n_threads: int) -> Float32:
         sides = (target,) if target in self.packed else tuple(self.packed)
         tables = {side: self.quantizers[side].table(points) for side in sides}
         scans = [
             ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
             for side, table in tables.items()
         ]
-        near = max(1, self.n_items // _COHORT_PER_NEAR)
         found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
-        return found.distances.reshape(len(points), near).mean(axis=1, dtype=np.float64)
+        return np.asarray(found.distances.reshape(len(points), near))
+
+
+def cohort_levels(cohort: Any, n_cohort: int, temperature: float) -> NDArray[np.float64]:
+    """Compute the log of the mean of exp(-distance / temperature), (n,), over a cohort of ``n_cohort``.
+
+    ``cohort`` are the distances (n, c) that count, :meth:`Cohort.nearest`; all others count for 0.
+    """
+    logs = -np.asarray(cohort, dtype=np.float64) / temperature
+    highest = logs.max(axis=1, initial=-np.inf)
+    return np.asarray(highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1) / n_cohort))
 
 
 # Fitting
@@ -244,9 +293,10 @@ def fit_pairs(
     trials: list[Trial] | None = None,
 ) -> FittedModel:
     """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``."""
+    if settings.one_code:
+        settings = reduce_wide_texts(take_roots(settings, images, texts), texts.shape[1])
+        settings = settings._replace(open_powers=(False, False))
     images, texts = workers.hold(images), workers.hold(texts)
-    if settings.one_dictionary:
-        settings = reduce_wide_texts(settings, texts.shape[1])
     preparations, rows = prepare_pairs(settings, images, texts, workers)
     report(Progress("prepare", "features", 1, 1))
     return fit_prepared(
@@ -276,9 +326,9 @@ def fit_prepared(
     trials: list[Trial] | None = None,
 ) -> FittedModel:
     """Fit on prepared pairs; a linear space that was learned before may be given."""
-    if settings.one_dictionary:
+    if settings.one_code:
         tried = [] if trials is None else trials
-        return _fit_one_dictionary(settings, preparations, rows, groups, rng, report, workers, tried)
+        return _fit_one_code(settings, preparations, rows, groups, rng, report, workers, tried)
     problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
         mapping: Any = initialise_sparse(problem, settings, rng, report)
@@ -295,7 +345,7 @@ def fit_prepared(
     return _make_fitted_model(settings, preparations, problem, state, space, history)
 
 
-def _fit_one_dictionary(
+def _fit_one_code(
     settings: Settings,
     preparations: tuple[Preparation, Preparation],
     rows: tuple[PreparedRows, PreparedRows],
@@ -305,7 +355,7 @@ def _fit_one_dictionary(
     workers: Executor,
     trials: list[Trial],
 ) -> FittedModel:
-    """Fit canonical coordinates that are scored by likelihood, and one dictionary for all that is coded.
+    """Fit canonical coordinates that are scored by likelihood, a dictionary of halves and one of documents.
 
     Everything about points is learned out of fold, from a sample of at most 20,000 pairs; the coordinates
     themselves are learned from all pairs. Equal pairs are in one fold, whatever their groups.
@@ -318,43 +368,101 @@ def _fit_one_dictionary(
             UserWarning,
             stacklevel=5,
         )
+    settings = settings._replace(group_size=max(1, round(len(groups) / (int(groups.max()) + 1))))
     moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
     settings = _choose_ridges(settings, moments, rows, groups, workers, trials)
-    sample = sample_rows(len(groups), rng)
-    ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
-    space, unseen = gaussian.fit_gaussian_space(
-        moments, *rows, settings.n_components, ridges, sample, workers
-    )
+    settings, learned = learn_points(settings, moments, rows, groups, rng, workers, trials)
     report(Progress("space", settings.mapping, 1, 1))
-    points = Points(*unseen.coding_points(space))
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     problem = Problem(*rows, settings.weights, weights, workers.local)
-    state = initial_document_sides(problem, State(points), settings.n_codebooks, rng)
+    state = initial_document_sides(problem, State(learned.points), settings.n_codebooks, rng)
     report(Progress("codebooks", "initialised", 1, 1))
     blocks = document_blocks()
     tell = _report_updates("alternate", settings, len(blocks), report)
     n_rounds = min(settings.max_iter, _MOST_ROUNDS)
     state, history = alternate(problem, state, blocks, n_rounds, settings.tol, tell)
-    assert state.sides is not None
-    halves = gaussian.regress_queries(unseen, [side.decoded for side in state.sides[:2]])
-    whole = gaussian.regress_expectations(unseen, space.correlations, state.sides[2].decoded)
-    space = space.with_query_scales(1.0 / np.sqrt(halves.variances))
-    scales = halves.slopes * space.query_scales
-    codewords, half_codes = renumber_codewords(
-        (state.sides[0].codewords * scales).astype(np.float32),
-        np.concatenate([side.codes for side in state.sides[:2]]),
+    return _make_one_code_model(settings, preparations, rows, learned, state, history, workers)
+
+
+class LearnedPoints(NamedTuple):
+    """A space, and what its dictionaries are learned from."""
+
+    space: GaussianSpace
+    unseen: gaussian.PairCoordinates
+    """training pairs, out of fold"""
+    expected: Float64
+    """(n_groups, D) where queries of whole groups are expected, out of fold"""
+    variances: Float64
+    """(D,) of queries around that"""
+    points: Points
+    """what is coded: images, texts, and documents out of fold and in sample"""
+
+
+def learn_points(
+    settings: Settings,
+    moments: gaussian.FoldMoments,
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    rng: np.random.Generator,
+    workers: Executor,
+    trials: list[Trial],
+) -> tuple[Settings, LearnedPoints]:
+    """Learn the coordinates, the memory of pairs, and where queries of documents are expected."""
+    sample = sample_rows(len(groups), rng)
+    ridges = settings.ridge, settings.ridge if settings.text_ridge is None else settings.text_ridge
+    space, unseen = gaussian.fit_gaussian_space(
+        moments, *rows, settings.n_components, ridges, sample, workers
     )
-    half = Quantizer(codewords, 0.0, 0.0, None, 1.0 / scales)
-    document = half.rescale(whole.slopes / halves.slopes)
+    folds, own_groups = (each if sample is None else each[sample] for each in (moments.folds, groups))
+    settings, remembered = _remember_pairs(
+        settings, space, unseen, folds, own_groups, rng, workers.local, trials
+    )
+    queries = gaussian.learn_document_queries(unseen, space.correlations, own_groups)
+    space = replace(
+        space,
+        document_weights=queries.weights,
+        memory=None if remembered is None else remembered.memory,
+    )
+    expected, known = (
+        gaussian.group_means(each.expected(queries.weights), own_groups)
+        for each in (unseen, _place_pairs(space, rows, sample, workers))
+    )
+    documents = gaussian.coding_points(np.vstack([expected, known]), space.coding_metric)
+    points = Points(*unseen.half_points(space, remembered), documents)
+    return settings, LearnedPoints(space, unseen, expected, queries.variances, points)
+
+
+def _make_one_code_model(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    rows: tuple[PreparedRows, PreparedRows],
+    learned: LearnedPoints,
+    state: State,
+    history: list[ObjectiveRecord],
+    workers: Executor,
+) -> FittedModel:
+    """Learn what codes tell of queries, bring codewords into the metric of that, and code the documents."""
+    assert state.sides is not None
+    images, texts, both = state.sides
+    halves = gaussian.regress_queries(learned.unseen, [images.decoded, texts.decoded])
+    whole = gaussian.regress_expectations(
+        learned.expected, learned.variances, both.decoded[: len(learned.expected)]
+    )
+    space = learned.space.with_query_scales(1.0 / np.sqrt(halves.variances))
+    half, half_codes = _scale_quantizer(
+        images.codewords, np.vstack([images.codes, texts.codes]), halves.slopes * space.query_scales
+    )
+    document, both_codes = _scale_quantizer(both.codewords, both.codes, whole.slopes * space.query_scales)
     codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
+    # cross terms of documents added later are as those out of fold, which spread more
     half, document = (
         replace(
             each.with_cross_term(settings.cross_term, own, workers.local),
             epsilon=mean_cross(each.codewords, own, workers.local),
         )
-        for each, own in ((half, half_codes), (document, codes))
+        for each, own in ((half, half_codes), (document, np.vstack([both_codes, codes])))
     )
-    learned = FittedModel(
+    model = FittedModel(
         settings._replace(n_components=space.n_dims),
         *preparations,
         space,
@@ -366,8 +474,29 @@ def _fit_one_dictionary(
         document,
         gaussian.likelihood_constant(whole, halves),
     )
-    _check_finite(learned)
-    return learned
+    _check_finite(model)
+    return model
+
+
+def _place_pairs(
+    space: GaussianSpace,
+    rows: tuple[PreparedRows, PreparedRows],
+    sample: NDArray[np.intp] | None,
+    workers: Executor,
+) -> gaussian.PairCoordinates:
+    """Place training pairs where the model itself has them, not out of fold."""
+    chosen = np.arange(rows[0].shape[0]) if sample is None else sample
+    image, text = (
+        gaussian.place_rows(side, chosen, matrix, workers.local)
+        for side, matrix in zip(rows, (space.image_matrix, space.text_matrix), strict=True)
+    )
+    return gaussian.PairCoordinates(image, text)
+
+
+def _scale_quantizer(codewords: Float64, codes: Codes, scales: Float64) -> tuple[Quantizer, Codes]:
+    """Make a quantizer whose distances are in the metric of queries, with codewords in the scan's order."""
+    scaled, codes = renumber_codewords((codewords * scales).astype(np.float32), codes)
+    return Quantizer(scaled, 0.0, 0.0, None, 1.0 / scales), codes
 
 
 def _choose_ridges(
@@ -387,10 +516,42 @@ def _choose_ridges(
     )
     for trial in tried:
         params = {"ridge": trial.ridges[0], "text_ridge": trial.ridges[1], "compressed": False}
-        error = float(trial.log_ranks.std()) / np.sqrt(len(trial.log_ranks))
-        trials.append(Trial(params, -float(trial.log_ranks.mean()), float(error)))
+        trials.append(_score_trial(params, trial.log_ranks))
     image, text = gaussian.choose_ridges(tried)
     return settings._replace(ridge=image, text_ridge=text, open_ridges=(False, False))
+
+
+def _score_trial(params: dict[str, Any], log_ranks: Float64) -> Trial:
+    """Score a trial by the log ranks (n,) of held-out pairs: the more, the better."""
+    return Trial(params, -float(log_ranks.mean()), float(log_ranks.std() / np.sqrt(len(log_ranks))))
+
+
+def _remember_pairs(
+    settings: Settings,
+    space: GaussianSpace,
+    unseen: gaussian.PairCoordinates,
+    folds: Groups,
+    groups: Groups,
+    rng: np.random.Generator,
+    workers: Executor,
+    trials: list[Trial],
+) -> tuple[Settings, memory.RememberedPairs | None]:
+    """Choose how much a memory of pairs counts, on the pairs of one fold, and make it; None for none."""
+    none = settings._replace(memory=0, memory_strength=None)
+    if not settings.memory or (settings.memory_strength is None and (folds == 0).sum() < _LEAST_HELD):
+        return none, None
+    r, strength = space.correlations, settings.memory_strength
+    pairs = memory.UnseenPairs.of(*unseen, folds, settings.memory, rng)
+    if strength is None:
+        tried = memory.try_strengths(pairs, r, groups, workers)
+        for trial in tried:
+            params = {"memory_strength": trial.strength, "compressed": False}
+            trials.append(_score_trial(params, trial.log_ranks))
+        strength = memory.choose_strength(tried)
+    if not strength:
+        return none, None
+    settings = settings._replace(memory=len(pairs.kept), memory_strength=strength)
+    return settings, memory.remember_pairs(pairs, r, strength, workers)
 
 
 def fit_linear_space(

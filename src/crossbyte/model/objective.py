@@ -50,7 +50,7 @@ class State(NamedTuple):
 
     mapping: SparseState | Points
     sides: tuple[Side, ...] | None = None
-    """the quantizers of images, texts and (with one dictionary) documents; None before they exist"""
+    """the quantizers of images, texts and (with one code per document) documents; None before they exist"""
 
     def with_side(self, which: int, side: Side) -> State:
         """Return the state with one side's quantizer replaced."""
@@ -158,7 +158,7 @@ def text_quantization(problem: Problem, state: State) -> float:
 
 
 def document_quantization(problem: Problem, state: State) -> float:
-    """|T - C b|² of points that are known from both halves; not in the paper."""
+    """|T - E b|² of points that are known from both halves; not in the paper."""
     return _quantization_error(problem, state, 2)
 
 

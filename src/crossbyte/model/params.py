@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from crossbyte.data.preparation import MAX_GRAM_DIMS
 from crossbyte.errors import InvalidInput
 from crossbyte.model.quantization.collaborative import QuantizationWeights
+from crossbyte.model.space.memory import MOST_PAIRS
 from crossbyte.model.space.sparse import SparseWeights
 from crossbyte.validation import check_choice, check_integer, check_number
 
@@ -24,12 +26,15 @@ _FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlatio
 DEFAULT_RIDGE = 1.0  # of the mean variance, for points of unit length
 LIKELIHOOD_RIDGE = 0.3  # where the choice of ridges begins, and ends with too few pairs to choose
 LIKELIHOOD_DIMS = 128  # a coordinate without correlation does no harm there
+_LONG_CODE = 8  # bytes that can tell of twice as many dimensions
+_ROOT = 0.5
+_ROWS_LOOKED_AT = 2_048
 SCORINGS = ("likelihood", "unit")
 SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
 
 
 class Settings(NamedTuple):
-    """All choices of one fit; what is left to choose on held-out pairs is said by ``open_ridges``."""
+    """All choices of one fit; what the fit itself chooses is said by ``open_ridges`` and ``open_powers``."""
 
     n_codebooks: int
     mapping: str
@@ -52,10 +57,18 @@ class Settings(NamedTuple):
     """how canonical spaces are scored: "likelihood" or "unit" length"""
     open_ridges: tuple[bool, bool] = (False, False)
     """whether the fit chooses the ridges of images and of texts on held-out pairs"""
+    open_powers: tuple[bool, bool] = (False, False)
+    """whether the fit may take roots of images and of texts"""
+    memory: int = 0
+    """pairs that are remembered, at most; after a fit, as many as are"""
+    group_size: int = 1
+    """rows of a group that was fitted, rounded; known where documents have one code"""
+    memory_strength: float | None = None
+    """β, what the memory counts; None where there is none, or the fit chooses it on held-out pairs"""
 
     @property
-    def one_dictionary(self) -> bool:
-        """Whether one set of codewords serves images, texts and documents."""
+    def one_code(self) -> bool:
+        """Whether a document with both halves has one code."""
         return self.scoring == "likelihood"
 
 
@@ -85,7 +98,7 @@ def check_parameters(model: CMCQ) -> Settings:
         n_codebooks=n_codebooks,
         mapping=mapping,
         n_components=_check_optional(model.n_components, "n_components")
-        or (LIKELIHOOD_DIMS if likelihood else 8 * n_codebooks),
+        or default_dims(n_codebooks, one_code=likelihood),
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
         image_components=_check_optional(model.image_components, "image_components") or components,
         text_components=_check_optional(model.text_components, "text_components"),
@@ -106,14 +119,16 @@ def check_parameters(model: CMCQ) -> Settings:
         query_map=check_choice(model.query_map, "query_map", QUERY_MAPS),
         max_iter=check_integer(model.max_iter, "max_iter", 1),
         tol=check_number(model.tol, "tol", 0.0),
-        image_power=check_number(model.image_power, "image_power", 0.0, 1.0, open_low=True),
-        text_power=check_number(model.text_power, "text_power", 0.0, 1.0, open_low=True),
+        image_power=_check_power(model.image_power, "image_power"),
+        text_power=_check_power(model.text_power, "text_power"),
         text_ridge=None if model.text_ridge is None else check_number(model.text_ridge, "text_ridge", 0.0),
         scoring=scoring,
         open_ridges=(
             likelihood and model.ridge is None,
             likelihood and model.ridge is None and model.text_ridge is None,
         ),
+        open_powers=(likelihood and model.image_power is None, likelihood and model.text_power is None),
+        memory=_check_memory(model.memory, likelihood),
     )
 
 
@@ -129,6 +144,36 @@ def reduce_wide_texts(settings: Settings, text_width: int) -> Settings:
     if settings.text_components is not None or text_width <= MAX_GRAM_DIMS:
         return settings
     return settings._replace(text_components=_FEWER_TEXT_COMPONENTS)
+
+
+def take_roots(settings: Settings, images: Any, texts: Any) -> Settings:
+    """The same with the roots of features that are nowhere negative, where powers are open.
+
+    Activations, histograms and counts are; of embeddings with signs, roots would blur what is small. Rows of
+    words are left as they are: what is rare in them is weighed by their encoder.
+    """
+    image, text = (
+        _ROOT if is_open and _is_dense_and_non_negative(rows) else power
+        for is_open, rows, power in zip(
+            settings.open_powers, (images, texts), (settings.image_power, settings.text_power), strict=True
+        )
+    )
+    return settings._replace(image_power=image, text_power=text)
+
+
+def _is_dense_and_non_negative(rows: Any) -> bool:
+    """Look at rows in memory or on disk: at most 2,048, evenly over all."""
+    if sparse.issparse(rows):
+        return False
+    some = rows[np.linspace(0, rows.shape[0] - 1, min(rows.shape[0], _ROWS_LOOKED_AT)).astype(np.intp)]
+    return not sparse.issparse(some) and bool((some >= 0).all())
+
+
+def default_dims(n_codebooks: int, one_code: bool) -> int:
+    """Return the dimensions of the common space where none are given."""
+    if not one_code:
+        return 8 * n_codebooks
+    return LIKELIHOOD_DIMS if n_codebooks < _LONG_CODE else 2 * LIKELIHOOD_DIMS
 
 
 def make_generator(random_state: Any) -> np.random.Generator:
@@ -154,8 +199,24 @@ def _check_scoring(scoring: Any, mapping: str, shared_codebooks: bool) -> str:
     return str(scoring)
 
 
+def _check_memory(memory: Any, likelihood: bool) -> int:
+    if memory is None:
+        return MOST_PAIRS if likelihood else 0
+    n_pairs = check_integer(memory, "memory", 0)
+    if n_pairs and not likelihood:
+        raise InvalidInput(
+            f"memory: expected None or 0 where points have unit length, got {n_pairs}; it needs the "
+            "canonical coordinates of scoring='likelihood'"
+        )
+    return n_pairs
+
+
 def _default_ridge(likelihood: bool) -> float:
     return LIKELIHOOD_RIDGE if likelihood else DEFAULT_RIDGE
+
+
+def _check_power(power: Any, name: str) -> float:
+    return 1.0 if power is None else check_number(power, name, 0.0, 1.0, open_low=True)
 
 
 def _check_bits(n_bits: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Float64
 from crossbyte.data.preparation import Preparation
 from crossbyte.encoders.base import SIDES, EncoderState
 from crossbyte.errors import DamagedModelFile, InvalidInput
@@ -21,13 +22,22 @@ from crossbyte.model.quantization.collaborative import QuantizationWeights
 from crossbyte.model.quantization.quantizer import Quantizer
 from crossbyte.model.space.cca import LinearSpace
 from crossbyte.model.space.gaussian import GaussianSpace
+from crossbyte.model.space.memory import PairMemory
 from crossbyte.model.space.sparse import SparseSpace, SparseWeights
 
 Arrays = Mapping[str, NDArray[Any]]
 EncoderStates = Mapping[str, EncoderState]
 _SPARSE_ARRAYS = ("image_dictionary", "text_basis", "image_map", "image_ridge", "text_ridge")
 _LINEAR_ARRAYS = ("image_matrix", "text_matrix")
-_GAUSSIAN_ARRAYS = ("image_matrix", "text_matrix", "correlations", "query_scales", "coding_metric")
+_GAUSSIAN_ARRAYS = (
+    "image_matrix",
+    "text_matrix",
+    "correlations",
+    "query_scales",
+    "coding_metric",
+    "document_weights",
+)
+_MEMORY_ARRAYS = ("images", "texts", "slopes")
 _SPACE_ARRAYS = {
     SparseSpace: _SPARSE_ARRAYS,
     LinearSpace: _LINEAR_ARRAYS,
@@ -47,6 +57,8 @@ def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[
         "history": _history_array(learned),
     }
     arrays |= {f"space.{name}": getattr(learned.space, name) for name in _SPACE_ARRAYS[type(learned.space)]}
+    if isinstance(learned.space, GaussianSpace) and learned.space.memory is not None:
+        arrays |= {f"memory.{name}": getattr(learned.space.memory, name) for name in _MEMORY_ARRAYS}
     document: dict[str, Any] = {
         "settings": _settings_document(learned.settings),
         "history": [[record.round, record.block] for record in learned.history],
@@ -96,8 +108,9 @@ def _history_array(learned: FittedModel) -> NDArray[Any]:
 
 def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
     settings = _restore_settings(document["settings"])
+    _require(settings.group_size in range(1, 2**31), "groups of another size")
     image = _restore_quantizer(arrays, document, "image", settings)
-    one = settings.one_dictionary
+    one = settings.one_code
     return FittedModel(
         settings=settings,
         image_preparation=_restore_preparation(arrays, document, "image", settings.image_power),
@@ -136,13 +149,25 @@ def _restore_preparation(arrays: Arrays, document: Mapping[str, Any], side: str,
 
 
 def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace | GaussianSpace:
-    if settings.one_dictionary:
-        return GaussianSpace(*(arrays[f"space.{name}"] for name in _GAUSSIAN_ARRAYS))
+    if settings.one_code:
+        named = {name: arrays[f"space.{name}"] for name in _GAUSSIAN_ARRAYS}
+        return GaussianSpace(**named, memory=_restore_memory(arrays, settings, named["correlations"]))
     if settings.mapping != "sparse":
         return LinearSpace(*(arrays[f"space.{name}"] for name in _LINEAR_ARRAYS))
     B, U, R = (arrays[f"space.{name}"] for name in _SPARSE_ARRAYS[:3])
     image_ridge, text_ridge = (arrays.get(f"space.{name}") for name in _SPARSE_ARRAYS[3:])
     return SparseSpace(B, U, R, image_ridge, text_ridge, settings.weights, settings.query_map)
+
+
+def _restore_memory(arrays: Arrays, settings: Settings, correlations: Float64) -> PairMemory | None:
+    if not settings.memory:
+        _require(settings.memory_strength is None, "a strength of no memory")
+        return None
+    images, texts, slopes = (arrays[f"memory.{name}"] for name in _MEMORY_ARRAYS)
+    strength = settings.memory_strength
+    _require(isinstance(strength, float) and bool(np.isfinite(strength)), "a memory without strength")
+    assert strength is not None
+    return PairMemory(images, texts, correlations, strength, slopes)
 
 
 def _restore_quantizer(
@@ -151,9 +176,9 @@ def _restore_quantizer(
     return Quantizer(
         arrays[f"{side}.words"],
         document[f"{side}.epsilon"],
-        0.0 if settings.one_dictionary else settings.quantization_weights.cross_penalty,
+        0.0 if settings.one_code else settings.quantization_weights.cross_penalty,
         arrays.get(f"{side}.cross_levels"),
-        arrays[f"{side}.coding_scales"] if settings.one_dictionary else None,
+        arrays[f"{side}.coding_scales"] if settings.one_code else None,
     )
 
 
@@ -178,7 +203,10 @@ def _check_shapes(learned: FittedModel) -> None:
         if isinstance(space, GaussianSpace):
             numbers = [space.correlations, space.query_scales, space.coding_metric]
             _require(all(each.shape == (n_dims,) for each in numbers), "coordinates of another number")
-            matrices += numbers
+            _require(space.document_weights.shape == (2, n_dims), "document weights of another shape")
+            matrices += [*numbers, space.document_weights]
+            if space.memory is not None:
+                _check_memory(space.memory, learned.settings.memory, n_dims)
     _require(all(bool(np.isfinite(matrix).all()) for matrix in matrices), "matrices that are not finite")
     _require(len(learned.image_codes) == len(learned.text_codes), "sides of different lengths")
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
@@ -187,6 +215,19 @@ def _check_shapes(learned: FittedModel) -> None:
         _require(bool(np.isfinite(learned.document_constant)), "a constant that is not finite")
         both = learned.document_quantizer, learned.image_codes
         _check_side(learned, learned.image_preparation, widths[0], *both)
+
+
+def _check_memory(memory: PairMemory, n_pairs: int, n_dims: int) -> None:
+    sides = memory.images, memory.texts
+    _require(
+        all(side.shape == (n_pairs, n_dims) and side.dtype == np.float32 for side in sides),
+        "remembered pairs of another shape",
+    )
+    _require(memory.slopes.shape == (n_dims,), "slopes of another number")
+    _require(
+        all(bool(np.isfinite(each).all()) for each in (*sides, memory.slopes)),
+        "remembered pairs that are not finite",
+    )
 
 
 def _check_side(

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crossbyte.arrays import Codes, Float32
-from crossbyte.compute.executor import Executor, row_blocks
+from crossbyte.compute.executor import Executor
 from crossbyte.errors import InvalidInput
 from crossbyte.metrics.average_precision import mean_average_precision
-from crossbyte.metrics.ranks import nearest_ties_by_column, partner_ranks_ties_by_column
+from crossbyte.metrics.ranks import nearest_ties_by_column
 from crossbyte.model.fit import FittedModel, Groups, prepare_pairs
 from crossbyte.model.params import (
     IMAGE_COMPONENTS,
@@ -25,8 +24,9 @@ from crossbyte.model.params import (
     Settings,
     Trial,
     reduce_wide_texts,
+    take_roots,
 )
-from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.partner_ranks import PartnerRanks, code_ranks
 from crossbyte.model.space import gaussian
 from crossbyte.model.space.cca import second_moments
 from crossbyte.progress import Progress, ProgressCallback
@@ -35,13 +35,11 @@ from crossbyte.validation import check_groups, check_pairs
 if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
 
-Ranks = NDArray[np.int64]
 Grid = Mapping[str, Sequence[float | str]]
 
 HELD_OUT = 0.1
 MAX_PAIRS = 20_000
 MIN_GROUPS = 20
-_QUERIES_AT_ONCE = 256
 
 _FOUR = (0.1, 0.3, 0.5, 0.7)
 PAPER_GRID: Grid = {"sparsity": _FOUR, "text_weight": _FOUR, "alignment": _FOUR, "correlation": _FOUR}
@@ -104,25 +102,6 @@ def sample_groups(order: NDArray[np.intp], sizes: NDArray[np.intp], max_pairs: i
 # Scores of held-out pairs
 
 
-class PartnerRanks(NamedTuple):
-    """0-based rank of each query's best-placed partner, in both directions."""
-
-    image_to_text: Any
-    text_to_image: Any
-
-    def recall(self, k: int = 10) -> float:
-        """Mean of the two directions' recall@k."""
-        return float(np.mean([(ranks < k).mean() for ranks in self]))
-
-    def mean_log_rank(self) -> float:
-        """Mean of log(1 + rank) over all queries: less noisy than recall where recall is low."""
-        return float(np.mean([np.log1p(ranks).mean() for ranks in self]))
-
-    def hits(self, k: int = 10) -> NDArray[np.float64]:
-        """Per pair the share of its two queries that found their partner: (n,)."""
-        return np.mean([ranks < k for ranks in self], axis=0)
-
-
 def held_out_ranks(
     learned: FittedModel, images: Any, texts: Any, groups: Groups, workers: Executor
 ) -> PartnerRanks:
@@ -133,34 +112,6 @@ def held_out_ranks(
         code_ranks(learned.transform_images(images, workers), text, text_codes, groups, workers),
         code_ranks(learned.transform_texts(texts, workers), image, image_codes, groups, workers),
     )
-
-
-def code_ranks(
-    queries: Float32, quantizer: Quantizer, codes: Codes, groups: Groups, workers: Executor
-) -> Ranks:
-    """Rank each query's partner by table distance to the codes (n, M) of the items."""
-    codes = quantizer.scan_codes(codes, workers)
-
-    def ranks(rows: slice) -> Ranks:
-        distances = quantizer.table(queries[rows]).distances(codes)
-        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
-
-    return _rank_in_parts(ranks, len(queries), workers)
-
-
-def point_ranks(queries: Float32, items: Float32, groups: Groups, workers: Executor) -> Ranks:
-    """Rank each query's partner by distance to the items themselves, uncompressed."""
-    squares = np.einsum("nd,nd->n", items, items)
-
-    def ranks(rows: slice) -> Ranks:
-        distances = squares - 2 * (queries[rows] @ items.T)
-        return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
-
-    return _rank_in_parts(ranks, len(queries), workers)
-
-
-def _rank_in_parts(ranks: Callable[[slice], Ranks], n_queries: int, workers: Executor) -> Ranks:
-    return np.concatenate(list(workers.map(ranks, row_blocks(n_queries, _QUERIES_AT_ONCE))))
 
 
 def pick_trial(trials: Sequence[Trial], name: str, prefer_large: bool = True) -> Trial:
@@ -319,10 +270,10 @@ def choose_space(
 
     Returns the settings to fit all rows with, and every trial made.
     """
-    settings = reduce_wide_texts(settings, texts.shape[1])
     split = split_groups(groups, rng)
     rows = np.concatenate([split.train, split.held_out])
     some = images[rows], texts[rows], groups[rows]
+    settings = reduce_wide_texts(take_roots(settings, *some[:2]), texts.shape[1])
     folds = np.ones(len(rows), dtype=np.intp)
     folds[len(split.train) :] = 0
     trials: list[Trial] = []
@@ -335,14 +286,19 @@ def choose_space(
             best = scored
         report(Progress("select", str(change), number, len(candidates)))
     assert best is not None
-    return best.settings._replace(mapping="cca"), trials
+    return best.settings._replace(mapping="cca", open_powers=(False, False)), trials
 
 
 def _alternatives(settings: Settings, image_width: int) -> list[dict[str, Any]]:
     """List changes to try, one after the other; the first changes nothing."""
     changes: list[dict[str, Any]] = [{}]
-    changes += [{"image_power": 0.5}] if settings.image_power == 1.0 else []
-    changes += [{"text_power": 0.5}] if settings.text_power == 1.0 else []
+    powers = zip(
+        ("image_power", "text_power"),
+        settings.open_powers,
+        (settings.image_power, settings.text_power),
+        strict=True,
+    )
+    changes += [{name: 1.5 - power} for name, is_open, power in powers if is_open]  # roots, or as they are
     if settings.image_components == IMAGE_COMPONENTS < image_width:
         changes.append({"image_components": 2 * IMAGE_COMPONENTS})
     if settings.n_components == LIKELIHOOD_DIMS:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Float32
+from crossbyte.arrays import Float32, Float64
 from crossbyte.compute.executor import Executor, sample_rows
 from crossbyte.compute.kernels import CrossPenalty
 from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure_terms
@@ -77,14 +77,18 @@ def quantization_blocks(shared: bool) -> list[Block]:
 
 
 def document_blocks() -> list[Block]:
-    """List the blocks of one dictionary of images, texts and documents: C, and the codes of each."""
+    """List the blocks of a dictionary of single halves and one of documents: C, E, and the codes of each."""
     names = ("image", "text", "document")
+    halves, document = (f"{names[0]}_quantization", f"{names[1]}_quantization"), f"{names[2]}_quantization"
     codes = [
-        Block(letter, partial(_update_codes_alone, side=side), (f"{name}_quantization",))
+        Block(letter, partial(_update_alone, collaborative.update_codes, side), (f"{name}_quantization",))
         for side, (letter, name) in enumerate(zip(("P", "Q", "b"), names, strict=True))
     ]
-    changes = (*(f"{name}_quantization" for name in names), "shrinkage")
-    return [Block("C=D", _update_shared_codewords, changes), *codes]
+    return [
+        Block("C=D", _update_shared_codewords, (*halves, "shrinkage")),
+        Block("E", partial(_update_alone, collaborative.update_codewords, 2), (document, "shrinkage")),
+        *codes,
+    ]
 
 
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
@@ -127,16 +131,26 @@ def initial_sides(
 def initial_document_sides(
     problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator
 ) -> State:
-    """Initialise one dictionary of images, texts and documents by the survivors of a beam."""
-    points, workers = state.mapping.points, problem.workers
-    stacked = np.vstack(points)
-    chosen = sample_rows(len(stacked), rng)
-    codewords = codebooks.beam_codebooks(
-        stacked if chosen is None else stacked[chosen], n_codebooks, rng, workers
-    )
+    """Initialise a dictionary of images and texts, and one of documents, by the survivors of a beam.
+
+    Single halves of unseen pairs are coded better by codewords that have seen documents, too.
+    """
+    images, texts, documents = state.mapping.points
+    halves = _beam_codebooks(np.vstack([images, texts, documents]), n_codebooks, rng, problem.workers)
+    whole = _beam_codebooks(documents, n_codebooks, rng, problem.workers)
+    sides = zip((halves, halves, whole), (images, texts, documents), strict=True)
     none = CrossPenalty(0.0, 0.0)
-    sides = tuple(collaborative.code_points(codewords, side, none, workers) for side in points)
-    return state._replace(sides=sides)
+    return state._replace(
+        sides=tuple(collaborative.code_points(*side, none, problem.workers) for side in sides)
+    )
+
+
+def _beam_codebooks(
+    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
+) -> Float64:
+    chosen = sample_rows(len(points), rng)
+    some = points if chosen is None else points[chosen]
+    return codebooks.beam_codebooks(some, n_codebooks, rng, workers)
 
 
 def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
@@ -195,9 +209,9 @@ def _update_image_map(problem: Problem, state: State) -> State:
 def _update_shared_codewords(problem: Problem, state: State) -> State:
     assert state.sides is not None
     new = collaborative.update_shared_codewords(
-        state.sides, state.mapping.points, problem.quantization_weights, problem.workers
+        state.sides[:2], state.mapping.points[:2], problem.quantization_weights, problem.workers
     )
-    return state._replace(sides=new)
+    return state._replace(sides=(*new, *state.sides[2:]))
 
 
 def _update_epsilon(problem: Problem, state: State, side: int) -> State:
@@ -213,13 +227,12 @@ def _update_codes(problem: Problem, state: State, side: int) -> State:
     return _update_given_other(collaborative.update_codes, problem, state, side)
 
 
-def _update_codes_alone(problem: Problem, state: State, side: int) -> State:
-    """Improve the codes of one side, which no other side pulls."""
+def _update_alone(update: Callable[..., Side], side: int, problem: Problem, state: State) -> State:
+    """Update the codes or the codewords of one side, which no other side pulls."""
     assert state.sides is not None
     own, points = state.sides[side], state.mapping.points[side]
     return state.with_side(
-        side,
-        collaborative.update_codes(own, points, own.decoded, problem.quantization_weights, problem.workers),
+        side, update(own, points, own.decoded, problem.quantization_weights, problem.workers)
     )
 
 

@@ -142,7 +142,8 @@ class Reliability(NamedTuple):
     error : float
         Expected calibration error: mean gap of the bins.
     match_auroc : float
-        How well the best probability tells queries with a partner from those without one; chance is 0.5.
+        How well the sum of the first ten probabilities, which ``no_match`` goes by, tells queries with a
+        partner from those without one; chance is 0.5.
     distance_auroc : float
         The same for the smallest distance.
     """

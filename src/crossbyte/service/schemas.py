@@ -173,7 +173,10 @@ class SearchOptions(_StrictModel):
         Field(description="Probability of any one document before looking; null for one in all."),
     ] = None
     match_threshold: Annotated[
-        Probability, Field(description="no_match says that even the best hit is less probable than this.")
+        Probability,
+        Field(
+            description="no_match says that the probabilities of the first ten hits sum to less than this."
+        ),
     ] = 0.5
     n_probe: Annotated[
         Probe | None,
@@ -378,7 +381,9 @@ class SearchAnswer(_Answer):
 
     generation: int
     target: Target
-    no_match: bool | None = Field(description="Even the best hit is less probable than match_threshold.")
+    no_match: bool | None = Field(
+        description="The probabilities of the first ten hits sum to less than match_threshold."
+    )
     verdict: Literal["likely", "unsure", "unlikely"] = Field(
         description="Whether anything matches, by all that the model knows of itself: what to tell people."
     )

@@ -119,6 +119,17 @@ def test_bytes_of_other_widths_come_from_one_pilot(tmp_path, mapping, n_bits):
     assert width.memory["total"] == pytest.approx(memory, **NEARLY)
 
 
+@pytest.mark.parametrize(("pilot_bits", "n_bits"), [(16, 64), (64, 32)])
+def test_long_codes_have_more_dimensions(pilot_bits, n_bits):
+    """Features as wide as that let a model have 128 dimensions, or 256 from 64 bits on."""
+    images, texts, _ = make_pairs(N, 270, 280, random_state=0)
+    asked = {"items": N, "model": model(pilot_bits, memory=0, max_iter=1)}
+    width = next(one for one in plan(images, texts, **asked).widths if one.n_bits == n_bits)
+    real = model(n_bits, memory=0, max_iter=1).fit(images, texts)
+    assert real.n_components_ == (128 if n_bits < 64 else 256)
+    assert width.disk["model"] == pytest.approx(len(real.to_bytes()), rel=0.02)
+
+
 @pytest.mark.parametrize(("scoring", "sides"), [("likelihood", ["document"]), ("unit", ["image", "text"])])
 def test_bytes_grow_with_items_and_training_pairs(tmp_path, scoring, sides):
     """By one code of each document and of each fitted pair, or by two."""
@@ -297,7 +308,7 @@ def test_a_fit_that_takes_long_is_broken_off_and_pilots_have_many_rows(monkeypat
     found, fitted, sizes = fitted_sizes(monkeypatch, 3500, 3500)
     assert (
         isinstance(found, FitTimes)
-        and found.one_dictionary
+        and found.one_code
         and sizes == [2048, 3500]
         and len(fitted.image_codes_) == 3500
     )
@@ -316,8 +327,8 @@ def test_a_line_goes_on_and_samples_end():
     found = times(alternate=(0.0, 0.001), codebooks=(0.0, 0.002))
     assert found.seconds_at(10_000, NO_ADD) == pytest.approx(10 + 20)
     assert found.seconds_at(100_000, NO_ADD) == pytest.approx(100 + 0.002 * SAMPLE_ROWS)
-    one_dictionary = replace(found, one_dictionary=True)
-    assert one_dictionary.seconds_at(100_000, NO_ADD) == pytest.approx(0.003 * SAMPLE_ROWS)
+    one_code = replace(found, one_code=True)
+    assert one_code.seconds_at(100_000, NO_ADD) == pytest.approx(0.003 * SAMPLE_ROWS)
     sparse = times("sparse", space=(0.0, 0.001))
     assert sparse.seconds_at(100_000, NO_ADD) == pytest.approx(0.001 * SAMPLE_ROWS + 100)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from crossbyte import CMCQ
+from crossbyte.calibration.baselines import residual_quantize
 from crossbyte.compute.executor import Workers
 from crossbyte.data.synthetic import Pairs, make_pairs
 from crossbyte.errors import InvalidInput, MissingExtra
@@ -20,6 +21,7 @@ from crossbyte.lab.methods import cca_quantized
 from crossbyte.lab.methods.registry import GROUPS, about_method, make_method
 from crossbyte.model import params
 from crossbyte.model.quantization.codebooks import deal_dimensions, decode
+from crossbyte.model.space.cca import unit_rows
 
 N_TRAIN = 300
 PAIRS: Pairs = make_pairs(360, 24, 40, n_classes=4, n_topics=12, noise=0.1, words_per_text=30, random_state=0)
@@ -78,6 +80,50 @@ def test_what_the_estimator_may_do_to_features_all_may() -> None:
     for key in ("cca-rq", "cca-itq"):
         with pytest.raises(InvalidInput, match="image_power"):
             make_method(key, 16, parameters={"image_power": 0.0})
+
+
+def test_the_middle_of_both_halves_is_coded_once() -> None:
+    method = make_method("cca-middle-rq", 16, parameters={"n_components": 12}).fit(IMAGES, TEXTS)
+    halves = [method.queries("image", IMAGES), method.queries("text", TEXTS)]
+    middles = unit_rows((halves[0] + halves[1]) / 2)
+    codes = method.training_items("image")
+    assert codes.shape == (N_TRAIN, 2) and codes.dtype == np.uint8
+    assert np.array_equal(codes, method.pair_items("text", IMAGES, TEXTS))
+    with Workers(1) as workers:
+        expected = residual_quantize(middles, middles, 2, np.random.default_rng(0), workers)
+    queries = method.queries("text", NEW_TEXTS)
+    for side in ("image", "text"):
+        found = method.distances(side, queries, codes)
+        assert np.allclose(found, naive_distances(queries, expected), atol=1e-5)
+    lost = ((middles - expected) ** 2).sum() / (middles**2).sum()
+    assert method.details["quantization_error"]["document"] == pytest.approx(lost, rel=1e-4)
+    # Learned from middles, it codes middles better than halves.
+    alone = halves[1] - decoded(method._quantizer.codewords, method.side_items("text", TEXTS))
+    assert lost < (alone**2).sum() / (halves[1] ** 2).sum()
+    assert make_method("cca-middle-rq", 32).parameters["n_components"] == 128
+
+
+def test_keyword_overlap_is_the_cosine_of_words_and_tells_its_bytes() -> None:
+    words = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=np.float32)
+    images = np.zeros((4, 2), dtype=np.float32)
+    plain = make_method("keywords", 16).fit(images, sparse.csr_array(words))
+    queries = plain.queries("text", words[:1])
+    found = plain.distances("image", queries, plain.training_items("image"))
+    assert np.allclose(found, [[0, 1 - 0.5**0.5, 1, 1 - 0.5**0.5]])
+    weighted = make_method("keywords", 16, parameters={"idf": True}).fit(images, words)
+    rare = 1 + np.log([5 / 4, 5 / 2, 5 / 3])  # in three, one and two of four texts
+    found = weighted.distances("image", weighted.queries("text", words[:1]), weighted.training_items("text"))
+    assert np.allclose(found[0, [1, 3]], [1 - rare[0] / np.hypot(rare[0], rare[other]) for other in (1, 2)])
+    # Six words in four documents: a byte each, a second one where they are counted, four where weighed.
+    for factor, expected in ((1.0, 6 / 4), (3.0, 12 / 4), (0.3, 30 / 4)):
+        stored = make_method("keywords", 16).fit(images, factor * words).details["bytes_per_document"]
+        assert stored == expected
+    wide = make_method("keywords", 16).fit(images, np.pad(words, ((0, 0), (0, 297))))
+    assert wide.details["bytes_per_document"] == 12 / 4  # numbers up to 299 take two bytes
+    with pytest.raises(InvalidInput, match="counts of words"):
+        make_method("keywords", 16).fit(images, words - 1)
+    with pytest.raises(InvalidInput, match="images have no words"):
+        plain.queries("image", images)
 
 
 def test_dimensions_and_ridge_can_be_given_and_are_judged() -> None:

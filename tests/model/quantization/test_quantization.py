@@ -378,6 +378,24 @@ def test_encoding_and_decoding_by_the_quantizer(workers: Workers) -> None:
 # --- k-means ----------------------------------------------------------------------------------------------
 
 
+def test_codes_are_those_of_points_in_the_metric_of_coding(workers: Workers) -> None:
+    """A quantizer with scales codes as one that has its codewords in that metric, and decodes outside it."""
+    rng = np.random.default_rng(4)
+    words, scales = rng.standard_normal((2, 256, 5)).astype(np.float32), np.array([0.5, 1.0, 2.0, 4.0, 0.25])
+    points = rng.standard_normal((60, 5)).astype(np.float32)
+    scaled = Quantizer(words, 0.0, 0.0, None, scales)
+    plain = Quantizer((words * scales).astype(np.float32), 0.0, 0.0, None)
+    codes = scaled.encode(scaled.to_coding(points), workers)
+    np.testing.assert_array_equal(codes, plain.encode((points * scales).astype(np.float32), workers))
+    decoded = plain.decode(codes, workers)
+    np.testing.assert_allclose(
+        scaled.from_coding(decoded), scaled.decode(codes, workers), rtol=1e-6, atol=1e-6
+    )
+    np.testing.assert_array_equal(scaled.from_coding(scaled.to_coding(points)), points)
+    for same in (plain.to_coding, plain.from_coding):
+        np.testing.assert_array_equal(same(points), points)
+
+
 def test_k_means_with_fewer_points_than_words_repeats_them(workers: Workers) -> None:
     X, _ = _points(15, n=10)
     centres = kmeans(X, 256, np.random.default_rng(0), workers)
@@ -454,3 +472,11 @@ def test_progressive_centres_are_about_as_near_as_plain_ones(workers: Workers) -
     error = [((X - words[own]) ** 2).sum() for words, own in zip((plain, centres), labels, strict=True)]
     assert len(set(labels[1].tolist())) == 16
     assert error[1] < 1.05 * error[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (40, 256), (7, 1280)])
+def test_the_smallest_are_found_wherever_they_are(shape: tuple[int, int]) -> None:
+    scores = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    scores[0, 3::16] -= 9.0  # one part of a row can hold several
+    found = np.sort(codebooks._find_smallest(scores, 5), axis=1)
+    np.testing.assert_array_equal(found, np.sort(np.argsort(scores, axis=1)[:, :5], axis=1))

@@ -48,8 +48,7 @@ def test_expectation_and_variance_of_a_query_are_those_of_bayes(r: float, n_view
     views = np.random.default_rng(3).standard_normal((4, n_views))
     covariance = np.full((n_views + 1, n_views + 1), r) + (1 - r) * np.eye(n_views + 1)
     gain = np.linalg.solve(covariance[:-1, :-1], covariance[:-1, -1])
-    total = views.sum(axis=1, keepdims=True)
-    found = gaussian.expected_query(total, np.array([r]), n_views)[:, 0]
+    found = views.sum(axis=1) * gaussian.view_weights(np.array([r]), n_views)
     np.testing.assert_allclose(found, views @ gain, rtol=1e-9)
     variance = 1 - covariance[-1, :-1] @ gain
     np.testing.assert_allclose(gaussian.expected_variance(np.array([r]), n_views), [variance], rtol=1e-9)
@@ -63,10 +62,10 @@ def test_more_views_leave_less_to_guess() -> None:
 
 def test_coding_points_have_unit_length_and_nothing_stays_nothing() -> None:
     r = np.array([0.2, 0.6, 0.8])
-    points = gaussian.coding_points(
-        np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), r, 2, gaussian.make_coding_metric(r)
-    )
+    expected, metric = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), gaussian.make_coding_metric(r)
+    points = gaussian.coding_points(expected, metric)
     np.testing.assert_allclose(np.linalg.norm(points, axis=1), [1.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(points[0] / points[0, 0], expected[0] * metric / metric[0], rtol=1e-6)
 
 
 # Canonical directions
@@ -177,6 +176,137 @@ def test_a_sample_of_all_rows_is_all_rows() -> None:
     np.testing.assert_array_equal(spaces[0].correlations, spaces[1].correlations)
 
 
+# What a document tells
+
+
+def captioned(n: int, n_captions: int, agreement: float, seed: int = 0) -> tuple[Any, np.ndarray]:
+    """Coordinates of pictures, each with some captions that share more than the picture tells of them.
+
+    Rows are shuffled; of unit variance, with correlation 0.5 of picture and caption and ``agreement`` of two
+    captions, in each of 3 coordinates.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(n * n_captions)
+    groups = np.repeat(np.arange(n), n_captions)[order]
+    image = np.repeat(rng.standard_normal((n, 3)), n_captions, axis=0)
+    said = np.repeat(rng.standard_normal((n, 3)), n_captions, axis=0)
+    alone = rng.standard_normal((n * n_captions, 3))
+    text = 0.5 * image + np.sqrt(agreement - 0.25) * said + np.sqrt(1 - agreement) * alone
+    return gaussian.PairCoordinates(image[order], text[order]), groups
+
+
+def document_queries_ref(unseen: Any, r: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares, coordinate by coordinate: next rows of groups, and 50 queries of the model's moments."""
+    members = {group: np.flatnonzero(groups == group).tolist() for group in np.unique(groups)}
+    weights, variances = np.empty((2, len(r))), np.empty(len(r))
+    for d in range(len(r)):
+        model = np.full((3, 3), r[d]) + (1 - r[d]) * np.eye(3)  # of image, text and query
+        stacked, n_queries = list(np.linalg.cholesky(50 * model).T), 50
+        for rows in members.values():
+            for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
+                for side in unseen:
+                    if (side[row] != side[other]).any():
+                        stacked.append(np.array([unseen.image[row, d], unseen.text[row, d], side[other, d]]))
+                        n_queries += 1
+        views, queries = np.array(stacked)[:, :2], np.array(stacked)[:, 2]
+        weights[:, d] = np.maximum(np.linalg.lstsq(views, queries, rcond=None)[0], 0.0)
+        variances[d] = ((queries - views @ weights[:, d]) ** 2).sum() / n_queries
+    return weights, variances
+
+
+@pytest.mark.parametrize("case", ["captions", "two pairs", "some alone", "against each other"])
+def test_queries_of_documents_are_those_of_least_squares(case: str) -> None:
+    unseen, groups = captioned(60, 3, 0.6)
+    if case != "captions":  # pictures that differ, too
+        unseen = unseen._replace(
+            image=unseen.image + 0.3 * np.random.default_rng(1).standard_normal((180, 3))
+        )
+    if case == "some alone":
+        groups = np.where(groups < 40, groups, 100 + np.arange(180))
+    if case == "against each other":  # a weight below 0 is none
+        groups = np.arange(180) // 2
+        unseen = unseen._replace(text=unseen.text[groups] * np.tile([[1.0], [-1.0]], (90, 1)))
+    r = np.array([0.3, 0.5, 0.7])
+    found = gaussian.learn_document_queries(unseen, r, groups)
+    weights, variances = document_queries_ref(unseen, r, groups)
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.variances, variances, rtol=1e-9)
+    assert (found.weights.min() == 0) == (case == "against each other")
+
+
+def test_without_other_members_a_document_is_as_the_model_has_it() -> None:
+    unseen, _ = captioned(90, 1, 0.6)
+    r = np.array([0.01, 0.5, 0.95])
+    for groups in (np.arange(90), np.arange(90)[::-1] * 7):
+        found = gaussian.learn_document_queries(unseen, r, groups)
+        np.testing.assert_allclose(found.weights, [r / (1 + r)] * 2, rtol=1e-9)
+        np.testing.assert_allclose(found.variances, gaussian.expected_variance(r, 2), rtol=1e-9)
+
+
+def test_equal_members_ask_nothing() -> None:
+    """A copy of a row would only say that it finds itself."""
+    unseen, _ = captioned(40, 1, 0.6)
+    twice = gaussian.PairCoordinates(*(np.repeat(side, 2, axis=0) for side in unseen))
+    r = np.array([0.2, 0.5, 0.8])
+    found = gaussian.learn_document_queries(twice, r, np.repeat(np.arange(40), 2))
+    np.testing.assert_allclose(found.weights, [r / (1 + r)] * 2, rtol=1e-9)
+
+
+def test_texts_weigh_more_the_more_captions_agree() -> None:
+    r = np.full(3, 0.5)
+    found = [
+        gaussian.learn_document_queries(*_with_r(captioned(3000, 2, agreement), r)).weights
+        for agreement in (0.3, 0.5, 0.8)
+    ]
+    texts, images = (np.array([weights[side].mean() for weights in found]) for side in (1, 0))
+    assert (np.diff(texts) > 0.1).all() and (np.diff(images) < -0.05).all()
+    assert texts[0] < images[0] and texts[2] > images[2] + 0.4
+    gain = np.linalg.solve([[1, 0.5], [0.5, 1]], [0.5, 0.8])  # Bayes, for captions that agree by 0.8
+    np.testing.assert_allclose([images[2], texts[2]], gain, atol=0.03)
+
+
+def _with_r(made: tuple[Any, np.ndarray], r: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    return made[0], r, made[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_of_a_group_is_that_of_a_plain_loop(seed: int) -> None:
+    groups = np.random.default_rng(seed).integers(12, size=20) * 3
+    rows, others = gaussian._next_in_group(groups)
+    expected = {}
+    for group in set(groups.tolist()):
+        members = np.flatnonzero(groups == group).tolist()
+        if len(members) > 1:
+            expected |= dict(zip(members, members[1:] + members[:1], strict=True))
+    assert dict(zip(rows.tolist(), others.tolist(), strict=True)) == expected and len(rows) == len(expected)
+
+
+@pytest.mark.parametrize("groups", [[4, 0, 4, 2, 0, 4], [5, 3, 4, 2, 1, 0], [1, 1, 1, 1, 1, 1]])
+def test_means_of_groups_are_those_of_a_plain_loop(groups: list[int]) -> None:
+    rows = np.random.default_rng(0).standard_normal((6, 3))
+    found = gaussian.group_means(rows, np.array(groups))
+    expected = [
+        np.mean([row for row, own in zip(rows, groups, strict=True) if own == group], axis=0)
+        for group in sorted(set(groups))
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_fit_of_several_captions_learns_what_they_agree_on() -> None:
+    """Two captions of a picture share what it does not show; without groups, nobody knows."""
+    rng = np.random.default_rng(0)
+    shown, said = rng.standard_normal((400, 6)), rng.standard_normal((400, 6))
+    images = np.repeat(shown @ rng.standard_normal((6, 14)), 2, axis=0)
+    topics = np.repeat(shown + 0.8 * said, 2, axis=0)
+    texts = topics @ rng.standard_normal((6, 12)) + 0.5 * rng.standard_normal((800, 12))
+    weights = {}
+    for name, groups in (("alone", None), ("captions", np.repeat(np.arange(400), 2))):
+        space: Any = CMCQ(**SMALL).fit(images, texts, groups).fitted_.space
+        weights[name] = space.document_weights / gaussian.view_weights(space.correlations, 2)
+    np.testing.assert_allclose(weights["alone"], 1.0, rtol=1e-9)
+    assert (weights["captions"][1] > 1.1).all() and (weights["captions"][0] < 0.9).all()
+
+
 # What a code tells
 
 
@@ -193,7 +323,7 @@ def test_slopes_and_variances_are_those_of_a_regression() -> None:
     rng = np.random.default_rng(0)
     codes = [rng.standard_normal((500, 3)).astype(np.float32) for _ in "it"]
     text, image = (0.6 * each + 0.5 * rng.standard_normal((500, 3)) for each in codes)
-    found = gaussian.regress_queries(gaussian.OutOfFold(image, text), codes)
+    found = gaussian.regress_queries(gaussian.PairCoordinates(image, text), codes)
     pooled, asked = np.vstack(codes).astype(np.float64), np.vstack([text, image])
     slopes = [np.linalg.lstsq(pooled[:, [d]], asked[:, d], rcond=None)[0][0] for d in range(3)]
     np.testing.assert_allclose(found.slopes, slopes, rtol=1e-5)

@@ -110,14 +110,6 @@ def test_signs_do_not_depend_on_the_solver(monkeypatch: pytest.MonkeyPatch, work
     np.testing.assert_array_equal(first.text_matrix, second.text_matrix)
 
 
-def test_truncation_keeps_the_strongest(workers: Workers) -> None:
-    X, Y = _sides(6)
-    space = canonical_correlation(X, Y, 6, 0.1, workers)
-    np.testing.assert_array_equal(
-        space.truncate(3).image_matrix, canonical_correlation(X, Y, 3, 0.1, workers).image_matrix
-    )
-
-
 def test_sides_too_wide_are_refused(monkeypatch: pytest.MonkeyPatch, workers: Workers) -> None:
     X, Y = _sides(7)
     monkeypatch.setattr(cca, "MAX_GRAM_DIMS", 9)

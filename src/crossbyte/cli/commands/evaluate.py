@@ -274,29 +274,37 @@ def _format_figure(figure: SummaryFigure | None) -> str:
 
 # Comparing crossbyte with simpler systems on a user's own pairs
 
+_NO_OTHER_TEXTS = (
+    "Documents known from both halves, and keyword overlap with their own texts, are not compared: the "
+    "held-out pairs have no other texts to ask with (docs/evaluation.md)."
+)
+
 
 def compare_own_pairs(
     laboratory: Laboratory, bits: tuple[int, ...], out: Path | None, *, report: bool, as_json: bool
 ) -> int:
     """Measure crossbyte and simpler systems on held-out pairs; without a folder, no results are kept."""
-    from crossbyte.lab.score_tables import CHOSEN, check_enough_pairs, make_quality_table, plan_own_runs
+    from crossbyte.lab.protocols import has_other_texts
+    from crossbyte.lab.score_tables import check_enough_pairs, make_quality_tables, plan_own_runs
 
     check_enough_pairs(len(laboratory.collection.train))
-    runs = plan_own_runs(laboratory.collection.name, laboratory.digest, bits)
+    runs = plan_own_runs(laboratory.collection, laboratory.digest, bits)
     with TemporaryDirectory(prefix="crossbyte-") as temporary, _interrupt_without_results(out):
         outcome = laboratory.run(runs, out or Path(temporary))
     notes = outcome.notes
+    if not has_other_texts(laboratory.collection.query):
+        notes.append(_NO_OTHER_TEXTS)
     pages, code = ([], 0) if out is None or not report else write_report(out, outcome, notes)
-    measured = {result.run.bits for result in outcome.results if result.run.method == CHOSEN}
-    tables = [make_quality_table(outcome.results, length) for length in bits if length in measured]
+    tables, documents = (make_quality_tables(outcome.results, bits, protocol) for protocol in ("B", "C"))
     document = {
         "data": laboratory.collection.name,
         "out": out,
         "tables": [table.to_dict() for table in tables],
+        "documents": [table.to_dict() for table in documents],
         "notes": notes,
         "report": list(map(str, pages)),
     }
-    said = [part for table in tables for part in _describe_quality(table)]
+    said = [part for table in (*tables, *documents) for part in _describe_quality(table)]
     written = describe_pages(pages)
     emit(document, [laboratory.collection.about, *said, *notes, *written], as_json=as_json)
     return report_failed_runs(outcome) or code
@@ -314,17 +322,24 @@ def _interrupt_without_results(out: Path | None) -> Iterator[None]:
 
 
 def _describe_quality(table: QualityTable) -> list[str | Table]:
-    said: list[str | Table] = [
-        "",
-        f"{plural(table.n_bits // 8, 'byte')} per item, learned from {plural(table.n_train, 'pair')}, asked "
-        f"among {plural(table.n_queries, 'unseen pair')}; partners found of 100, with 95 % intervals:",
-    ]
+    size, learned = plural(table.n_bits // 8, "byte"), f"learned from {plural(table.n_train, 'pair')}"
+    if table.protocol == "B":
+        asked = f"{size} per item, {learned}, asked among {plural(table.n_queries, 'unseen pair')}; partners"
+        summary = "both directions, among the first 10"
+    else:
+        asked = (
+            f"{size} per document known from both halves, {learned}, "
+            f"{plural(table.n_queries, 'other text')} ask for {plural(table.n_items, 'unseen document')}; "
+            "documents"
+        )
+        summary = "among the first 10"
+    said: list[str | Table] = ["", f"{asked} found of 100, with 95 % intervals:"]
     for direction in table.systems[0].recall:
         said += ["", direction.replace("-", " "), _make_recall_table(table.systems, direction)]
     return [
         *said,
         "",
-        "both directions, among the first 10",
+        summary,
         _make_gain_table(table.systems),
         "",
         table.verdict,

@@ -31,7 +31,7 @@ from crossbyte.cli.inputs import (
     read_pairs,
     read_raw_documents,
 )
-from crossbyte.cli.output import connect_cluster, emit, show_progress
+from crossbyte.cli.output import connect_cluster, describe_bytes, emit, show_progress
 from crossbyte.errors import FitInterrupted, InvalidInput
 
 if TYPE_CHECKING:
@@ -220,10 +220,12 @@ def _check_min_recall(report: Report | None, min_recall: float | None) -> int:
     return ExitCode.QUALITY
 
 
-def describe_model(model: CMCQ, report: Report | None) -> dict[str, Any]:
-    """Describe a model as in the JSON document of ``fit``."""
+def describe_model(model: CMCQ, report: Report | None, codes: str | None) -> dict[str, Any]:
+    """Describe a model as in the JSON document of ``fit``, with the codes asked for; None for its own."""
+    own = "document" if model.fitted_.has_document_codes else "sides"
     return {
         "bits": model.n_bits,
+        "codes": codes or own,
         "mapping": model.mapping_,
         "components": model.n_components_,
         "report": None if report is None else report.to_dict(),
@@ -263,7 +265,9 @@ def fit_files(
         "form": documents.form,
         "skipped": list_skipped(built.skipped),
     }
-    document |= describe_model(built.model, report) | {"seconds": round(time.perf_counter() - began, 3)}
+    document |= describe_model(built.model, report, fit_options.codes) | {
+        "seconds": round(time.perf_counter() - began, 3)
+    }
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
     return FitResult(
         document,
@@ -294,10 +298,10 @@ def _describe_built(
     report: Report | None,
     calibrated: bool,
 ) -> Iterator[str]:
-    n_bytes, took = document["bits"] // 8, readable_seconds(document["seconds"])
+    took = readable_seconds(document["seconds"])
     yield (
         f"{document['index']}: {plural(built.n_documents, 'document')}, {built.n_pairs:,} of them with "
-        f"picture and text, in {took}; {n_bytes} bytes per item, {document['mapping']} space of "
+        f"picture and text, in {took}; {describe_bytes(document)}, {document['mapping']} space of "
         f"{document['components']} dimensions"
     )
     if document["model"] is not None:
@@ -363,9 +367,12 @@ def fit_features(
             _make_index(index, model, split, fit_options, callback)
     report = model.report_ if fit_options.curve is not None else None
     document: dict[str, Any] = {"model": output, "identity": identity, "index": index}
-    document |= {"pairs": len(split.training), "sample": sample.to_dict()} | describe_model(model, report)
+    document |= {"pairs": len(split.training), "sample": sample.to_dict()} | describe_model(
+        model, report, fit_options.codes
+    )
     document["seconds"] = round(time.perf_counter() - began, 3)
-    return FitResult(document, _describe_fit(document, sample, report), report)
+    learned_codes = _has_learned_codes(model, fit_options)
+    return FitResult(document, _describe_fit(document, sample, report, learned_codes=learned_codes), report)
 
 
 def _check_pairs(
@@ -436,42 +443,47 @@ def _explain_lost_model() -> Iterator[None]:
 def _make_index(
     path: Path, model: CMCQ, split: _TrainingSplit, fit_options: FitOptions, callback: ProgressCallback
 ) -> None:
-    """Build an index of all documents; those that were not fitted on are coded like new ones."""
+    """Build an index of all documents; those whose wanted codes were not learned are coded like new ones."""
     from crossbyte.index.index import Index
 
     rows, training = split.rows, split.training
-    ids = training.ids if rows is None else _list_ids(training, rows)
-    new_index = Index.from_training(
-        path,
-        model,
-        ids,
-        training.payloads,
-        groups=training.groups,
-        codes=fit_options.codes,
-        n_jobs=model.n_jobs,
-    )
+    if _has_learned_codes(model, fit_options):
+        new_index = Index.from_training(
+            path,
+            model,
+            training.ids if rows is None else _list_ids(training, rows),
+            training.payloads,
+            groups=training.groups,
+            codes=fit_options.codes,
+            n_jobs=model.n_jobs,
+        )
+    else:
+        new_index = Index.create(path, model, n_jobs=model.n_jobs)
     try:
         with new_index as index:
-            if rows is not None:
-                _add_remaining(index, split.pairs, rows, fit_options, callback)
+            _add_others(index, split, fit_options, callback)
     except BaseException:
         path.unlink(missing_ok=True)  # part of the documents is no index of them
         raise
 
 
-def _add_remaining(
-    index: Index,
-    pairs: Dataset,
-    rows: NDArray[np.intp],
-    fit_options: FitOptions,
-    callback: ProgressCallback,
+def _has_learned_codes(model: CMCQ, fit_options: FitOptions) -> bool:
+    """Whether the fit has learned the codes that training documents get in an index."""
+    return not (model.fitted_.has_document_codes and fit_options.codes == "sides")
+
+
+def _add_others(
+    index: Index, split: _TrainingSplit, fit_options: FitOptions, callback: ProgressCallback
 ) -> None:
+    """Code and add the documents that the new index does not have yet."""
     import numpy as np
 
     from crossbyte.progress import Progress
 
+    pairs = split.pairs
     is_added = np.zeros(len(pairs), dtype=bool)
-    is_added[rows] = True
+    if len(index):
+        is_added[slice(None) if split.rows is None else split.rows] = True
     others = np.flatnonzero(~is_added)
     size = _BLOCK if fit_options.cluster is None else _CLUSTER_BLOCK
     for first in range(0, len(others), size):
@@ -486,7 +498,7 @@ def _add_remaining(
             codes=fit_options.codes,
             cluster=fit_options.cluster,
         )
-        callback(Progress("code", "other documents", first + len(block), len(others)))
+        callback(Progress("code", "documents", first + len(block), len(others)))
 
 
 def _list_ids(part: Dataset, rows: NDArray[np.intp]) -> list[Any]:
@@ -494,19 +506,25 @@ def _list_ids(part: Dataset, rows: NDArray[np.intp]) -> list[Any]:
     return rows.tolist() if part.ids is None else part.ids
 
 
-def _describe_fit(document: dict[str, Any], sample: Sample, report: Report | None) -> list[str]:
-    took, n_bytes = readable_seconds(document["seconds"]), document["bits"] // 8
+def _describe_fit(
+    document: dict[str, Any], sample: Sample, report: Report | None, *, learned_codes: bool
+) -> list[str]:
+    took = readable_seconds(document["seconds"])
     space = f"{document['mapping']} space of {document['components']} dimensions"
     said = [
         f"{document['model']}: learned from {document['pairs']:,} pairs in {took}; "
-        f"{n_bytes} bytes per item, {space}",
+        f"{describe_bytes(document)}, {space}",
         *sample.lines(),
     ]
     if document["index"] is not None:
-        which = (
-            "the" if sample.rows is None else f"all {sample.of:,} documents, with the learned codes of the"
-        )
-        said.append(f"{document['index']}: an index of {which} {document['pairs']:,} training documents")
+        which = f"all {sample.of:,} documents"
+        if not learned_codes:
+            which += ", each coded from its features: the model has learned one code of both halves, not two"
+        elif sample.rows is None:
+            which = f"the {document['pairs']:,} training documents"
+        else:
+            which += f", with the learned codes of the {document['pairs']:,} training documents"
+        said.append(f"{document['index']}: an index of {which}")
     if report is None:
         return [*said, "Quality was not measured (--no-calibrate)."]
     return [*said, "", str(report)]

@@ -12,7 +12,7 @@ import typer
 from crossbyte._format import readable_bytes
 from crossbyte.cli import options
 from crossbyte.cli.inputs import is_index
-from crossbyte.cli.output import Table, emit
+from crossbyte.cli.output import Table, describe_bytes, emit
 
 if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
@@ -59,7 +59,7 @@ def _describe_model(model: CMCQ) -> dict[str, Any]:
         "components": model.n_components_,
         "image_features": model.n_features_in_,
         "text_features": model.n_text_features_,
-        "training_pairs": len(model.image_codes_),
+        "training_pairs": len(model.fitted_.image_codes),
         "calibrated": model.calibration_ is not None,
         "codes": "document" if model.fitted_.has_document_codes else "sides",
         "parameters": {name: value for name, value in model.get_params().items() if name != "callback"},
@@ -72,7 +72,7 @@ def _format_info(document: dict[str, Any]) -> Iterator[str | Table]:
     size = readable_bytes(document["disk"]["bytes"]["file"])
     yield f"{document['file']}: a crossbyte {document['kind']}, {size}"
     yield (
-        f"model: {model['bits'] // 8} bytes per item, {model['mapping']} space of {model['components']} "
+        f"model: {describe_bytes(model)}, {model['mapping']} space of {model['components']} "
         f"dimensions; images of {model['image_features']:,} and texts of {model['text_features']:,} "
         f"features; learned from {model['training_pairs']:,} pairs; "
         f"{'calibrated' if model['calibrated'] else 'not calibrated'}"

@@ -57,7 +57,7 @@ def search(
     ] = None,
     match_threshold: Annotated[
         float | None,
-        typer.Option("--match-threshold", help="Nothing matches if the best is less probable than this."),
+        typer.Option("--match-threshold", help="Nothing matches if the first ten probabilities sum to less."),
     ] = None,
     max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
     distinct: Annotated[
@@ -117,7 +117,7 @@ def search(
             n_probe=_parse_probe(n_probe),
         )
         if prior is not None or match_threshold is not None:
-            verdicts = list(map(_judge_best_hit, answers))
+            verdicts = list(map(_judge_by_options, answers))
         else:
             verdicts = _judge_answers(gallery, queries, target and target.value, answers)
     if trec is not None:
@@ -158,8 +158,8 @@ def _judge_answers(
     ]
 
 
-def _judge_best_hit(hits: Hits) -> str:
-    """Judge by the best hit alone, with the prior and threshold of the options."""
+def _judge_by_options(hits: Hits) -> str:
+    """Judge by ``no_match`` alone: with a prior or threshold of the options, it is what was asked for."""
     return _NOTHING_TEXTS[0] if not len(hits) else _NOTHING_TEXTS[1] if hits.no_match else ""
 
 

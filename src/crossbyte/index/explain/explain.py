@@ -143,11 +143,8 @@ def _feature_row(kind: str, features: Any) -> Raw | None:
 def _make_case(model: CMCQ, backend: SearchBackend, query: Query, id: Id) -> _Case:
     item = _find_item(backend, id, query.target)
     learned = model.fitted_
-    training = {"image": learned.image_codes, "text": learned.text_codes}
-    if learned.document_codes is not None:
-        training["document"] = learned.document_codes
     sides = [
-        CodeComparison(side, learned.quantizers[side], query.points, code, training[side])
+        CodeComparison(side, learned.quantizers[side], query.points, code, learned.codes_by_side[side])
         for side, code in item.codes.items()
     ]
     towards = np.sum([side.decoded for side in sides], axis=0)
@@ -329,10 +326,9 @@ class CodeComparison:
             n_codebooks = len(self.quantizer.codewords)
             nearest = self.table.tables[:, :n_codebooks].argmin(axis=2).astype(np.uint8)
             return self._distances(nearest)[0]
-        scales = self.quantizer.coding_scales
-        point = self.point if scales is None else (self.point * scales).astype(np.float32)
         with Workers(1) as workers:
-            found = self._distances(self.quantizer.encode(point, workers))[0]
+            best = self.quantizer.encode(self.quantizer.to_coding(self.point), workers)
+        found = self._distances(best)[0]
         swapped = min(float(self.distance) - swap.gain for swap in self.swaps)
         return np.float32(min(float(found), swapped))
 

@@ -282,15 +282,15 @@ class FitTimes:
     small, large : _TimedFit
     mapping : str
     n_jobs : int
-    one_dictionary : bool
-        Whether codewords are learned from a sample of the pairs, as they are where one set serves all.
+    one_code : bool
+        Whether codewords are learned from a sample of the pairs, as they are where a document has one code.
     """
 
     small: _TimedFit
     large: _TimedFit
     mapping: str
     n_jobs: int
-    one_dictionary: bool = False
+    one_code: bool = False
 
     def seconds_at(self, n_rows: int, add: AddTimes) -> float:
         """Estimate the seconds on the wall to fit ``n_rows`` pairs."""
@@ -310,7 +310,7 @@ class FitTimes:
 
     def _stage(self, name: str, n_rows: int) -> float:
         sampled = name in ("codebooks", "select") or (name == "space" and self.mapping == "sparse")
-        sampled = sampled or (name == "alternate" and self.one_dictionary)
+        sampled = sampled or (name == "alternate" and self.one_code)
         n = min(n_rows, SAMPLE_ROWS) if sampled else n_rows
         few, many = (timed.seconds.get(name, 0.0) for timed in (self.small, self.large))
         ratio = n / self.large.n_rows
@@ -429,8 +429,8 @@ def _fit_twice(
     seconds = spent.wall if judge is None else spent.expected(first, n_jobs)
     other = _timed_fit(model, images, texts, _second_size(first, images.shape[0], seconds), judge)
     small, large = sorted((known, other), key=lambda one: one[0].n_rows)
-    one_dictionary = large[1].fitted_.settings.one_dictionary
-    return FitTimes(small[0], large[0], large[1].mapping_, n_jobs, one_dictionary), large[1]
+    one_code = large[1].fitted_.settings.one_code
+    return FitTimes(small[0], large[0], large[1].mapping_, n_jobs, one_code), large[1]
 
 
 def _second_size(first: int, n_rows: int, seconds: float) -> int:

@@ -22,7 +22,7 @@ from crossbyte.index.index import Index
 from crossbyte.index.mutations import Payloads
 from crossbyte.index.storage.records import MAX_PIECE_BYTES
 from crossbyte.model.estimator import CMCQ
-from crossbyte.model.params import MAX_BITS
+from crossbyte.model.params import MAX_BITS, check_parameters, default_dims
 from crossbyte.model.persistence import model_contents
 
 ALWAYS_ALL = 100_000
@@ -211,6 +211,7 @@ _PER_DIMENSION = {"space.image_matrix", "space.text_matrix", "space.text_basis",
 _PER_DIMENSION |= {"space.image_ridge", "space.text_ridge"}
 _PER_WORD = {"image.words", "text.words", "document.words"}
 _PER_PAIR = {"image_codes", "text_codes"}
+_REMEMBERED = {"memory.images", "memory.texts"}
 
 
 class Contents(NamedTuple):
@@ -252,11 +253,13 @@ class ModelSize:
     per_dimension : float
         Of the common space.
     n_dims : int or None
-        Its dimensions, where they are set or capped by the data; None where they are the bits.
+        Its dimensions, where they are set or chosen; None where they follow the bits.
     max_dims : int
         More the data cannot have.
     codes_per_pair : int
-        Codes that it keeps of every fitted pair: 1 where one dictionary serves both halves, else 2.
+        Codes that it keeps of every fitted pair: 1 where a document has one code, else 2.
+    most_remembered : int
+        Fitted pairs that it remembers the coordinates of, at most.
     """
 
     fixed: float
@@ -264,13 +267,16 @@ class ModelSize:
     n_dims: int | None
     max_dims: int
     codes_per_pair: int
+    most_remembered: int = 0
 
     def bytes_at(self, n_bits: int, train: int) -> int:
         """Give the bytes of a model of ``n_bits`` bits, fitted on ``train`` pairs."""
-        n_dims = min(self.n_dims or n_bits, self.max_dims)
+        wanted = self.n_dims or default_dims(n_bits // 8, one_code=self.codes_per_pair == 1)
+        n_dims = min(wanted, self.max_dims)
         words = 2 * (n_bits // 8) * 256 * n_dims * 4  # of image and text, or of one half and the document
         codes = self.codes_per_pair * (n_bits // 8) * train
-        return round(self.fixed + self.per_dimension * n_dims + words + codes)
+        remembered = 2 * 4 * n_dims * min(train, self.most_remembered)
+        return round(self.fixed + self.per_dimension * n_dims + words + codes + remembered)
 
 
 class PerDocument(NamedTuple):
@@ -372,17 +378,20 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     sizes = {name: array.nbytes for name, array in arrays.items()}
     n_dims = learned.settings.n_components
     scaled = sum(sizes[name] for name in sizes if name in _PER_DIMENSION)
-    others = sum(sizes[name] for name in sizes if name in _PER_PAIR | _PER_WORD)
+    others = sum(sizes[name] for name in sizes if name in _PER_PAIR | _PER_WORD | _REMEMBERED)
     document = max(_document_bytes(one) for one in (model, like) if one.__sklearn_is_fitted__())
     fixed = document + sum(sizes.values()) - scaled - others + (rounds - 1) * sizes["history"]
     n_codes = len(_PER_PAIR & sizes.keys())
-    if model.n_components is not None or learned.settings.one_dictionary:
-        return ModelSize(fixed, scaled / n_dims, n_dims, n_dims, n_codes)
-    capped = n_dims < model.n_bits
+    one_code = learned.settings.one_code
+    told = like if like.__sklearn_is_fitted__() else model
+    remembered = check_parameters(model).memory if told.memory_ else 0
+    if model.n_components is not None or (model.mapping == "auto" and one_code):
+        return ModelSize(fixed, scaled / n_dims, n_dims, n_dims, n_codes, remembered)
+    capped = n_dims < default_dims(learned.settings.n_codebooks, one_code)
     widest = min(learned.image_preparation.n_dims, learned.text_preparation.n_dims)
     unbounded = learned.settings.mapping == "sparse"  # its space may be wider than the features
     most = n_dims if capped else MAX_BITS if unbounded else widest
-    return ModelSize(fixed, scaled / n_dims, None, most, n_codes)
+    return ModelSize(fixed, scaled / n_dims, None, most, n_codes, remembered)
 
 
 def _document_bytes(model: CMCQ) -> int:

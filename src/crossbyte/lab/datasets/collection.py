@@ -35,6 +35,9 @@ class Part:
         is a row of zeros.
     captions : (n, n_captions) str, or None
         The words behind ``texts`` and ``other_texts``, where the file has them.
+    groups : (n,) intp, or None
+        Rows with the same number are about the same thing (the captions of one picture, say), so that each
+        has another text in the others; None: every row is its own.
     """
 
     images: Float32
@@ -42,6 +45,7 @@ class Part:
     labels: NDArray[np.uint8] | None
     other_texts: tuple[Any, ...] = ()
     captions: NDArray[np.str_] | None = None
+    groups: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -63,6 +67,7 @@ class Part:
             None if self.labels is None else self.labels[rows],
             tuple(texts[rows] for texts in self.other_texts),
             None if self.captions is None else self.captions[rows],
+            None if self.groups is None else self.groups[rows],
         )
 
     def labelled(self) -> Part:
@@ -271,7 +276,10 @@ def draw_query_mask(
 
 
 def collection_digest(collection: Collection) -> str:
-    """Digest all features and labels to 32 hexadecimal digits; names and descriptions do not count."""
+    """Digest all features and labels to 32 hexadecimal digits; names and descriptions do not count.
+
+    Groups count where other texts are found by them alone.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for array in (*_list_arrays(collection.train), *_list_arrays(collection.query)):
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -280,7 +288,8 @@ def collection_digest(collection: Collection) -> str:
 
 
 def _list_arrays(part: Part) -> Iterator[NDArray[Any]]:
-    for rows in (part.images, part.texts, part.labels, *part.other_texts):
+    groups = None if part.groups is None or part.other_texts else part.groups.astype(np.int64)
+    for rows in (part.images, part.texts, part.labels, *part.other_texts, groups):
         if rows is not None:
             yield from _stored_arrays(rows)
 

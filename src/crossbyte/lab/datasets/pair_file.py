@@ -19,6 +19,7 @@ from crossbyte.data.dataset import Dataset, find_dataset
 from crossbyte.errors import DataFileError
 from crossbyte.lab.datasets.collection import Collection, Part, make_collection, make_part, split_part
 from crossbyte.lab.datasets.collection_files import to_label_columns
+from crossbyte.validation import check_groups
 
 PATTERNS = (r"(?u)\b\w\w+\b", r"[a-z][a-z\-]+")
 """What counts as a word, in lower case: scikit-learn's default, and letters with hyphens."""
@@ -137,7 +138,7 @@ def read_pair_file(contents: Contents, name: str, *, seed: int, held_out: float)
     labels, label_names = _make_labels(read, contents)
     vocabulary = read[0].data.vocabulary or []
     parts = [
-        replace(_make_sides(each), labels=own, captions=each.captions)
+        replace(_make_sides(each), labels=own, captions=each.captions, groups=_number_groups(each.data))
         for each, own in zip(read, labels, strict=True)
     ]
     parts, pattern = _add_other_texts(parts, read, vocabulary)
@@ -237,6 +238,10 @@ def _read_class_names(contents: Contents, key: str, n_rows: int) -> NDArray[np.s
     if not usable or names.ndim != 1 or (n_rows and not 0 <= numbers.min() <= numbers.max() < len(names)):
         return None  # said by the labels
     return names[numbers][:, None]
+
+
+def _number_groups(data: Dataset) -> NDArray[np.intp] | None:
+    return None if data.groups is None else check_groups(data.groups, len(data)).astype(np.intp)
 
 
 def _make_sides(read: _RawPart) -> Part:

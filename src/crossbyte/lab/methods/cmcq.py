@@ -244,10 +244,10 @@ class DefaultCMCQ(EstimatorMethod):
     def _measure_errors(self, learned: FittedModel, images: Raw, texts: Raw) -> dict[str, float]:
         """What the one code of each training document loses, in the metric that it is made in."""
         quantizer = learned.document_quantizer
-        assert quantizer is not None and quantizer.coding_scales is not None
+        assert quantizer is not None
         with Workers(self.n_jobs) as workers:
             points = learned.item_points(images, texts, workers)
-            decoded = quantizer.decode(learned.image_codes, workers) * quantizer.coding_scales
+            decoded = quantizer.to_coding(quantizer.decode(learned.image_codes, workers))
         return {"document": relative_error(points, decoded)}
 
 

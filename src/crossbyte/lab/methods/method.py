@@ -16,6 +16,7 @@ from crossbyte.arrays import Float32
 from crossbyte.errors import InvalidInput
 
 Side = Literal["image", "text"]
+Coding = Literal["training", "side", "pair"]
 
 INTRA_MODALITY = "intra-modality"
 INTER_MODALITY = "inter-modality"
@@ -126,9 +127,16 @@ class Method(ABC):
         learns from pairs does not look at them.
         """
 
+    def answers(self, asks: Side, searched: Side, coding: Coding) -> bool:
+        """Whether it can compare queries of one side with items that are coded in this way.
+
+        Nearly all systems always can. What one cannot answer is not asked of it; tables have a dash there.
+        """
+        return True
+
     @abstractmethod
     def queries(self, side: Side, rows: Any) -> Any:
-        """Turn features (n, d) of one side into queries, row by row: an array of n rows."""
+        """Turn features (n, d) of one side into queries, row by row: an array or sparse matrix of n rows."""
 
     @abstractmethod
     def training_items(self, side: Side) -> Any:

@@ -40,6 +40,8 @@ _HOMES = {
     "cca-opq": ("crossbyte.lab.methods.cca_quantized", "CCAOPQ"),
     "cca-rq": ("crossbyte.lab.methods.cca_quantized", "CCARQ"),
     "cca-lsq": ("crossbyte.lab.methods.cca_quantized", "CCALSQ"),
+    "cca-middle-rq": ("crossbyte.lab.methods.cca_middle", "CCAMiddleRQ"),
+    "keywords": ("crossbyte.lab.methods.keywords", "Keywords"),
     "cmcq": ("crossbyte.lab.methods.cmcq", "PaperCMCQ"),
     "cmcq-cca": ("crossbyte.lab.methods.cmcq", "CanonicalCMCQ"),
     "cmcq-kernel": ("crossbyte.lab.methods.cmcq", "KernelCMCQ"),

@@ -19,7 +19,7 @@ from crossbyte.lab.report.study import Scope, Study, System, number
 from crossbyte.lab.report.table2 import plain_rows, subsample_notes
 from crossbyte.lab.results import Result
 from crossbyte.lab.runner import QUERY_DEPTHS
-from crossbyte.lab.score_tables import CHOSEN, UNCOMPRESSED, make_quality_table
+from crossbyte.lab.score_tables import CHOSEN, ONE_CODE, UNCOMPRESSED, make_quality_table
 from crossbyte.lab.systems import OWN_QUANTIZERS
 from crossbyte.report.content import Cell, Row, Section, Table
 
@@ -38,7 +38,7 @@ def quality_sections(study: Study) -> list[Section]:
 
 def _is_quality_run(scope: Scope) -> bool:
     """Whether there is nothing but what `evaluate` runs on a user's own pairs; all in the quality table."""
-    known = {CHOSEN, UNCOMPRESSED, *registry.GROUPS["quantizers"], *OWN_QUANTIZERS}
+    known = {CHOSEN, UNCOMPRESSED, ONE_CODE, *registry.GROUPS["quantizers"], *OWN_QUANTIZERS}
     return not scope.has_labels and {each.method for each in scope.every_system} <= known
 
 
@@ -173,12 +173,23 @@ def _recall_section(scope: Scope) -> Section:
         f"By {presentation.PROTOCOLS[scope.protocol]}: recall@k is the share of {_count_queries(scope)} "
         "whose true partner is among the first k. Bold: the best coded system that learned from pairs alone.",
         *subsample_notes(scope),
+        *_describe_kept_words(scope),
         *describe_leaders(scope, "recall@10"),
     ]
     tables = [_recall_table(scope, task, metric) for metric in _METRICS for task in scope.tasks]
     labels = [_recall_table(scope, task, "map@50") for task in scope.tasks] if scope.has_labels else []
     heading = f"{_HEADINGS[scope.protocol]}: {data_name(scope.data)}"
     return Section(f"recall-{scope.protocol}-{scope.data}", heading, words, tables, details=labels)
+
+
+def _describe_kept_words(scope: Scope) -> list[str]:
+    """Say how many bytes a system keeps that has no code but the words of documents."""
+    kept = {each.about.get("name"): number(each.details.get("bytes_per_document")) for each in scope.results}
+    return [
+        f"{name} has no code: it keeps a document's words, {size:.0f} bytes in the mean, at every length."
+        for name, size in kept.items()
+        if size is not None
+    ]
 
 
 def _count_queries(scope: Scope) -> str:

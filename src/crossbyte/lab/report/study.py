@@ -21,9 +21,9 @@ OURS = ("cmcq", "cmcq-cca", "cmcq-kernel", "cmcq-default", "cmcq-auto")
 _ORDER = (
     *("cmssh", "cvh", "mlbe", "qch", "lssh", "cmfh", "ccq", "seph"),
     *("scm", "crh", "mmnn", "sm2h", "imh", "mvsh", "stmh"),
-    *("cq", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq"),
+    *("cq", "cca-itq", "cca-pq", "cca-opq", "cca-rq", "cca-lsq", "cca-middle-rq"),
     *OURS,
-    *("cca", "random"),
+    *("cca", "keywords", "random"),
 )
 _DATA_ORDER = ("wiki", "mirflickr", "nus-wide", "flickr8k", "fashion")
 

@@ -44,7 +44,7 @@ def _rows(abouts: Iterable[About]) -> list[Row]:
     rows = []
     for about in abouts:
         marks = _marks(about.relations, about.codes, about.coding)
-        teachers = "nothing" if about.key == "random" else " or ".join(about.similarities)
+        teachers = "nothing" if about.key in ("random", "keywords") else " or ".join(about.similarities)
         cells = (Cell(about.name), *marks, Cell(teachers))
         rows.append(Row(cells, quiet=not about.in_paper))
     return rows

@@ -92,7 +92,7 @@ def _system_rows(scope: Scope, system: System, task: str, metric: str) -> list[R
 
 
 def _teacher(scope: Scope, system: System) -> str:
-    if system.method == "random":
+    if system.method in ("random", "keywords"):
         return "nothing"
     return system.similarity if scope.is_coded(system) else f"{system.similarity}, no code"
 

@@ -18,7 +18,7 @@ _TOGETHER = 4  # codewords that share their six high bits
 _SURVIVORS = 5  # of a beam, in training
 _MOST_SURVIVORS = 128 * N_CODEWORDS  # that a codebook is learned from
 _FIRST_DIMS, _DIM_STEPS = 4, 5
-_STEP_ITERATIONS, _LAST_ITERATIONS = 4, 8
+_STEP_ITERATIONS, _LAST_ITERATIONS = 4, 5
 
 
 def kmeans(
@@ -33,23 +33,24 @@ def kmeans(
     centres = points[np.resize(order, n_codewords)].astype(np.float64)
     if len(points) <= n_codewords:
         return centres
+    wide = points.astype(np.float64)
     for _ in range(n_iter):
         labels, errors = nearest_centres(points, centres, workers)
-        centres = _update_means(points, labels, errors, centres)
+        centres = _update_means(wide, labels, errors, centres)
     return centres
 
 
 def nearest_centres(points: Float32, centres: Float64, workers: Executor) -> tuple[NDArray[np.intp], Float32]:
     """Find the index of the nearest centre of each point, and the squared distance to it."""
-    table, offsets = centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
+    table, offsets = -2 * centres.T.astype(np.float32), (centres**2).sum(axis=1).astype(np.float32)
 
     def assign(block: slice) -> tuple[NDArray[np.intp], Float32]:
         labels = np.empty(block.stop - block.start, dtype=np.intp)
         errors = np.empty(len(labels), dtype=np.float32)
         own = points[block]
+        room = np.empty((min(len(own), _ROWS_AT_ONCE), len(centres)), dtype=np.float32)
         for rows in row_blocks(len(own), _ROWS_AT_ONCE):
-            scores = own[rows] @ table
-            scores *= -2
+            scores = np.matmul(own[rows], table, out=room[: rows.stop - rows.start])
             scores += offsets
             labels[rows] = best = scores.argmin(axis=1)
             errors[rows] = scores[np.arange(len(best)), best]
@@ -62,12 +63,12 @@ def nearest_centres(points: Float32, centres: Float64, workers: Executor) -> tup
     return labels, np.concatenate([no_errors, *(part[1] for part in found)])
 
 
-def _update_means(points: Float32, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
+def _update_means(points: Float64, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
     counts = np.bincount(labels, minlength=len(centres))
-    members = sparse.csr_matrix(
-        (np.ones(len(labels)), (labels, np.arange(len(labels)))), (len(centres), len(labels))
+    members = sparse.csc_matrix(
+        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(centres), len(labels))
     )
-    sums = np.asarray(members @ points.astype(np.float64))
+    sums = np.asarray(members @ points)
     empty = np.flatnonzero(counts == 0)
     if len(empty):  # an empty codeword takes over the worst-served points, one each
         sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
@@ -187,13 +188,28 @@ def _survive(rest: Float32, codewords: Float32, workers: Executor) -> Float32:
         scores *= -2
         scores += squares
         scores += np.einsum("nld,nld->nl", own, own)[:, :, None]
-        flat = scores.reshape(len(own), -1)
-        best = np.sort(np.argpartition(flat, kept - 1, axis=1)[:, :kept], axis=1)
+        best = np.sort(_find_smallest(scores.reshape(len(own), -1), kept), axis=1)
         parents, chosen = np.divmod(best, len(codewords))
         return np.take_along_axis(own, parents[:, :, None], axis=1) - codewords[chosen]
 
     parts = list(workers.map(shorten, row_blocks(n, _ROWS_AT_ONCE)))
     return np.concatenate([np.empty((0, kept, d), np.float32), *parts])
+
+
+def _find_smallest(scores: Float32, k: int) -> NDArray[np.intp]:
+    """Find the places (n, k) of the k smallest scores (n, m) of each row, m a multiple of 16.
+
+    Places are dealt to parts of 16; the k smallest are in the k parts with the smallest minima.
+    """
+    n, m = scores.shape
+    width = m // 16
+    if width <= k:
+        return np.argpartition(scores, k - 1, axis=1)[:, :k]
+    minima = scores.reshape(n, 16, width).min(axis=1)
+    parts = np.argpartition(minima, k - 1, axis=1)[:, :k]
+    places = (parts[:, :, None] + width * np.arange(16)).reshape(n, -1)
+    best = np.argpartition(np.take_along_axis(scores, places, axis=1), k - 1, axis=1)[:, :k]
+    return np.take_along_axis(places, best, axis=1)
 
 
 def progressive_kmeans(
@@ -218,10 +234,10 @@ def progressive_kmeans(
         if known:
             centres[:, known:] = 0.0
         some = np.ascontiguousarray(rotated[:, :n_dims])
-        last = n_dims == points.shape[1]
+        wide, last = some.astype(np.float64), n_dims == points.shape[1]
         for _ in range(_LAST_ITERATIONS if last else _STEP_ITERATIONS):
             labels, errors = nearest_centres(some, centres[:, :n_dims], workers)
-            centres[:, :n_dims] = _update_means(some, labels, errors, centres[:, :n_dims])
+            centres[:, :n_dims] = _update_means(wide, labels, errors, centres[:, :n_dims])
         known = n_dims
     return np.asarray(centres @ axes.T + mean)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,11 +93,15 @@ class Quantizer:
         """The penalty when coding one side alone; a stored cross term needs none."""
         return CrossPenalty(self.cross_penalty if self.cross_levels is None else 0.0, self.epsilon)
 
-    def rescale(self, scales: Float64) -> Quantizer:
-        """Return it with coordinates of all codewords times (d,) numbers; it codes as before."""
-        assert self.coding_scales is not None
-        codewords = (self.codewords * scales).astype(np.float32)
-        return replace(self, codewords=codewords, coding_scales=self.coding_scales / scales)
+    def to_coding(self, points: NDArray[Any]) -> Float32:
+        """Take points (n, d) from the metric of distances to the metric that items are coded in."""
+        scales = self.coding_scales
+        return np.asarray(points if scales is None else points * scales, dtype=np.float32)
+
+    def from_coding(self, points: NDArray[Any]) -> Float32:
+        """Take points (n, d) from the metric that items are coded in to the metric of distances."""
+        scales = self.coding_scales
+        return np.asarray(points if scales is None else points / scales, dtype=np.float32)
 
     def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
         """Return it with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""

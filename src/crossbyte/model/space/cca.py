@@ -48,10 +48,6 @@ class LinearSpace:
         """Place pairs; the halves do not change each other here."""
         return self.transform_images(images, workers), self.transform_texts(texts, workers)
 
-    def truncate(self, n_dims: int) -> LinearSpace:
-        """Return the space of the first ``n_dims`` dimensions."""
-        return LinearSpace(self.image_matrix[:, :n_dims].copy(), self.text_matrix[:, :n_dims].copy())
-
 
 def project_rows(rows: PreparedRows, matrix: Float64, workers: Executor, unit: bool = False) -> Float32:
     """Multiply rows (n, d) by a (d, D) matrix, block by block; with ``unit``, bring them to unit length."""
@@ -121,7 +117,9 @@ def leading_singular_pairs(whitened: Float64, n_dims: int) -> tuple[Float64, Flo
 
 def add_ridge(C: Float64, ridge: float) -> Float64:
     """Return C + r I with r in units of the mean variance, or of 1 where there is none."""
-    return np.asarray(C + ridge * (np.trace(C) or len(C)) / len(C) * np.eye(len(C)))
+    shifted = np.array(C, dtype=np.float64)
+    shifted.flat[:: len(C) + 1] += ridge * (np.trace(C) or len(C)) / len(C)
+    return shifted
 
 
 def _check_width(rows: PreparedRows, name: str) -> None:

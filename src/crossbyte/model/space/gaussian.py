@@ -6,14 +6,16 @@ In canonical coordinates of unit variance, with the correlation r of each, the t
 
 of a latent z, all standard normal. An item known from n views (its image, its captions) lets a query be
 expected at t = r Σ views / (1 + (n - 1) r), the farther from the origin the more views agree. Speaker
-recognition calls this PLDA. The correlations, like everything that is learned about points, are measured
+recognition calls this PLDA. Two captions of one picture share more than a picture and a caption do: where
+groups have several texts (or images), a query of a document is regressed on its halves instead. The
+correlations, like everything that is learned about points, are measured
 **out of fold**: in points that maps learned without them have placed. In-sample correlations are far too
 high, and what is learned from them serves no item that is added later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,11 +25,12 @@ from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.compute.executor import Executor, row_blocks
+from crossbyte.compute.executor import Executor, Workers
 from crossbyte.data.preparation import PreparedRows, row_signs
 from crossbyte.errors import InvalidInput
-from crossbyte.metrics.ranks import partner_ranks_ties_by_column
+from crossbyte.model.partner_ranks import PartnerRanks, as_good_as_the_best, point_ranks
 from crossbyte.model.space.cca import add_ridge, project_rows, second_moments, unit_rows
+from crossbyte.model.space.memory import PairMemory, RememberedPairs, pooled_slopes
 
 N_FOLDS = 5
 _RANK_CUT = 1e-6  # of the strongest relation
@@ -37,11 +40,13 @@ _LEAST_SPREAD = 1e-9
 _LEAST_SLOPE = 1e-6  # so that what is decoded can be coded again
 _CODING_POWER = -1 / 6  # of the variance: 0 spends a code evenly, -1/2 is the metric of the likelihood
 _MOST_HELD = 2_000  # pairs that ridges are compared on
-_QUERIES_AT_ONCE = 256
+_PRIOR_QUERIES = 50  # that the pair's own model counts for beside the queries that groups know
 RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 Moments = tuple[Float64, Float64, Float64]
 """X'X, Y'Y and X'Y over prepared rows."""
+Ridges = tuple[float, float]
+"""Of images and of texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,10 @@ class GaussianSpace:
         One over the standard deviation of a query around what the code of its partner says.
     coding_metric : (D,) float64
         Weights of the coordinates when items are coded, :func:`coding_points`.
+    document_weights : (2, D) float64
+        A query of a document is expected at these times its image u and its text v, added up.
+    memory : PairMemory or None
+        What tells more of items that are known from one half.
     """
 
     image_matrix: Float64
@@ -67,6 +76,8 @@ class GaussianSpace:
     correlations: Float64
     query_scales: Float64
     coding_metric: Float64
+    document_weights: Float64
+    memory: PairMemory | None = None
 
     @property
     def n_dims(self) -> int:
@@ -88,15 +99,21 @@ class GaussianSpace:
 
         A point is the direction in which the item's query is expected, :func:`coding_points`.
         """
+        is_document = images is not None and texts is not None
+        weights = self.document_weights if is_document else [self.correlations] * 2
+        sides = zip((images, texts), (self.image_matrix, self.text_matrix), weights, strict=True)
+        memory = None if is_document else self.memory
         views = [
-            (rows, matrix)
-            for rows, matrix in ((images, self.image_matrix), (texts, self.text_matrix))
+            (rows, matrix * weight if memory is None else matrix)
+            for rows, matrix, weight in sides
             if rows is not None
         ]
 
         def place(block: slice) -> Float32:
-            total = sum(rows[block].times(matrix) for rows, matrix in views)
-            return coding_points(total, self.correlations, len(views), self.coding_metric)
+            expected: Any = sum(rows[block].times(matrix) for rows, matrix in views)
+            if memory is not None:
+                expected = memory.expected_query(expected, "text" if images is None else "image")
+            return coding_points(expected, self.coding_metric)
 
         points: Float32 = workers.rows(place, views[0][0].shape[0], (self.n_dims,), np.float32)
         return points
@@ -105,14 +122,27 @@ class GaussianSpace:
         """Return the (d, D) matrix that places prepared queries of one side, "image" or "text"."""
         return (self.image_matrix if side == "image" else self.text_matrix) * self.query_scales
 
+    def draw_queries(self, views: Sequence[Float32], rng: np.random.Generator) -> Float32:
+        """Draw the point (n, D) of a query for each item, given the query points (n, D) of one half or both.
+
+        One more view of the item: normal around what the known ones let expect, as the model has it.
+        """
+        weights = self.document_weights if len(views) == 2 else [self.correlations]
+        expected = sum(weight * view for weight, view in zip(weights, views, strict=True)) / self.query_scales
+        told = sum(weight**2 for weight in weights)
+        if len(views) == 2:
+            told += 2 * weights[0] * weights[1] * self.correlations
+        noise = rng.standard_normal(expected.shape) * np.sqrt(np.maximum(1.0 - told, 1.0 - _STRONGEST))
+        return np.asarray((expected + noise) * self.query_scales, dtype=np.float32)
+
     def with_query_scales(self, scales: Float64) -> GaussianSpace:
         """Return the space with these query scales."""
         return replace(self, query_scales=scales)
 
 
-def expected_query(views: Any, r: Float64, n_views: int) -> Any:
-    """Compute t = r Σ views / (1 + (n - 1) r), given the sum (n, D) of an item's views."""
-    return views * (r / (1.0 + (n_views - 1) * r))
+def view_weights(r: Float64, n_views: int) -> Float64:
+    """Compute r / (1 + (n - 1) r): an item's query is expected at the sum of its n views times this."""
+    return np.asarray(r / (1.0 + (n_views - 1) * r))
 
 
 def expected_variance(r: Float64, n_views: int) -> Float64:
@@ -125,13 +155,13 @@ def make_coding_metric(r: Float64) -> Float64:
     return np.asarray(expected_variance(r, 1) ** _CODING_POWER)
 
 
-def coding_points(views: Any, r: Float64, n_views: int, metric: Float64) -> Float32:
-    """Compute the points (n, D) that are coded, given the sum (n, D) of the items' views.
+def coding_points(expected: Any, metric: Float64) -> Float32:
+    """Compute the points (n, D) that are coded, given where the items' queries are expected (n, D).
 
-    They are expected queries in the metric of coding, at unit length: how far from the origin an item is
-    says little of who asks for it, and would cost bits.
+    They are in the metric of coding, at unit length: how far from the origin an item is says little of who
+    asks for it, and would cost bits.
     """
-    return np.asarray(unit_rows(expected_query(views, r, n_views) * metric), dtype=np.float32)
+    return np.asarray(unit_rows(expected * metric), dtype=np.float32)
 
 
 # Learning the coordinates
@@ -144,34 +174,57 @@ class CanonicalMaps(NamedTuple):
     text: Float64
 
 
-def canonical_maps(moments: Moments, n_dims: int, ridges: tuple[float, float]) -> CanonicalMaps:
+class WiderSide(NamedTuple):
+    """What canonical directions need of the wider side at one ridge: how the narrower is regressed on it."""
+
+    is_images: bool
+    """whether the images are the wider side"""
+    moments: Float64
+    """(d, d) of the narrower side"""
+    coefficients: Float64
+    """(w, d) that lead from rows of the wider side to what they tell of the narrower"""
+    explained: Float64
+    """(d, d) moments of what they tell"""
+
+    @classmethod
+    def of(cls, moments: Moments, ridges: Ridges) -> WiderSide:
+        """Regress the narrower side on the wider one: a Cholesky factor, and the costly part of the maps."""
+        Cxx, Cyy, Cxy = moments
+        if Cxx.shape[0] > Cyy.shape[0]:
+            return cls.of((Cyy, Cxx, Cxy.T), (ridges[1], ridges[0]))._replace(is_images=True)
+        root = _cholesky(Cyy, ridges[1])
+        half = linalg.solve_triangular(root, Cxy.T, lower=True, check_finite=False)
+        coefficients = linalg.solve_triangular(root, half, lower=True, trans="T", check_finite=False)
+        return cls(False, Cxx, coefficients, half.T @ half)
+
+    def maps(self, n_dims: int, ridges: Ridges) -> CanonicalMaps:
+        """Find the leading canonical directions, given the ridge of the narrower side, too."""
+        root = _cholesky(self.moments, ridges[1 if self.is_images else 0])
+        half = linalg.solve_triangular(root, self.explained, lower=True, check_finite=False)
+        whitened = linalg.solve_triangular(root, half.T, lower=True, check_finite=False)
+        squares, U = linalg.eigh(whitened, driver="evd", overwrite_a=True, check_finite=False)
+        squares, U = squares[::-1], U[:, ::-1]
+        keep = min(n_dims, int((squares > _RANK_CUT**2 * max(squares[0], 0.0)).sum()))
+        U = U[:, :keep] * row_signs(U[:, :keep].T)
+        narrow = linalg.solve_triangular(root, U, lower=True, trans="T", check_finite=False)
+        wide = self.coefficients @ (narrow / np.sqrt(squares[:keep]))
+        return CanonicalMaps(wide, narrow) if self.is_images else CanonicalMaps(narrow, wide)
+
+
+def canonical_maps(moments: Moments, n_dims: int, ridges: Ridges) -> CanonicalMaps:
     """Find the leading canonical directions of regularised second moments.
 
     By Cholesky factors and the eigenvectors of the narrower side, which is an order of magnitude cheaper
-    than singular vectors of whitened moments, and is done once per fold and ridge.
+    than singular vectors of whitened moments, and is done once per fold.
     """
-    Cxx, Cyy, Cxy = moments
-    if Cxx.shape[0] > Cyy.shape[0]:
-        text, image = canonical_maps((Cyy, Cxx, Cxy.T), n_dims, (ridges[1], ridges[0]))
-        return CanonicalMaps(image, text)
-    left, right = _cholesky(Cxx, ridges[0]), _cholesky(Cyy, ridges[1])
-    half = linalg.solve_triangular(left, Cxy, lower=True, check_finite=False)
-    K = linalg.solve_triangular(right, half.T, lower=True, check_finite=False).T
-    squares, U = linalg.eigh(K @ K.T)
-    squares, U = squares[::-1], U[:, ::-1]
-    keep = min(n_dims, int((squares > _RANK_CUT**2 * max(squares[0], 0.0)).sum()))
-    U = U[:, :keep] * row_signs(U[:, :keep].T)
-    V = K.T @ (U / np.sqrt(squares[:keep]))
-    return CanonicalMaps(
-        linalg.solve_triangular(left, U, lower=True, trans="T", check_finite=False),
-        linalg.solve_triangular(right, V, lower=True, trans="T", check_finite=False),
-    )
+    return WiderSide.of(moments, ridges).maps(n_dims, ridges)
 
 
 def _cholesky(C: Float64, ridge: float) -> Float64:
     """Factor C + r I; without a ridge, a little is added so that there is a factor."""
     least = 1e-9
-    return np.asarray(linalg.cholesky(add_ridge(C, max(ridge, least)), lower=True, check_finite=False))
+    shifted = add_ridge(C, max(ridge, least))
+    return np.asarray(linalg.cholesky(shifted.T, lower=True, overwrite_a=True, check_finite=False))
 
 
 class FoldMoments(NamedTuple):
@@ -259,10 +312,11 @@ def join_equal_pairs(
     return (numbers[groups].astype(np.intp) if n_joined > 1 else groups), n_equal
 
 
-class OutOfFold(NamedTuple):
-    """Canonical coordinates of some pairs, as maps place them that were learned without these pairs.
+class PairCoordinates(NamedTuple):
+    """Canonical coordinates of some pairs.
 
-    Standardised: every coordinate has unit variance.
+    Most are out of fold: as maps place them that were learned without these pairs, every coordinate of unit
+    variance.
     """
 
     image: Float64
@@ -274,14 +328,22 @@ class OutOfFold(NamedTuple):
         """Measure r of every coordinate."""
         return np.clip((self.image * self.text).mean(axis=0), _WEAKEST, _STRONGEST)
 
-    def coding_points(self, space: GaussianSpace) -> tuple[Float32, Float32, Float32]:
-        """Compute what would be coded of the images alone, the texts alone, and both."""
+    def half_points(
+        self, space: GaussianSpace, remembered: RememberedPairs | None = None
+    ) -> tuple[Float32, Float32]:
+        """Compute what would be coded of the images alone and of the texts alone.
+
+        With a memory, ``remembered`` is what it says of these pairs, each without its own fold.
+        """
         r, metric = space.correlations, space.coding_metric
-        return (
-            coding_points(self.image, r, 1, metric),
-            coding_points(self.text, r, 1, metric),
-            coding_points(self.image + self.text, r, 2, metric),
+        image, text = (
+            (r * self.image, r * self.text) if remembered is None else (remembered.image, remembered.text)
         )
+        return coding_points(image, metric), coding_points(text, metric)
+
+    def expected(self, weights: Float64) -> Float64:
+        """Compute where queries of the documents are expected (m, D), given the weights of both halves."""
+        return weights[0] * self.image + weights[1] * self.text
 
 
 def fit_gaussian_space(
@@ -289,11 +351,14 @@ def fit_gaussian_space(
     X: PreparedRows,
     Y: PreparedRows,
     n_dims: int,
-    ridges: tuple[float, float],
+    ridges: Ridges,
     sample: NDArray[np.intp] | None,
     workers: Executor,
-) -> tuple[GaussianSpace, OutOfFold]:
+) -> tuple[GaussianSpace, PairCoordinates]:
     """Learn the coordinates from all rows, and correlations out of fold from a sample of them.
+
+    A query of a document is expected as the model of the pair has it; groups may tell more,
+    :func:`learn_document_queries`.
 
     Parameters
     ----------
@@ -308,14 +373,17 @@ def fit_gaussian_space(
     maps = canonical_maps(moments.total, n_dims, ridges)
     rows = np.arange(X.shape[0]) if sample is None else sample
     u, v = (np.empty((len(rows), maps.image.shape[1])) for _ in range(2))
-    for fold in range(moments.n_folds):
-        rest = moments.without(fold, X, Y, workers)
-        aligned = align_maps(canonical_maps(rest, maps.image.shape[1], ridges), maps, rest)
+
+    def align_fold(rest: Moments) -> CanonicalMaps:
+        return align_maps(canonical_maps(rest, maps.image.shape[1], ridges), maps, rest)
+
+    rests = (moments.without(fold, X, Y, workers) for fold in range(moments.n_folds))
+    for fold, aligned in enumerate(workers.local.map(align_fold, rests)):
         mine = np.flatnonzero(moments.folds[rows] == fold)
         u[mine] = place_rows(X, rows[mine], aligned.image, workers.local)
         v[mine] = place_rows(Y, rows[mine], aligned.text, workers.local)
     spreads = [np.maximum(np.sqrt((side**2).mean(axis=0)), _LEAST_SPREAD) for side in (u, v)]
-    unseen = OutOfFold(u / spreads[0], v / spreads[1])
+    unseen = PairCoordinates(u / spreads[0], v / spreads[1])
     r = unseen.correlations()
     space = GaussianSpace(
         maps.image / spreads[0],
@@ -323,6 +391,7 @@ def fit_gaussian_space(
         r,
         1.0 / np.sqrt(expected_variance(r, 1)),
         make_coding_metric(r),
+        np.stack([view_weights(r, 2)] * 2),
     )
     return space, unseen
 
@@ -345,6 +414,63 @@ def place_rows(rows: PreparedRows, chosen: NDArray[np.intp], matrix: Float64, wo
     return project_rows(rows[chosen], matrix, workers).astype(np.float64)
 
 
+# What a document tells of a query
+
+
+class DocumentQueries(NamedTuple):
+    """Where a query of a document is expected, and how far around: per coordinate."""
+
+    weights: Float64
+    """(2, D) of the document's image and text"""
+    variances: Float64
+    """(D,)"""
+
+
+def learn_document_queries(unseen: PairCoordinates, r: Float64, groups: NDArray[np.intp]) -> DocumentQueries:
+    """Regress the other members of a group on a row's image and text.
+
+    Whoever asks for a document says it in words that are not its own: like the next caption of its picture,
+    where the groups (m,) of the rows have several. The moments of the pair's own model count for 50 queries:
+    without any others, the weights are the model's, r / (1 + r) for each half.
+    """
+    one = np.ones_like(r)
+    views, queries, total = np.array([[one, r], [r, one]]), np.array([r, r]), one.copy()
+    views, queries, total = (_PRIOR_QUERIES * each for each in (views, queries, total))
+    n_queries = _PRIOR_QUERIES
+    halves = np.stack([unseen.image, unseen.text])
+    row, other = _next_in_group(groups)
+    for side in halves:
+        asked = (side[row] != side[other]).any(axis=1)
+        known, query = halves[:, row[asked]], side[other[asked]]
+        views = views + np.einsum("and,bnd->abd", known, known)
+        queries = queries + np.einsum("and,nd->ad", known, query)
+        total = total + (query**2).sum(axis=0)
+        n_queries += len(query)
+    solved = np.linalg.solve(views.transpose(2, 0, 1), queries.T[:, :, None])[:, :, 0].T
+    weights = np.maximum(solved, 0.0)
+    left = total - 2 * (weights * queries).sum(axis=0) + np.einsum("ad,abd,bd->d", weights, views, weights)
+    return DocumentQueries(weights, np.maximum(left / n_queries, 1.0 - _STRONGEST))
+
+
+def _next_in_group(groups: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pair each row with the next of its group, the last with the first; rows alone are left out."""
+    order = np.argsort(groups, kind="stable")
+    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    following = np.arange(1, len(order) + 1)
+    following[starts + sizes - 1] = starts
+    several = np.repeat(sizes > 1, sizes)
+    return order[several], order[following[several]]
+
+
+def group_means(rows: Float64, groups: NDArray[np.intp]) -> Float64:
+    """Average the rows (m, D) of each group: (n_groups, D), in the order of the groups' numbers."""
+    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if len(sizes) == len(rows):
+        return rows[np.argsort(numbers)]
+    members = sparse.csr_array((1.0 / sizes[numbers], (numbers, np.arange(len(rows)))))
+    return np.asarray(members @ rows)
+
+
 # What a code tells of a query
 
 
@@ -361,26 +487,26 @@ class CodedLikelihood(NamedTuple):
     """(D,)"""
 
 
-def regress_queries(unseen: OutOfFold, decoded: Sequence[Float32]) -> CodedLikelihood:
+def regress_queries(unseen: PairCoordinates, decoded: Sequence[Float32]) -> CodedLikelihood:
     """Learn what codes of one half tell of the other, pooled over both directions.
 
     ``decoded`` are the images and texts (m, D) of the unseen pairs, as their codes have them.
     """
     pairs = list(zip(decoded, (unseen.text, unseen.image), strict=True))
-    slopes = _slopes(pairs)
+    slopes = np.maximum(pooled_slopes(pairs), _LEAST_SLOPE)
     total = sum(((queries - slopes * codes) ** 2).mean(axis=0) for codes, queries in pairs)
     return CodedLikelihood(slopes, np.maximum(total / len(pairs), 1.0 - _STRONGEST))
 
 
-def regress_expectations(unseen: OutOfFold, r: Float64, decoded: Float32) -> CodedLikelihood:
-    """Learn what codes of whole documents tell of a query, through its expectation given both halves.
+def regress_expectations(expected: Float64, variances: Float64, decoded: Float32) -> CodedLikelihood:
+    """Learn what codes of whole documents tell of a query, through its expectation (m, D) given both halves.
 
-    The halves themselves are no queries here: their own code has seen them.
+    The halves themselves are no queries here: their own code has seen them. ``variances`` (D,) are those of
+    a query around its expectation, ``decoded`` are the documents as their codes have them.
     """
-    expected = expected_query(unseen.image + unseen.text, r, 2)
-    slopes = _slopes([(decoded, expected)])
+    slopes = np.maximum(pooled_slopes([(decoded, expected)]), _LEAST_SLOPE)
     lost = ((expected - slopes * decoded) ** 2).mean(axis=0)
-    return CodedLikelihood(slopes, np.maximum(expected_variance(r, 2) + lost, 1.0 - _STRONGEST))
+    return CodedLikelihood(slopes, variances + lost)
 
 
 def likelihood_constant(own: CodedLikelihood, common: CodedLikelihood) -> float:
@@ -393,19 +519,13 @@ def likelihood_constant(own: CodedLikelihood, common: CodedLikelihood) -> float:
     return float((np.log(ratio) + 1.0 - ratio).sum())
 
 
-def _slopes(pairs: Sequence[tuple[Float32, Float64]]) -> Float64:
-    products = sum((codes * queries).sum(axis=0, dtype=np.float64) for codes, queries in pairs)
-    squares = sum((codes.astype(np.float64) ** 2).sum(axis=0) for codes, _ in pairs)
-    return np.maximum(products / np.maximum(squares, _LEAST_SPREAD), _LEAST_SLOPE)
-
-
 # Choosing the ridges
 
 
 class RidgeTrial(NamedTuple):
     """Ridges of images and texts, and the log rank (n,) of each held-out pair, mean of both directions."""
 
-    ridges: tuple[float, float]
+    ridges: Ridges
     log_ranks: Float64
 
 
@@ -415,7 +535,7 @@ def try_ridges(
     Y: PreparedRows,
     groups: NDArray[np.intp],
     n_dims: int,
-    start: tuple[float, float],
+    start: Ridges,
     is_open: tuple[bool, bool],
     workers: Executor,
 ) -> list[RidgeTrial]:
@@ -426,55 +546,50 @@ def try_ridges(
     held = np.flatnonzero(moments.folds == 0)[:_MOST_HELD]
     rest = moments.without(0, X, Y, workers)
     x, y = X[held], Y[held]
-    tried: dict[tuple[float, float], RidgeTrial] = {}
+    wide = 0 if X.shape[1] > Y.shape[1] else 1
+    sides: dict[float, WiderSide] = {}
+    tried: dict[Ridges, RidgeTrial] = {}
 
-    def attempt(ridges: tuple[float, float]) -> None:
-        if ridges not in tried:
-            maps = canonical_maps(rest, n_dims, ridges)
-            u, v = (
-                project_rows(rows, matrix, workers.local).astype(np.float64)
-                for rows, matrix in ((x, maps.image), (y, maps.text))
-            )
-            tried[ridges] = RidgeTrial(ridges, _log_ranks(u, v, groups[held], workers.local))
+    def regress(ridges: Ridges) -> WiderSide:
+        return WiderSide.of(rest, ridges)
 
-    for ridge in RIDGES:
-        attempt((ridge if is_open[0] else start[0], ridge if is_open[1] else start[1]))
+    def attempt(ridges: Ridges) -> RidgeTrial:
+        maps = sides[ridges[wide]].maps(n_dims, ridges)
+        u, v = (
+            np.asarray(rows.times(matrix), np.float64) for rows, matrix in ((x, maps.image), (y, maps.text))
+        )
+        return RidgeTrial(ridges, _log_ranks(u, v, groups[held]))
+
+    def attempt_all(candidates: Iterable[Ridges]) -> None:
+        new = [ridges for ridges in dict.fromkeys(candidates) if ridges not in tried]
+        unknown = {ridges[wide]: ridges for ridges in new if ridges[wide] not in sides}
+        sides.update(zip(unknown, workers.local.map(regress, unknown.values()), strict=True))
+        tried.update(zip(new, workers.local.map(attempt, new), strict=True))
+
+    attempt_all((ridge if is_open[0] else start[0], ridge if is_open[1] else start[1]) for ridge in RIDGES)
     best = min(tried.values(), key=lambda trial: float(trial.log_ranks.mean())).ridges
     for side in (0, 1):
         at = RIDGES.index(best[side]) if is_open[side] and best[side] in RIDGES else -1
-        for near in RIDGES[max(at - 1, 0) : at + 2] if at >= 0 and all(is_open) else ():
-            attempt((near, best[1]) if side == 0 else (best[0], near))
+        nearby = RIDGES[max(at - 1, 0) : at + 2] if at >= 0 and all(is_open) else ()
+        attempt_all((near, best[1]) if side == 0 else (best[0], near) for near in nearby)
     return list(tried.values())
 
 
-def choose_ridges(trials: Sequence[RidgeTrial]) -> tuple[float, float]:
+def choose_ridges(trials: Sequence[RidgeTrial]) -> Ridges:
     """Choose the strongest ridges within one standard error of the best mean log rank, pair by pair."""
-    best = min(trials, key=lambda trial: float(trial.log_ranks.mean()))
-
-    def is_close(trial: RidgeTrial) -> bool:
-        gap = trial.log_ranks - best.log_ranks
-        return float(gap.mean()) <= float(gap.std()) / np.sqrt(len(gap))
-
-    return max(
-        (trial.ridges for trial in trials if is_close(trial)), key=lambda pair: (pair[0] * pair[1], pair)
-    )
+    good = as_good_as_the_best([trial.log_ranks for trial in trials])
+    return max((trials[place].ridges for place in good), key=lambda pair: (pair[0] * pair[1], pair))
 
 
-def _log_ranks(u: Float64, v: Float64, groups: NDArray[np.intp], workers: Executor) -> Float64:
+def _log_ranks(u: Float64, v: Float64, groups: NDArray[np.intp]) -> Float64:
     """Rank partners by likelihood, both directions: the mean of log(1 + rank) of each pair (n,)."""
     u, v = (side / np.maximum(np.sqrt((side**2).mean(axis=0)), _LEAST_SPREAD) for side in (u, v))
-    r = OutOfFold(u, v).correlations()
-    weights = 1.0 / expected_variance(r, 1)
-    ranks = []
-    for queries, views in ((u, v), (v, u)):
-        items = expected_query(views, r, 1)
-        squares = (items**2 * weights).sum(axis=1)
-        weighted = (queries * weights).astype(np.float32)
-        table = items.T.astype(np.float32)
+    r = PairCoordinates(u, v).correlations()
+    scales = 1.0 / np.sqrt(expected_variance(r, 1))
 
-        def rank(rows: slice, weighted: Any = weighted, table: Any = table, squares: Any = squares) -> Any:
-            distances = squares - 2 * (weighted[rows] @ table)
-            return partner_ranks_ties_by_column(distances, query_groups=groups[rows], item_groups=groups)
+    def rank(queries: Float64, views: Float64) -> NDArray[np.int64]:
+        items = views * r * scales
+        alone = Workers(1)  # ridges are tried side by side
+        return point_ranks((queries * scales).astype(np.float32), items.astype(np.float32), groups, alone)
 
-        ranks.append(np.concatenate(list(workers.map(rank, row_blocks(len(u), _QUERIES_AT_ONCE)))))
-    return np.asarray(np.mean([np.log1p(each) for each in ranks], axis=0))
+    return PartnerRanks(rank(u, v), rank(v, u)).log_ranks()

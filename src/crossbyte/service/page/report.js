@@ -16,6 +16,14 @@ const NAMES = {
   chance: "chance",
 };
 
+const DOCUMENT_NAMES = {
+  crossbyte: "crossbyte, one code",
+  uncompressed: "the same, uncompressed",
+  middle_rq: "CCA + RQ of the middle of both halves",
+  keywords: "keyword overlap with the document's own text",
+  chance: "chance",
+};
+
 const NOT_MEASURED = "This index has no quality report: its model was not calibrated when it was made.";
 const N_SUSPECTS = 24;
 
@@ -134,6 +142,13 @@ function reliabilityWords(all) {
   return `${truth} (off by ${(100 * error).toFixed(1)} points on average), ${told} (AUROC ${match.toFixed(2)}; 0.5 is guessing).`;
 }
 
+/** How documents known from both halves are found by another text, beside other systems. */
+function documentsTable(systems) {
+  const lead = (gain) => (gain ? `${(100 * gain[0]).toFixed(1)} (${gain.slice(1).map((end) => (100 * end).toFixed(1)).join(" to ")})` : "–");
+  const rows = systems.map((each) => [DOCUMENT_NAMES[each.name], each.n_bytes === null ? "–" : count(each.n_bytes), of100(each.recall[0]), lead(each.gain)]);
+  return table(["system", "bytes", "of 100", "crossbyte's lead, points"], rows);
+}
+
 function section(title, lead, ...children) {
   return h("section", { class: "report-part" }, h("h2", {}, title), lead && h("p", { class: "lead" }, lead), children);
 }
@@ -143,6 +158,13 @@ function qualityView(report) {
   const measured = `Measured on ${plural(report.n_held_out, "pair")} that the model had not seen, with ${plural(report.n_bytes, "byte")} per item.`;
   return [
     section("How well it finds", measured, h("div", { class: "scores" }, directions.map((each) => card(report, each)))),
+    report.documents
+      ? section(
+          "Documents known from both halves",
+          "Another text about a document, which is in no index, looks for it: is it among the first 10?",
+          h("div", { class: "document-systems table-scroll" }, documentsTable(report.documents)),
+        )
+      : null,
     report.curve.length
       ? section(
           "Quality against bytes",
