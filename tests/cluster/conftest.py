@@ -18,8 +18,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if is_asked_for(_HERE, config) else True
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _prompt_workers() -> Iterator[None]:
+    """Have Ray's workers run like other programs; else they starve on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # not 15
+        yield
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
+def cluster(_prompt_workers: None) -> Iterator[str]:
     """Start Ray; give what ``cluster=`` takes."""
     with RayCluster("local", 2):
         yield "local"

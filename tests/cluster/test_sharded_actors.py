@@ -17,6 +17,7 @@ from crossbyte.errors import ClusterError, DamagedIndexFile, IndexLocked, StaleR
 from crossbyte.sharding.index import ShardedIndex
 from crossbyte.sharding.split import split_index
 from support.index_twin import features, small_model
+from support.killed_shards import killed
 from support.sharded_samples import (
     CALIBRATED,
     IMAGES,
@@ -41,11 +42,6 @@ def both(cluster: str, tmp_path_factory: Any) -> Iterator[Both]:
     split_index(index.path, tmp_path / "many.cbs", N_SHARDS)
     with index, ShardedIndex.open(tmp_path / "many.cbs", "rw", cluster=cluster) as shards:
         yield index, shards
-
-
-def kill(shards: ShardedIndex, shard: int) -> None:
-    """End the process of an actor from outside, in the middle of whatever it does."""
-    os.kill(shards._pool.ask("process", {shard: ()})[shard], signal.SIGKILL)
 
 
 def until(happens: Callable[[], bool]) -> None:
@@ -96,14 +92,13 @@ def test_actors_tell_of_their_cells_and_drop_them(cluster: str, tmp_path: Path) 
 def test_a_lost_shard_is_said_until_it_is_back(both: Both) -> None:
     index, shards = both
     view, size, n_hits = shards.pinned(), len(index), {"k": 1000, "target": "document"}
-    kill(shards, 1)
-    until(lambda: shards.search(texts=TEXTS, payloads=True)[0].partial)
-    answers = shards.search(texts=TEXTS, **n_hits)  # type: ignore[arg-type]
-    if answers[0].partial:  # unless it is back already
-        whole = [set(hits.ids) for hits in index.search(texts=TEXTS, **n_hits)]  # type: ignore[arg-type]
+    whole = [set(hits.ids) for hits in index.search(texts=TEXTS, **n_hits)]  # type: ignore[arg-type]
+    with killed(shards, 1):
+        assert shards.search(texts=TEXTS, payloads=True)[0].partial
+        answers = shards.search(texts=TEXTS, **n_hits)  # type: ignore[arg-type]
         assert all(hits.partial and 0 < len(hits) < size for hits in answers)
         assert all(set(hits.ids) < ids for hits, ids in zip(answers, whole, strict=True))
-    assert len(shards) == size
+        assert len(shards) == size and shards.lost == ("shard-0001.cb",)
     until(lambda: not shards.search(texts=TEXTS)[0].partial)
     assert shards.lost == () and not shards.stats()["partial"]
     assert_answers_alike(index, shards)
@@ -160,18 +155,8 @@ def test_nothing_is_written_or_left_out_while_a_shard_is_lost(both: Both) -> Non
 
 def test_all_shards_lost_is_an_error(both: Both) -> None:
     index, shards = both
-    processes = shards._pool.ask("process", {0: (), 1: ()})
-    for process in processes.values():
-        os.kill(process, signal.SIGKILL)
-
-    def fails() -> bool:
-        try:
-            shards.search(texts=TEXTS)
-        except ClusterError as error:
-            return "none of its 2 shards answers" in str(error)
-        return False
-
-    until(fails)
+    with killed(shards, 0, 1), pytest.raises(ClusterError, match="none of its 2 shards answers"):
+        shards.search(texts=TEXTS)
     until(lambda: _answers(shards))
     assert_answers_alike(index, shards, QUESTIONS[:4])
 
@@ -188,8 +173,8 @@ def test_what_a_restarted_shard_has_more_is_seen(both: Both) -> None:
     index, shards = both
     view = shards.pinned()
     shards._pool.ask("delete", {0: (["p11"], ())})  # behind the driver's back
-    kill(shards, 0)
-    until(lambda: shards.search(texts=TEXTS)[0].partial)
+    with killed(shards, 0):
+        assert shards.search(texts=TEXTS)[0].partial
     until(lambda: not shards.search(texts=TEXTS)[0].partial)
     assert "p11" not in shards
     with pytest.raises(StaleReader):
