@@ -18,8 +18,9 @@ from crossbyte.model.training import (
     Block,
     alternate,
     document_blocks,
-    initial_document_sides,
+    initial_item_sides,
     initial_sides,
+    item_blocks,
     mapping_blocks,
     quantization_blocks,
 )
@@ -127,14 +128,20 @@ def _document_case(seed: int, workers: Workers) -> tuple[Problem, State]:
     points = Points(images, texts, ((images + texts) / 2)[:N].astype(np.float32))
     rows = DenseRows(images), DenseRows(texts)
     problem = Problem(*rows, SparseWeights(), QuantizationWeights(0.0, 0.0, 0.5), workers)
-    return problem, initial_document_sides(problem, State(points), 2, rng)
+    return problem, initial_item_sides(problem, State(points), 2, rng)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_objective_of_halves_and_documents_never_rises(seed: int, workers: Workers) -> None:
     problem, state = _document_case(seed, workers)
-    final, history = alternate(problem, state, document_blocks(), 2, 0.0, _ignore)
-    assert [record.block for record in history] == ["start", *["C=D", "E", "P", "Q", "b"] * 2]
+    shared, history = alternate(problem, state, item_blocks(), 2, 0.0, _ignore)
+    assert [record.block for record in history] == ["start", *["C", "P", "Q", "b"] * 2]
+    for side in shared.sides:
+        np.testing.assert_array_equal(side.codewords, shared.sides[0].codewords)
+    final, further = alternate(problem, shared, document_blocks(), 2, 0.0, _ignore)
+    assert [record.block for record in further] == ["start", *["E", "b"] * 2]
+    assert further[0].total == pytest.approx(history[-1].total, rel=1e-12)
+    history += further[1:]
     totals = [record.total for record in history]
     assert all(after <= before * (1 + 1e-8) for before, after in zip(totals, totals[1:], strict=False))
     assert totals[-1] < totals[0]
@@ -147,7 +154,7 @@ def test_the_objective_of_halves_and_documents_never_rises(seed: int, workers: W
 def test_every_block_of_halves_and_documents_helps_or_stays_without_the_guard(workers: Workers) -> None:
     problem, state = _document_case(5, workers)
     terms = measure_terms(problem, state, Objective._fields)
-    for block in document_blocks() * 2:
+    for block in item_blocks() * 2 + document_blocks() * 2:
         new_state = block.update(problem, state)
         new = measure_terms(problem, new_state, Objective._fields)
         assert new.total <= terms.total * (1 + 1e-8), block.letter

@@ -30,8 +30,9 @@ from crossbyte.model.space.sparse import SparseSpace, SparseState, fold_in, init
 from crossbyte.model.training import (
     alternate,
     document_blocks,
-    initial_document_sides,
+    initial_item_sides,
     initial_sides,
+    item_blocks,
     mapping_blocks,
     quantization_blocks,
 )
@@ -42,6 +43,7 @@ Groups = NDArray[np.intp]
 
 _LEAST_HELD = 20  # pairs of a fold that ridges can be compared on
 _MOST_ROUNDS = 3  # with one code per document: codewords start well, and more rounds learn points by heart
+_CROSS_MARGIN = 0.5  # of the range of cross terms, for items that are added
 _COHORT_SIZE = 4_096
 _COHORT_PER_NEAR = 64  # one in 64 of the cohort counts as near
 _COHORT_PER_COUNTED = 8  # one in 8 counts in a level with a temperature; the others are too far to matter
@@ -340,7 +342,7 @@ def fit_prepared(
     state = initial_sides(problem, State(mapping), settings.n_codebooks, settings.shared_codebooks, rng)
     report(Progress("codebooks", "initialised", 1, 1))
     blocks = blocks + quantization_blocks(settings.shared_codebooks)
-    tell = _report_updates("alternate", settings, len(blocks), report)
+    tell = _report_updates("alternate", settings.max_iter * len(blocks), report)
     state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
     return _make_fitted_model(settings, preparations, problem, state, space, history)
 
@@ -375,12 +377,15 @@ def _fit_one_code(
     report(Progress("space", settings.mapping, 1, 1))
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     problem = Problem(*rows, settings.weights, weights, workers.local)
-    state = initial_document_sides(problem, State(learned.points), settings.n_codebooks, rng)
+    state = initial_item_sides(problem, State(learned.points), settings.n_codebooks, rng)
     report(Progress("codebooks", "initialised", 1, 1))
-    blocks = document_blocks()
-    tell = _report_updates("alternate", settings, len(blocks), report)
     n_rounds = min(settings.max_iter, _MOST_ROUNDS)
-    state, history = alternate(problem, state, blocks, n_rounds, settings.tol, tell)
+    tell = _report_updates("alternate", n_rounds * (len(item_blocks()) + len(document_blocks())), report)
+    # one dictionary of everything first; from it, one of documents alone: fitted ones are coded best so, and
+    # it still serves those that are added later
+    state, history = alternate(problem, state, item_blocks(), n_rounds, settings.tol, tell)
+    state, further = alternate(problem, state, document_blocks(), n_rounds, settings.tol, tell)
+    history += [record._replace(round=record.round + history[-1].round) for record in further[1:]]
     return _make_one_code_model(settings, preparations, rows, learned, state, history, workers)
 
 
@@ -454,10 +459,10 @@ def _make_one_code_model(
     )
     document, both_codes = _scale_quantizer(both.codewords, both.codes, whole.slopes * space.query_scales)
     codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
-    # cross terms of documents added later are as those out of fold, which spread more
+    # cross terms of what is added later are as those out of fold, which spread more, or still farther out
     half, document = (
         replace(
-            each.with_cross_term(settings.cross_term, own, workers.local),
+            each.with_cross_term(settings.cross_term, own, workers.local, _CROSS_MARGIN),
             epsilon=mean_cross(each.codewords, own, workers.local),
         )
         for each, own in ((half, half_codes), (document, np.vstack([both_codes, codes])))
@@ -580,7 +585,7 @@ def initialise_sparse(
         some.images, some.texts, settings.n_atoms, settings.n_components, weights, rng, some.workers
     )
     blocks = mapping_blocks(weights.ratio)
-    tell = _report_updates("space", settings, len(blocks), report)
+    tell = _report_updates("space", settings.max_iter * len(blocks), report)
     state, _ = alternate(some, State(start), blocks, settings.max_iter, settings.tol, tell)
     assert isinstance(state.mapping, SparseState)
     if rows is None:
@@ -589,7 +594,7 @@ def initialise_sparse(
 
 
 def _report_updates(
-    stage: str, settings: Settings, n_blocks: int, report: ProgressCallback
+    stage: str, n_updates: int, report: ProgressCallback
 ) -> Callable[[ObjectiveRecord], None]:
     """Return a function that reports every block update as progress."""
     done = 0
@@ -598,7 +603,7 @@ def _report_updates(
         nonlocal done
         done += 1
         detail = f"round {record.round}, {record.block}"
-        report(Progress(stage, detail, done, settings.max_iter * n_blocks, record.total))
+        report(Progress(stage, detail, done, n_updates, record.total))
 
     return tell
 

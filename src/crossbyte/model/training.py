@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.arrays import Float32, Float64
+from crossbyte.arrays import Float32
 from crossbyte.compute.executor import Executor, sample_rows
 from crossbyte.compute.kernels import CrossPenalty
 from crossbyte.model.objective import Objective, ObjectiveRecord, Problem, State, measure_terms
@@ -76,19 +76,28 @@ def quantization_blocks(shared: bool) -> list[Block]:
     return [Block("C=D", _update_shared_codewords, both), *blocks[1:3], *blocks[4:]]
 
 
-def document_blocks() -> list[Block]:
-    """List the blocks of a dictionary of single halves and one of documents: C, E, and the codes of each."""
-    names = ("image", "text", "document")
-    halves, document = (f"{names[0]}_quantization", f"{names[1]}_quantization"), f"{names[2]}_quantization"
-    codes = [
-        Block(letter, partial(_update_alone, collaborative.update_codes, side), (f"{name}_quantization",))
-        for side, (letter, name) in enumerate(zip(("P", "Q", "b"), names, strict=True))
-    ]
+def item_blocks() -> list[Block]:
+    """List the blocks of one dictionary of images, texts and documents: C, and the codes of each."""
+    terms = tuple(f"{name}_quantization" for name in _ITEM_CODES)
     return [
-        Block("C=D", _update_shared_codewords, (*halves, "shrinkage")),
-        Block("E", partial(_update_alone, collaborative.update_codewords, 2), (document, "shrinkage")),
-        *codes,
+        Block("C", _update_item_codewords, (*terms, "shrinkage")),
+        *(_own_codes_block(name) for name in _ITEM_CODES),
     ]
+
+
+def document_blocks() -> list[Block]:
+    """List the blocks of a dictionary that is of documents alone: E, and their codes."""
+    update = partial(_update_alone, collaborative.update_codewords, 2)
+    return [Block("E", update, ("document_quantization", "shrinkage")), _own_codes_block("document")]
+
+
+_ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}
+
+
+def _own_codes_block(name: str) -> Block:
+    side = list(_ITEM_CODES).index(name)
+    update = partial(_update_alone, collaborative.update_codes, side)
+    return Block(_ITEM_CODES[name], update, (f"{name}_quantization",))
 
 
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
@@ -128,29 +137,17 @@ def initial_sides(
     return state._replace(sides=(images, texts))
 
 
-def initial_document_sides(
-    problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator
-) -> State:
-    """Initialise a dictionary of images and texts, and one of documents, by the survivors of a beam.
-
-    Single halves of unseen pairs are coded better by codewords that have seen documents, too.
-    """
-    images, texts, documents = state.mapping.points
-    halves = _beam_codebooks(np.vstack([images, texts, documents]), n_codebooks, rng, problem.workers)
-    whole = _beam_codebooks(documents, n_codebooks, rng, problem.workers)
-    sides = zip((halves, halves, whole), (images, texts, documents), strict=True)
-    none = CrossPenalty(0.0, 0.0)
-    return state._replace(
-        sides=tuple(collaborative.code_points(*side, none, problem.workers) for side in sides)
-    )
-
-
-def _beam_codebooks(
-    points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
-) -> Float64:
-    chosen = sample_rows(len(points), rng)
+def initial_item_sides(problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator) -> State:
+    """Initialise one dictionary of images, texts and documents by the survivors of a beam."""
+    points = np.vstack(state.mapping.points)
+    chosen = sample_rows(len(points), rng, codebooks.MOST_POINTS)
     some = points if chosen is None else points[chosen]
-    return codebooks.beam_codebooks(some, n_codebooks, rng, workers)
+    codewords = codebooks.beam_codebooks(some, n_codebooks, rng, problem.workers)
+    none = CrossPenalty(0.0, 0.0)
+    sides = (
+        collaborative.code_points(codewords, each, none, problem.workers) for each in state.mapping.points
+    )
+    return state._replace(sides=tuple(sides))
 
 
 def _stack_points(points: tuple[Float32, Float32], chosen: NDArray[np.intp] | None) -> Float32:
@@ -209,9 +206,32 @@ def _update_image_map(problem: Problem, state: State) -> State:
 def _update_shared_codewords(problem: Problem, state: State) -> State:
     assert state.sides is not None
     new = collaborative.update_shared_codewords(
-        state.sides[:2], state.mapping.points[:2], problem.quantization_weights, problem.workers
+        state.sides, state.mapping.points, problem.quantization_weights, problem.workers
     )
-    return state._replace(sides=(*new, *state.sides[2:]))
+    return state._replace(sides=new)
+
+
+def _update_item_codewords(problem: Problem, state: State) -> State:
+    """Update the dictionary that all sides share; it shrinks once for each."""
+    assert state.sides is not None
+    codes, decoded = (
+        np.vstack(each) for each in zip(*((s.codes, s.decoded) for s in state.sides), strict=True)
+    )
+    weights = problem.quantization_weights
+    joint = collaborative.update_codewords(
+        state.sides[0]._replace(codes=codes, decoded=decoded),
+        np.vstack(state.mapping.points),
+        decoded,
+        weights._replace(shrinkage=len(state.sides) * weights.shrinkage),
+        problem.workers,
+    )
+    ends = np.cumsum([len(side.codes) for side in state.sides])[:-1]
+    parts = np.split(joint.decoded, ends)
+    sides = (
+        side._replace(codewords=joint.codewords, decoded=part)
+        for side, part in zip(state.sides, parts, strict=True)
+    )
+    return state._replace(sides=tuple(sides))
 
 
 def _update_epsilon(problem: Problem, state: State, side: int) -> State:

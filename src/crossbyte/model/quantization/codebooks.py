@@ -16,9 +16,10 @@ from crossbyte.compute.kernels import N_CODEWORDS, CrossPenalty
 _ROWS_AT_ONCE = 512  # their distances to all centres stay in the cache of a core
 _TOGETHER = 4  # codewords that share their six high bits
 _SURVIVORS = 5  # of a beam, in training
-_MOST_SURVIVORS = 128 * N_CODEWORDS  # that a codebook is learned from
+MOST_POINTS = 256 * N_CODEWORDS  # that a codebook is learned from; more tell it nothing new
 _FIRST_DIMS, _DIM_STEPS = 4, 5
 _STEP_ITERATIONS, _LAST_ITERATIONS = 4, 5
+_ROWS_FOR_AXES = 8_192  # are enough to find principal dimensions
 
 
 def kmeans(
@@ -63,12 +64,14 @@ def nearest_centres(points: Float32, centres: Float64, workers: Executor) -> tup
     return labels, np.concatenate([no_errors, *(part[1] for part in found)])
 
 
-def _update_means(points: Float64, labels: NDArray[np.intp], errors: Float32, centres: Float64) -> Float64:
+def _update_means(
+    points: NDArray[Any], labels: NDArray[np.intp], errors: Float32, centres: Float64
+) -> Float64:
+    """Average the points of each centre; sums are as precise as the points are."""
     counts = np.bincount(labels, minlength=len(centres))
-    members = sparse.csc_matrix(
-        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(centres), len(labels))
-    )
-    sums = np.asarray(members @ points)
+    ones = np.ones(len(labels), dtype=points.dtype)
+    members = sparse.csc_matrix((ones, labels, np.arange(len(labels) + 1)), (len(centres), len(labels)))
+    sums = np.asarray(members @ points, dtype=np.float64)
     empty = np.flatnonzero(counts == 0)
     if len(empty):  # an empty codeword takes over the worst-served points, one each
         sums[empty] = points[np.argsort(-errors, kind="stable")[: len(empty)]]
@@ -169,7 +172,7 @@ def beam_codebooks(points: Float32, n_codebooks: int, rng: np.random.Generator, 
     rest = np.ascontiguousarray(points, dtype=np.float32)[:, None, :]
     for m in range(n_codebooks):
         flat = rest.reshape(-1, points.shape[1])
-        chosen = sample_rows(len(flat), rng, _MOST_SURVIVORS)
+        chosen = sample_rows(len(flat), rng, MOST_POINTS)
         codewords[m] = progressive_kmeans(flat if chosen is None else flat[chosen], N_CODEWORDS, rng, workers)
         if m + 1 < n_codebooks:
             rest = _survive(rest, codewords[m].astype(np.float32), workers)
@@ -224,7 +227,8 @@ def progressive_kmeans(
         return kmeans(points, n_codewords, rng, workers)
     mean = points.mean(axis=0, dtype=np.float64)
     centred = points - mean.astype(np.float32)
-    covariance = workers.total(lambda rows: _gram(centred[rows]), len(points))
+    some = centred[:: max(1, len(points) // _ROWS_FOR_AXES)]
+    covariance = workers.total(lambda rows: _gram(some[rows]), len(some))
     axes = np.linalg.eigh(covariance)[1][:, ::-1]
     rotated = centred @ axes.astype(np.float32)
     steps = np.geomspace(min(_FIRST_DIMS, points.shape[1]), points.shape[1], _DIM_STEPS)
@@ -233,11 +237,10 @@ def progressive_kmeans(
     for n_dims in np.unique(np.rint(steps).astype(int)).tolist():
         if known:
             centres[:, known:] = 0.0
-        some = np.ascontiguousarray(rotated[:, :n_dims])
-        wide, last = some.astype(np.float64), n_dims == points.shape[1]
-        for _ in range(_LAST_ITERATIONS if last else _STEP_ITERATIONS):
-            labels, errors = nearest_centres(some, centres[:, :n_dims], workers)
-            centres[:, :n_dims] = _update_means(wide, labels, errors, centres[:, :n_dims])
+        leading = np.ascontiguousarray(rotated[:, :n_dims])
+        for _ in range(_LAST_ITERATIONS if n_dims == points.shape[1] else _STEP_ITERATIONS):
+            labels, errors = nearest_centres(leading, centres[:, :n_dims], workers)
+            centres[:, :n_dims] = _update_means(leading, labels, errors, centres[:, :n_dims])
         known = n_dims
     return np.asarray(centres @ axes.T + mean)
 

@@ -103,12 +103,14 @@ class Quantizer:
         scales = self.coding_scales
         return np.asarray(points if scales is None else points / scales, dtype=np.float32)
 
-    def with_cross_term(self, cross_term: str, codes: Codes, workers: Executor) -> Quantizer:
+    def with_cross_term(
+        self, cross_term: str, codes: Codes, workers: Executor, margin: float = 0.1
+    ) -> Quantizer:
         """Return it with the cross term ``"stored"`` (levels from these codes) or ``"constant"``."""
         if cross_term == "constant":
             return replace(self, cross_levels=None)
         cross = codebooks.cross_terms(self.codewords, codes, workers)
-        return replace(self, cross_levels=_cross_levels(cross))
+        return replace(self, cross_levels=_cross_levels(cross, margin))
 
     def encode(self, points: Float32, workers: Executor) -> Codes:
         """Code points (n, d), in the metric of coding: (n, M) uint8."""
@@ -140,8 +142,8 @@ class Quantizer:
         return DistanceTable(np.concatenate([tables, stored], axis=1), offsets)
 
 
-def _cross_levels(cross: NDArray[np.float64]) -> Float32:
-    """Space 256 even levels over the range of the training items' cross terms, with a margin."""
+def _cross_levels(cross: NDArray[np.float64], margin: float) -> Float32:
+    """Space 256 even levels over the range of the training items' cross terms, and a share of it beyond."""
     low, high = float(cross.min()), float(cross.max())
-    margin = 0.1 * (high - low)
-    return np.linspace(low - margin, high + margin, _LEVELS).astype(np.float32)
+    beyond = margin * (high - low)
+    return np.linspace(low - beyond, high + beyond, _LEVELS).astype(np.float32)
