@@ -113,13 +113,17 @@ def deterministic_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[A
     BLAS chooses its kernel by the shapes, and kernels round differently: one row alone would end in other
     bits than in a batch. A small matrix has a kernel of ours. For a large one, rows are cut in tiles of
     ``TILE_ROWS``, the last one filled up with zeros to the next size that was seen to give the bits of a
-    whole tile.
+    whole tile. Some kernels of single precision (OpenBLAS for Haswell and Zen) round by a row's place in the
+    tile; there the product is made in double precision and rounded once.
     """
     (n, d), k = rows.shape, matrix.shape[1]
     if d * k <= _SMALL_MATRIX and matrix.dtype == np.float64 and matrix.flags.c_contiguous:
         return kernels.ordered_product(np.ascontiguousarray(rows, dtype=np.float64), matrix)
     rows = np.ascontiguousarray(rows)
-    product = np.empty((n, k), dtype=np.result_type(rows, matrix))
+    dtype = np.result_type(rows, matrix)
+    if dtype == np.float32 and n and not _is_place_indifferent():
+        return deterministic_product(rows.astype(np.float64), matrix.astype(np.float64)).astype(np.float32)
+    product = np.empty((n, k), dtype=dtype)
     whole = n - n % TILE_ROWS
     if whole:
         tiles = product[:whole].reshape(-1, TILE_ROWS, k)
@@ -130,6 +134,15 @@ def deterministic_product(rows: NDArray[Any], matrix: NDArray[Any]) -> NDArray[A
         last[: n - whole] = rows[whole:]
         product[whole:] = (last @ matrix)[: n - whole]
     return product
+
+
+@cache
+def _is_place_indifferent() -> bool:
+    """Whether BLAS multiplies a row of single precision to the same bits in every place of a tile."""
+    rng = np.random.default_rng(0)
+    rows = np.tile((rng.random(TILE_ROWS) - 0.5).astype(np.float32), (TILE_ROWS, 1))
+    matrix = (rng.random((TILE_ROWS, TILE_ROWS)) - 0.5).astype(np.float32)
+    return all(bool((found == found[0]).all()) for found in (rows @ matrix, rows @ matrix.T))
 
 
 @cache

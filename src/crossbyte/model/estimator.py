@@ -92,7 +92,8 @@ class CMCQ(BaseEstimator):
     n_atoms : int, default=512
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
-        PCA before the mapping. None: images 64 with "sparse" and 256 otherwise; texts off.
+        PCA before the mapping. None: images 64 with "sparse", 512 from 64 bits on where scored by likelihood,
+        and 256 otherwise; texts off.
     image_power, text_power : float or None, default=None
         Values are taken to this power first, signs apart; 0.5 (Hellinger) suits histograms, counts and
         activations. None: 0.5 for dense features that are nowhere negative, where scored by likelihood, and

@@ -87,7 +87,7 @@ def check_parameters(model: CMCQ) -> Settings:
     is_sparse = mapping == "sparse"
     scoring = _check_scoring(model.scoring, mapping, model.shared_codebooks)
     likelihood = scoring == "likelihood"
-    components = SPARSE_IMAGE_COMPONENTS if is_sparse else IMAGE_COMPONENTS
+    components = SPARSE_IMAGE_COMPONENTS if is_sparse else default_components(n_codebooks, likelihood)
     if not isinstance(model.shared_codebooks, (bool, np.bool_)):
         raise InvalidInput(f"shared_codebooks: expected True or False, got {model.shared_codebooks!r}")
     if model.n_jobs is not None and check_integer(model.n_jobs, "n_jobs", -1) == 0:
@@ -174,6 +174,11 @@ def default_dims(n_codebooks: int, one_code: bool) -> int:
     if not one_code:
         return 8 * n_codebooks
     return LIKELIHOOD_DIMS if n_codebooks < _LONG_CODE else 2 * LIKELIHOOD_DIMS
+
+
+def default_components(n_codebooks: int, one_code: bool) -> int:
+    """Return the principal components of images where none are given: long codes can tell of more."""
+    return 2 * IMAGE_COMPONENTS if one_code and n_codebooks >= _LONG_CODE else IMAGE_COMPONENTS
 
 
 def make_generator(random_state: Any) -> np.random.Generator:

@@ -20,6 +20,8 @@ from crossbyte.model.space.sparse import SparseState, Targets
 
 Report = Callable[[ObjectiveRecord], object]
 
+_FEW_STEPS = 4  # of L-BFGS, between codes that are found anew
+
 
 class Block(NamedTuple):
     """One group of variables: the paper's letter, its update, and the terms that it changes."""
@@ -87,8 +89,8 @@ def item_blocks() -> list[Block]:
 
 def document_blocks() -> list[Block]:
     """List the blocks of a dictionary that is of documents alone: E, and their codes."""
-    update = partial(_update_alone, collaborative.update_codewords, 2)
-    return [Block("E", update, ("document_quantization", "shrinkage")), _own_codes_block("document")]
+    changes = ("document_quantization", "shrinkage")
+    return [Block("E", _update_document_codewords, changes), _own_codes_block("document")]
 
 
 _ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}
@@ -96,8 +98,7 @@ _ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}
 
 def _own_codes_block(name: str) -> Block:
     side = list(_ITEM_CODES).index(name)
-    update = partial(_update_alone, collaborative.update_codes, side)
-    return Block(_ITEM_CODES[name], update, (f"{name}_quantization",))
+    return Block(_ITEM_CODES[name], partial(_recode, side=side), (f"{name}_quantization",))
 
 
 def _side_blocks(side: int, name: str, letters: tuple[str, str, str]) -> list[Block]:
@@ -224,6 +225,7 @@ def _update_item_codewords(problem: Problem, state: State) -> State:
         decoded,
         weights._replace(shrinkage=len(state.sides) * weights.shrinkage),
         problem.workers,
+        _FEW_STEPS,
     )
     ends = np.cumsum([len(side.codes) for side in state.sides])[:-1]
     parts = np.split(joint.decoded, ends)
@@ -247,13 +249,17 @@ def _update_codes(problem: Problem, state: State, side: int) -> State:
     return _update_given_other(collaborative.update_codes, problem, state, side)
 
 
-def _update_alone(update: Callable[..., Side], side: int, problem: Problem, state: State) -> State:
-    """Update the codes or the codewords of one side, which no other side pulls."""
+def _update_document_codewords(problem: Problem, state: State) -> State:
     assert state.sides is not None
-    own, points = state.sides[side], state.mapping.points[side]
-    return state.with_side(
-        side, update(own, points, own.decoded, problem.quantization_weights, problem.workers)
-    )
+    own, points, weights = state.sides[2], state.mapping.points[2], problem.quantization_weights
+    new = collaborative.update_codewords(own, points, own.decoded, weights, problem.workers, _FEW_STEPS)
+    return state.with_side(2, new)
+
+
+def _recode(problem: Problem, state: State, side: int) -> State:
+    assert state.sides is not None
+    new = collaborative.recode(state.sides[side], state.mapping.points[side], problem.workers)
+    return state.with_side(side, new)
 
 
 def _update_given_other(update: Callable[..., Side], problem: Problem, state: State, side: int) -> State:

@@ -133,7 +133,7 @@ def test_long_codes_have_more_dimensions(pilot_bits, n_bits):
 @pytest.mark.parametrize(("scoring", "sides"), [("likelihood", ["document"]), ("unit", ["image", "text"])])
 def test_bytes_grow_with_items_and_training_pairs(tmp_path, scoring, sides):
     """By one code of each document and of each fitted pair, or by two."""
-    given, n_bytes = model(scoring=scoring), 2 * len(sides)
+    given, n_bytes = model(scoring=scoring, memory=0), 2 * len(sides)  # whether it remembers, a fit decides
     small, large = planned(items=1000, model=given), planned(items=101_000, train=10 * N, model=given)
     assert large.disk["codes"] - small.disk["codes"] == 100_000 * n_bytes
     assert large.disk["ids"] - small.disk["ids"] == 100_000 * 8

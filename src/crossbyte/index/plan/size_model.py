@@ -22,7 +22,7 @@ from crossbyte.index.index import Index
 from crossbyte.index.mutations import Payloads
 from crossbyte.index.storage.records import MAX_PIECE_BYTES
 from crossbyte.model.estimator import CMCQ
-from crossbyte.model.params import MAX_BITS, check_parameters, default_dims
+from crossbyte.model.params import MAX_BITS, check_parameters, default_components, default_dims
 from crossbyte.model.persistence import model_contents
 
 ALWAYS_ALL = 100_000
@@ -260,6 +260,8 @@ class ModelSize:
         Codes that it keeps of every fitted pair: 1 where a document has one code, else 2.
     most_remembered : int
         Fitted pairs that it remembers the coordinates of, at most.
+    image_width : int
+        Of raw images, where their principal components follow the bits; 0 where they do not.
     """
 
     fixed: float
@@ -268,15 +270,25 @@ class ModelSize:
     max_dims: int
     codes_per_pair: int
     most_remembered: int = 0
+    image_width: int = 0
 
     def bytes_at(self, n_bits: int, train: int) -> int:
         """Give the bytes of a model of ``n_bits`` bits, fitted on ``train`` pairs."""
-        wanted = self.n_dims or default_dims(n_bits // 8, one_code=self.codes_per_pair == 1)
+        one_code = self.codes_per_pair == 1
+        wanted = self.n_dims or default_dims(n_bits // 8, one_code)
         n_dims = min(wanted, self.max_dims)
+        components = default_components(n_bits // 8, one_code) if self.image_width else 0
         words = 2 * (n_bits // 8) * 256 * n_dims * 4  # of image and text, or of one half and the document
         codes = self.codes_per_pair * (n_bits // 8) * train
         remembered = 2 * 4 * n_dims * min(train, self.most_remembered)
-        return round(self.fixed + self.per_dimension * n_dims + words + codes + remembered)
+        images = component_bytes(components, self.image_width, n_dims)
+        return round(self.fixed + self.per_dimension * n_dims + words + codes + remembered + images)
+
+
+def component_bytes(components: int, width: int, n_dims: int) -> int:
+    """Give the bytes of principal components of images of some width, and of their map to the space."""
+    kept = components * width if components < width else 0
+    return 8 * (kept + min(components, width) * n_dims)
 
 
 class PerDocument(NamedTuple):
@@ -391,7 +403,15 @@ def measure_model(model: CMCQ, rounds: float, like: CMCQ) -> ModelSize:
     widest = min(learned.image_preparation.n_dims, learned.text_preparation.n_dims)
     unbounded = learned.settings.mapping == "sparse"  # its space may be wider than the features
     most = n_dims if capped else MAX_BITS if unbounded else widest
-    return ModelSize(fixed, scaled / n_dims, None, most, n_codes, remembered)
+    width, components = learned.image_preparation.n_features, learned.image_preparation.n_dims
+    usual = default_components(learned.settings.n_codebooks, one_code)
+    if not one_code or model.image_components is not None or components != min(width, usual):
+        return ModelSize(fixed, scaled / n_dims, None, most, n_codes, remembered)
+    if widest == components < width and not capped:
+        most = min(width, learned.text_preparation.n_dims)  # longer codes have more components
+    fixed -= component_bytes(components, width, 0)
+    scaled -= component_bytes(components, width, n_dims) - component_bytes(components, width, 0)
+    return ModelSize(fixed, scaled / n_dims, None, most, n_codes, remembered, width)
 
 
 def _document_bytes(model: CMCQ) -> int:

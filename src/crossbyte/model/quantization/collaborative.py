@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
@@ -146,7 +147,12 @@ def _blend_all_targets(points: Float32, other: Float32, correlation: float, work
 
 
 def update_codewords(
-    side: Side, points: Float32, other: Float32, weights: QuantizationWeights, workers: Executor
+    side: Side,
+    points: Float32,
+    other: Float32,
+    weights: QuantizationWeights,
+    workers: Executor,
+    max_iter: int = 12,
 ) -> Side:
     """C: L-BFGS on the blended target."""
     targets = _blend_all_targets(points, other, weights.correlation, workers)
@@ -157,6 +163,7 @@ def update_codewords(
         weights.penalty(side.epsilon),
         weights.shrinkage / (1.0 + weights.correlation),  # beside a blended target, as the penalty
         workers,
+        max_iter,
     )
     return side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
 
@@ -175,6 +182,24 @@ def update_codes(
         CodewordTables.of(side.codewords), targets, weights.penalty(side.epsilon), side.codes, workers
     )
     return side._replace(codes=codes, decoded=codebooks.decode(side.codewords, codes, workers))
+
+
+def recode(side: Side, points: Float32, workers: Executor) -> Side:
+    """Code all points from nothing, as new items will be, and keep a code where the old one is better."""
+    new = code_points(side.codewords, points, CrossPenalty(0.0, 0.0), workers)
+
+    def improves(rows: slice) -> NDArray[np.bool_]:
+        errors = (
+            np.square(points[rows] - decoded[rows], dtype=np.float64).sum(axis=1)
+            for decoded in (side.decoded, new.decoded)
+        )
+        old_error, new_error = errors
+        return np.asarray(new_error < old_error)
+
+    better = np.asarray(workers.rows(improves, len(points), (), np.bool_))[:, None]
+    return side._replace(
+        codes=np.where(better, new.codes, side.codes), decoded=np.where(better, new.decoded, side.decoded)
+    )
 
 
 def update_shared_codewords(
