@@ -456,6 +456,20 @@ def test_beam_codebooks_do_not_depend_on_the_threads() -> None:
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
+def test_recoding_never_makes_a_code_worse(workers: Workers) -> None:
+    X, _ = _points(8, n=600)
+    words = codebooks.beam_codebooks(X, 3, np.random.default_rng(0), workers)
+    codes = np.random.default_rng(1).integers(0, 256, (600, 3)).astype(np.uint8)
+    found = collaborative.encode(CodewordTables.of(words), X, CrossPenalty(0, 0), workers)
+    codes[::2] = found[::2]  # every other code is as good as a search from nothing finds it
+    old = Side(words, codes, 0.0, codebooks.decode(words, codes, workers))
+    new = collaborative.recode(old, X, workers)
+    before, after = (((X - oracles.decode(words, side.codes)) ** 2).sum(axis=1) for side in (old, new))
+    assert (after <= before + 1e-6).all() and after[1::2].mean() < 0.1 * before[1::2].mean()
+    np.testing.assert_array_equal(new.codes[::2], codes[::2])
+    np.testing.assert_allclose(new.decoded, oracles.decode(words, new.codes), atol=1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 2, 50, 256])
 def test_few_points_are_kept_whole_by_a_beam(n: int, workers: Workers) -> None:
     X, _ = _points(6, n=max(n, 10))
