@@ -3,10 +3,15 @@
     python -m benchmarks.laboratory wiki "wiki, table 1"   # the others, once; their means are kept
     python -m benchmarks.wiki_unlabelled                   # ours, 5 seeds, beside the best of the others
 
-Everything is chosen on held-out partners; labels are only used to score. Kernel CCA is in the space that
-the laboratory recorded (chosen by held-out partners); what its documents are coded by is chosen here, by
-recall@10 of held-out partners (protocol P), mean over seeds. Its row "text's code, set" is no choice: a
-document's one code, also its image's, is that of its text, and the idea came from scores on these labels.
+Everything is chosen on training pairs; labels are only used to score. Kernel CCA is in the space that the
+laboratory recorded (chosen by held-out partners). What its documents are coded by (a code of each half, or
+one code: of both halves, of the text, or of the image) is chosen here, mean over seeds, in two ways. By
+latent classes (protocol L): MAP@50 of held-out pairs, relevant is what is of the same class, and classes are
+inferred from the training pairs. By held-out partners (protocol P): their recall@10. In a last row both
+ridges of the space are chosen by latent classes, too, one after the other, with three seeds. Where the text
+is chosen, the one code of a document, also its image's, is that of its text. No label has a part in the
+choice; that of the criterion was made by people who had seen such scores, and the last row was added when
+that of the recorded space was seen to be behind at 16 bits. It is no reason to take the better per length.
 
 The best of the others is, for each task and length, the system of the laboratory that scores most, those left
 out that learn from labels and those that are CMCQ themselves; some have parameters that were chosen with
@@ -15,6 +20,12 @@ answers both tasks, where the model has it.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from statistics import fmean
+from typing import Any
 
 from benchmarks.datasets import data_root, shares_label, wiki
 from benchmarks.harness import (
@@ -28,18 +39,23 @@ from benchmarks.harness import (
 )
 from benchmarks.tables import Measurement, load, print_table, save
 from crossbyte import CMCQ
-from crossbyte.lab.datasets.collection import collection_digest
+from crossbyte.lab.datasets.collection import Collection, collection_digest
 from crossbyte.lab.datasets.loader import read_collection
-from crossbyte.lab.parameter_search import read_recorded
-from crossbyte.lab.protocols import make_trial
+from crossbyte.lab.parameter_search import GRIDS, read_recorded
+from crossbyte.lab.protocols import Trial, make_trial
 from crossbyte.lab.results import Run
 from crossbyte.lab.runner import fit_system, measure_run
 
 LENGTHS = (16, 32, 64, 128)
 TASKS = {"I→T": "image-to-text", "T→I": "text-to-image"}
 OWN, ONE_CODE = "CMCQ auto", "CMCQ auto with one code"
-KERNEL, TEXTS_CODE = "kernel CCA, chosen", "kernel CCA, text's code, set"
-ITEMS = ("sides", "both", "text")
+CRITERIA = {"L": ("map@50", "latent classes"), "P": ("recall@10", "held-out partners")}
+KERNEL = {protocol: f"kernel CCA, by {words}" for protocol, (_, words) in CRITERIA.items()}
+ALL_BY_CLASSES = "kernel CCA, ridges too by latent classes"
+CHOICE_SEEDS = range(3)
+ITEMS = ("sides", "both", "text", "image")
+
+KernelScores = dict[str, dict[str, tuple[float, float]]]
 
 
 def score(job: tuple[int, int]) -> tuple[dict[str, tuple[float, float]], str]:
@@ -60,33 +76,76 @@ def score(job: tuple[int, int]) -> tuple[dict[str, tuple[float, float]], str]:
     return found, choice
 
 
-def score_kernel(job: tuple[int, int]) -> dict[str, tuple[float, tuple[float, float]]]:
-    """By what documents are coded by: recall@10 of held-out partners, and MAP@50 of I→T and T→I."""
+def score_kernel(job: tuple[int, int]) -> KernelScores:
+    """I→T and T→I by what documents are coded by, and by protocol: MAP@50 (A), and what is chosen by."""
     n_bits, seed = job
     collection = read_collection(data_root() / "wiki" / "wiki.npz")
     digest = collection_digest(collection)
     space = read_recorded(collection.name, digest).parameters("cmcq-kernel", n_bits, "pairs")
-    found = {}
-    for item in ITEMS:
-        scores = {}
-        for protocol, metric in (("P", "recall@10"), ("A", "map@50")):
-            run = Run(
-                "wiki", digest, protocol, "cmcq-kernel", n_bits, seed,
-                parameters={**space, "item": item},
-            )  # fmt: skip
-            trial = make_trial(protocol, collection)
-            result = measure_run(run, collection, trial, *fit_system(run, trial))
-            scores[protocol] = [float(result.scores[task][metric]) for task in TASKS.values()]
-        image, text = scores["A"]
-        found[item] = sum(scores["P"]) / 2, (image, text)
+    found: KernelScores = {item: {} for item in ITEMS}
+    trials = {protocol: make_trial(protocol, collection) for protocol in ("A", *CRITERIA)}
+    for item, fitted_for in product(ITEMS, (("A",), tuple(CRITERIA))):  # L and P learn from the same pairs
+        parameters = {**space, "item": item}
+        run = Run("wiki", digest, fitted_for[0], "cmcq-kernel", n_bits, seed, parameters=parameters)
+        method, seconds = fit_system(run, trials[run.protocol])
+        for protocol in fitted_for:
+            trial, metric = trials[protocol], CRITERIA.get(protocol, ("map@50",))[0]
+            result = measure_run(replace(run, protocol=protocol), collection, trial, method, seconds)
+            image, text = (float(result.scores[task][metric]) for task in TASKS.values())
+            found[item][protocol] = image, text
     return found
 
 
-def choose_item(
-    n_bits: int, kernel: dict[tuple[int, int], dict[str, tuple[float, tuple[float, float]]]]
-) -> str:
-    """What finds most held-out partners, mean over seeds."""
-    return max(ITEMS, key=lambda item: sum(kernel[n_bits, seed][item][0] for seed in SEEDS))
+def criterion(protocol: str, item: str, seeds: list[KernelScores]) -> float:
+    """Mean of both tasks over seeds."""
+    return fmean(score for scores in seeds for score in scores[item][protocol])
+
+
+def choose_item(protocol: str, seeds: list[KernelScores]) -> str:
+    """What scores most by the criterion."""
+    return max(ITEMS, key=lambda item: criterion(protocol, item, seeds))
+
+
+@lru_cache
+def read_trial(protocol: str) -> tuple[Collection, Trial]:
+    """The collection and its trial, once per process."""
+    collection = read_collection(data_root() / "wiki" / "wiki.npz")
+    return collection, make_trial(protocol, collection)
+
+
+def score_space(job: tuple[int, int, str, dict[str, Any]]) -> tuple[float, float]:
+    """MAP@50 of I→T and T→I of kernel CCA with the given parameters, by protocol L or A."""
+    n_bits, seed, protocol, parameters = job
+    collection, trial = read_trial(protocol)
+    run = Run("wiki", "", protocol, "cmcq-kernel", n_bits, seed, parameters=parameters)
+    result = measure_run(run, collection, trial, *fit_system(run, trial))
+    image, text = (float(result.scores[task]["map@50"]) for task in TASKS.values())
+    return image, text
+
+
+def choose_ridges(items: dict[int, str]) -> dict[int, dict[str, Any]]:
+    """By length, the parameters that latent classes choose: one ridge after the other."""
+    collection = read_collection(data_root() / "wiki" / "wiki.npz")
+    recorded = read_recorded(collection.name, collection_digest(collection))
+    chosen = {
+        n_bits: {**recorded.parameters("cmcq-kernel", n_bits, "pairs"), "item": item}
+        for n_bits, item in items.items()
+    }
+    for name in ("ridge", "text_ridge"):
+        jobs = [
+            (n_bits, seed, "L", {**chosen[n_bits], name: value})
+            for n_bits in LENGTHS
+            for value in GRIDS["cmcq-kernel"][name]
+            for seed in CHOICE_SEEDS
+        ]
+        scores: dict[tuple[int, Any], float] = {}
+        for (n_bits, _, _, parameters), found in zip(jobs, side_by_side(score_space, jobs), strict=True):
+            place = n_bits, parameters[name]
+            scores[place] = scores.get(place, 0.0) + sum(found)
+        for n_bits in LENGTHS:
+            best = max(GRIDS["cmcq-kernel"][name], key=lambda value, n=n_bits: scores[n, value])
+            chosen[n_bits][name] = best
+    return chosen
 
 
 def best_other(n_bits: int, task: str) -> Measurement:
@@ -111,10 +170,15 @@ def main() -> None:
     jobs = [(n_bits, seed) for n_bits in LENGTHS for seed in SEEDS]
     found = dict(zip(jobs, side_by_side(score, jobs), strict=True))
     kernel = dict(zip(jobs, side_by_side(score_kernel, jobs), strict=True))
-    chosen = {n_bits: choose_item(n_bits, kernel) for n_bits in LENGTHS}
-    for job, (scores, _) in found.items():
-        scores[KERNEL] = kernel[job][chosen[job[0]]][1]
-        scores[TEXTS_CODE] = kernel[job]["text"][1]
+    by_length = {n_bits: [kernel[n_bits, seed] for seed in SEEDS] for n_bits in LENGTHS}
+    for (n_bits, seed), (scores, _) in found.items():
+        for protocol, name in KERNEL.items():
+            item = choose_item(protocol, by_length[n_bits])
+            scores[name] = kernel[n_bits, seed][item]["A"]
+    spaces = choose_ridges({n_bits: choose_item("L", by_length[n_bits]) for n_bits in LENGTHS})
+    last = [(n_bits, seed, "A", spaces[n_bits]) for n_bits, seed in jobs]
+    for job, scored in zip(jobs, side_by_side(score_space, last), strict=True):
+        found[job][0][ALL_BY_CLASSES] = scored
     chance, entries = chance_map(wiki()), []
     for n_bits in LENGTHS:
         seeds = [found[n_bits, seed][0] for seed in SEEDS]
@@ -132,7 +196,11 @@ def main() -> None:
             ]
             entries.append(other)
     choices = sorted({choice for _, choice in found.values()})
-    choices += [f"{n_bits} bits: kernel CCA by {item}" for n_bits, item in chosen.items()]
+    for n_bits, seeds_of in by_length.items():
+        for protocol, name in KERNEL.items():
+            tried = ", ".join(f"{item} {criterion(protocol, item, seeds_of):.4f}" for item in ITEMS)
+            choices.append(f"{n_bits} bits: {name}: {choose_item(protocol, seeds_of)} ({tried})")
+    choices += [f"{n_bits} bits: {ALL_BY_CLASSES}: {space}" for n_bits, space in spaces.items()]
     print_table(f"Wiki, chosen without labels: {choices}", entries)
     save("wiki_unlabelled", entries, {"bits": LENGTHS, "choices": choices})
 

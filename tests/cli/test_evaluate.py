@@ -489,6 +489,9 @@ def test_tune_by_pairs_needs_no_labels(shell: Shell, tmp_path: Path) -> None:
     document = json.loads(shell("tune", "own.npz", *arguments))
     assert "recall@10" in document["own"]["chosen"]
     assert 0 < document["own"]["scores"]["cca"]["8"] <= 1
+    document = json.loads(shell("tune", "own.npz", *arguments, "--by", "classes", "--overwrite"))
+    assert "map@50" in document["own"]["chosen"] and "(classes;" in document["own"]["chosen"]
+    assert 0 < document["own"]["scores"]["cca"]["8"] <= 1
     told = shell("tune", "own.npz", *arguments, "--by", "labels", "--overwrite", code=2)
     assert "judges by labels" in told
 

@@ -220,7 +220,7 @@ def test_validation_asks_a_part_of_the_training_documents() -> None:
         ("C", LABELLED, "further texts of the same documents, and tiny has none"),
         ("D", collection(part([0], [0], [[1]]), part([0], [0], [[1]])), "at least two labels"),
         ("V", LABELLED, "at least 20 training documents"),
-        ("X", LABELLED, "expected one of A, B, C, D, V, P, got 'X'"),
+        ("X", LABELLED, "expected one of A, B, C, D, V, P, L, got 'X'"),
     ],
 )
 def test_protocols_refuse_what_they_cannot_do(protocol: str, data: Collection, said: str) -> None:

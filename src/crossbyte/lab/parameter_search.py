@@ -1,8 +1,9 @@
 """Choose the parameters of a system on validation data, and keep those that were chosen.
 
 A part of the training documents asks the rest: by labels, the mean MAP@50 of both tasks (protocol V), which
-is supervision; or without labels, the recall@10 of true partners that were held out (protocol P). One
-parameter is varied while the others stay, as in the paper.
+is supervision; or without labels, the recall@10 of true partners that were held out (protocol P), or the mean
+MAP@50 by classes that the pairs themselves show (protocol L). One parameter is varied while the others stay,
+as in the paper.
 
 Chosen parameters are kept per collection, system and length, in ``recorded.json`` here and in what
 ``crossbyte tune`` writes::
@@ -140,7 +141,7 @@ GRIDS: Mapping[str, Grid] = {
         "ridge": (0.01, 0.03, 0.1, 0.3),
         "text_ridge": (0.3, 1.0, 3.0, 10.0),
         "correlation": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
-        "item": ("sides", "both", "text"),
+        "item": ("sides", "both", "text", "image"),
     },
     "lssh": {
         "sparsity": (0.1, 0.2, 0.3, 0.5),
@@ -192,7 +193,11 @@ GRIDS: Mapping[str, Grid] = {
 }
 """What is tried, by system and parameter, in the order in which parameters are searched."""
 
-CRITERIA = {"labels": ("V", "map@50", "ap@50"), "pairs": ("P", "recall@10", "recall@10")}
+CRITERIA = {
+    "labels": ("V", "map@50", "ap@50"),
+    "pairs": ("P", "recall@10", "recall@10"),
+    "classes": ("L", "map@50", "ap@50"),
+}
 """Protocol, metric, and its name for single queries, by what is chosen with."""
 
 
@@ -241,7 +246,7 @@ def choose_parameters(
         One per system and length; its parameters are where the search begins.
     seeds : sequence of int
         Scores are means over them.
-    by : {"labels", "pairs"}
+    by : {"labels", "pairs", "classes"}
     do : callable
         Does runs, and leaves those that are done.
     together : bool

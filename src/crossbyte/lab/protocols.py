@@ -16,6 +16,7 @@ from scipy import sparse
 
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.datasets.collection import Collection, Part
+from crossbyte.lab.latent_classes import infer_latent_classes
 from crossbyte.lab.methods.method import Coding, Method, Side
 from crossbyte.model.selection import MIN_GROUPS
 
@@ -198,6 +199,18 @@ def _validate_by_partners(collection: Collection, variant: str) -> Trial:
     return _query_by_partners(*_split_for_validation(collection.train))
 
 
+def _validate_by_classes(collection: Collection, variant: str) -> Trial:
+    """L: as V, with classes that the training pairs themselves show in place of labels."""
+    learned, asking = _split_for_validation(collection.train)
+    found = infer_latent_classes(
+        _stack_rows((learned.images, asking.images)), _stack_rows((learned.texts, asking.texts))
+    )
+    classes = np.eye(found.n_classes, dtype=np.uint8)[found.classes]
+    database = Database("training", learned, classes[: len(learned)])
+    tasks = _tasks_both_ways(asking, classes[len(learned) :], None)
+    return Trial(learned, database, tasks, {"n_classes": found.n_classes})
+
+
 PROTOCOLS: dict[str, Callable[[Collection, str], Trial]] = {
     "A": _training_documents,
     "B": _unseen_by_one_side,
@@ -205,9 +218,11 @@ PROTOCOLS: dict[str, Callable[[Collection, str], Trial]] = {
     "D": _new_classes,
     "V": _validate_by_labels,
     "P": _validate_by_partners,
+    "L": _validate_by_classes,
 }
 
-FITTED_ON = {"A": "labelled", "B": "all", "C": "all", "D": "old classes", "V": "validation", "P": "partners"}
+FITTED_ON = {"A": "labelled", "B": "all", "C": "all", "D": "old classes", "V": "validation"}
+FITTED_ON |= dict.fromkeys(("P", "L"), "partners")
 """Protocols with the same word learn from the same documents, so that one fit serves them all."""
 
 _SEARCHED_BY_TEXT: tuple[Side, ...] = ("image", "text")

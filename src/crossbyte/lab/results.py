@@ -32,7 +32,7 @@ class Run:
     data_digest : str
         Digest of its contents: a run on other features is another run.
     protocol : str
-        ``"A"`` to ``"D"``, or ``"V"`` and ``"P"`` for a validation part of the training documents.
+        ``"A"`` to ``"D"``, or ``"V"``, ``"P"`` and ``"L"`` for a validation part of the training documents.
     method : str
         Key of the system.
     bits, seed : int

@@ -30,6 +30,7 @@ MAIN_METRIC = {
     "D": "map@50",
     "V": "map@50",
     "P": "recall@10",
+    "L": "map@50",
 }
 """What a short table shows of each protocol."""
 

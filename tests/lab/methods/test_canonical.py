@@ -363,7 +363,7 @@ def test_whole_documents_and_single_halves_can_be_searched_together() -> None:
     assert np.median(np.abs(near - exact)) < step
 
 
-@pytest.mark.parametrize("item", ["both", "text"])
+@pytest.mark.parametrize("item", ["both", "text", "image"])
 def test_a_kernel_document_may_have_one_code(item: str) -> None:
     chosen = {"anchors": 60, "max_iter": 1, "item": item}
     method = make_method("cmcq-kernel", 16, parameters=chosen).fit(IMAGES, TEXTS)
@@ -375,8 +375,10 @@ def test_a_kernel_document_may_have_one_code(item: str) -> None:
     other_images = method.pair_items("image", IMAGES[::-1], TEXTS)
     same = np.array_equal(other_images, method.training_items("image"))
     assert same == (item == "text")  # the image's code is then the text's
+    other_texts = method.pair_items("text", IMAGES, TEXTS[::-1])
+    assert np.array_equal(other_texts, method.training_items("text")) == (item == "image")
     with pytest.raises(InvalidInput, match="item"):
-        make_method("cmcq-kernel", 16, parameters={"item": "image"})
+        make_method("cmcq-kernel", 16, parameters={"item": "picture"})
     with pytest.raises(InvalidInput):
         method.pair_items("text", NEW_IMAGES[:3], NEW_TEXTS)
 

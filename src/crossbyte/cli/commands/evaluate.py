@@ -51,6 +51,7 @@ class Criterion(StrEnum):
 
     LABELS = "labels"
     PAIRS = "pairs"
+    CLASSES = "classes"
 
 
 METHODS_HELP = (
@@ -392,7 +393,9 @@ def tune(
     by: Annotated[
         Criterion | None,
         typer.Option(
-            "--by", help="MAP@50 by labels, or recall@10 of held-out pairs; labels if there are any."
+            "--by",
+            help="MAP@50 by labels, recall@10 of held-out pairs, or MAP@50 by classes that the pairs show; "
+            "labels if there are any.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Scores are means over so many seeds.")] = 1,

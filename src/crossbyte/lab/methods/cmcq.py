@@ -298,18 +298,19 @@ class KernelCMCQ(CanonicalCMCQ):
         How many centres; at most as many as there are training images.
     width : float
         Width of the kernel, in units of the mean squared distance between training images.
-    item : {"sides", "both", "text"}
+    item : {"sides", "both", "text", "image"}
         What a document is coded by: one code of each half, one code of the middle of both halves' points, or
-        one code of its text's point. With "text" *the image's code is the text's*: a search for images is
-        then one for texts that have an image, and a document's image does not matter to it at all. A
-        document of which only the image is known is coded by that.
+        one code of its text's or its image's point. With "text" *the image's code is the text's*: a search
+        for images is then one for texts that have an image, and a document's image does not matter to it at
+        all; "image" likewise. A document of which only one half is known is coded by that.
 
     Notes
     -----
     One code is learned by residual quantization on a beam, from the points that it codes; γ and μ do not
-    matter to it. On Wiki, labels follow the texts, so the text's code serves tasks by label well. Held-out
-    partners do not tell so: by them (protocol P) the three cannot be told apart there, and nothing that we
-    tried without labels chose "text". Who reports it must say that it was set, not chosen.
+    matter to it. Held-out partners (protocol P) hardly tell what a document should be coded by where
+    relevance is a class: they can only be found by what a code knows beyond it. Classes that the pairs show
+    without labels (protocol L) do: on Wiki, whose texts fall into classes and whose images do not, they
+    choose "text".
     """
 
     about: ClassVar[About] = about_cmcq(
@@ -333,7 +334,7 @@ class KernelCMCQ(CanonicalCMCQ):
         super().__post_init__()
         check_integer(self.anchors, "anchors", 2)
         check_number(self.width, "width", 0.0, open_low=True)
-        check_choice(self.item, "item", ("sides", "both", "text"))
+        check_choice(self.item, "item", ("sides", "both", "text", "image"))
 
     def _estimator(self) -> CMCQ:
         chosen = self._estimator_parameters()
@@ -341,6 +342,8 @@ class KernelCMCQ(CanonicalCMCQ):
             del chosen[own]
         # All features are kept: unlike principal components, none of them is the first to go.
         chosen["image_components"] = self.anchors
+        if self.item != "sides":
+            chosen["max_iter"] = min(1, self.max_iter)  # codes of both sides are learned in vain
         return CMCQ(self.n_bits, mapping=self.mapping, scoring=self.scoring, **chosen)
 
     def fit(self, images: Any, texts: Any, labels: Any = None) -> Self:
@@ -395,8 +398,10 @@ class KernelCMCQ(CanonicalCMCQ):
 
     def _item_points(self, learned: FittedModel, images: Raw, texts: Raw, workers: Workers) -> Float32:
         """Points (n, D) that one code is made of, from kernel features and texts."""
-        own = learned.transform_texts(texts, workers)
-        return own if self.item == "text" else blend_points(learned.transform_images(images, workers), own)
+        if self.item == "text":
+            return learned.transform_texts(texts, workers)
+        own = learned.transform_images(images, workers)
+        return own if self.item == "image" else blend_points(own, learned.transform_texts(texts, workers))
 
     def _measure_errors(self, learned: FittedModel, images: Raw, texts: Raw) -> dict[str, float]:
         """As for two codes, or what the one code of each training document loses."""

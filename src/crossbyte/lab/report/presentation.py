@@ -86,6 +86,7 @@ PROTOCOLS = {
     "D": "protocol D (new classes: documents of classes that nothing was learned from)",
     "V": "protocol V (a validation part of the training documents asks the rest)",
     "P": "protocol P (true pairs within a validation part of the training documents)",
+    "L": "protocol L (as V, by classes that the training pairs show without labels)",
 }
 """What each protocol is, in words."""
 
