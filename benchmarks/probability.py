@@ -12,7 +12,9 @@ assumes by itself (every query has a partner: 1/N) and with the true one (0.5/N)
 partners, so whoever says 0 of everything has a small error, too (printed as chance); therefore also the error
 of the first hit alone, and the sum of all probabilities over the number of partners found, both with the true
 prior. Bins of 67 first hits are noisy: beside the error of the first hit stands what perfectly true
-probabilities would have (in the column of chance). AUROC of telling queries with a partner from those
+probabilities would have (in the column of chance), which is more than is wanted; so beside it also the error
+without noise: the root of the mean squared gap of the bins, less what chance adds to it (0 where that is
+all; Kumar, Liang & Ma 2019). AUROC of telling queries with a partner from those
 without: by the sum of the ten probabilities, as no_match does, and by the smallest distance.
 """
 
@@ -48,6 +50,7 @@ class Errors(NamedTuple):
     share_of_hits: float
     first: float
     first_if_true: float
+    first_without_noise: float
     total: float
     by_probability: float
     by_distance: float
@@ -58,6 +61,16 @@ def calibration_error(probabilities: NDArray[Any], truth: NDArray[np.bool_], n_b
     bins = np.array_split(np.argsort(probabilities, kind="stable"), n_bins)
     gaps = [abs(probabilities[b].mean() - truth[b].mean()) * len(b) for b in bins]
     return float(sum(gaps) / len(probabilities))
+
+
+def debiased_error(probabilities: NDArray[Any], truth: NDArray[np.bool_], n_bins: int = 15) -> float:
+    """Root of the mean squared gap between probability and truth, less the variance of a bin's truth."""
+    bins = np.array_split(np.argsort(probabilities, kind="stable"), n_bins)
+    squares = [
+        ((probabilities[b].mean() - truth[b].mean()) ** 2 - truth[b].var() / (len(b) - 1)) * len(b)
+        for b in bins
+    ]
+    return float(np.sqrt(max(sum(squares) / len(probabilities), 0.0)))
 
 
 def score_seed(job: tuple[int, Mapping[str, Any]]) -> list[Errors]:
@@ -105,6 +118,7 @@ def _search_errors(index: Index, asked: dict[str, Any], kept: NDArray[np.bool_])
         float(truth.mean()),
         calibration_error(*_first_hits(halved)),
         _expected_error(_first_hits(halved)[0]),
+        debiased_error(*_first_hits(halved)),
         float(probabilities[1].sum() / truth.sum()),
         float(roc_auc_score(kept, [hits.probabilities.sum() for hits in default])),
         float(roc_auc_score(kept, [-hits.distances[0] for hits in default])),
@@ -140,6 +154,12 @@ def measure(options: Namespace) -> tuple[list[Measurement], dict[str, Any]]:
                 found.first,
                 WANTED_ERROR,
                 float(np.mean(found.first_if_true)),
+            ),
+            Measurement(
+                kind,
+                "calibration error of the first hit without noise, true prior",
+                found.first_without_noise,
+                WANTED_ERROR,
             ),
             Measurement(kind, "sum of probabilities / partners found, true prior", found.total, 1.0),
             Measurement(

@@ -103,14 +103,14 @@ class Naive:
             codes = {side: each[[int(i * step) for i in range(4096)]] for side, each in codes.items()}
         return level_of(self.model, codes, self.query, self.row, target, temperature)
 
-    def probability(self, document: Any, prior: float) -> float:
+    def odds(self, document: Any, prior: float) -> float:
+        """Of this document against none, before others share the partner."""
         (a, b, c, temperature), like, level = judge_of(self.model, self.query, self.target, document.coding)
         raw = self.distance(document) - self._offset(like)
         if document.coding == "document":
             raw = self.distance(document) - self._offset("document")
             raw += self._offset("document", level) - self._offset(like, level)
-        odds = exp(a + b * raw + c * self._level(level, temperature)) * prior / (1 - prior)
-        return odds / (1 + odds)
+        return exp(a + b * raw + c * self._level(level, temperature)) * prior / (1 - prior)
 
 
 def level_of(
@@ -127,10 +127,14 @@ def check(index: Index, query: str, rows: np.ndarray, target: str, prior: float 
     """Every probability of some answers."""
     for row, found in zip(rows, hits, strict=True):
         naive, one_in_all = Naive(index, query, row, target), 1 / len(index)
-        for hit in list(found)[:: max(1, len(found) // 12)]:
+        hits_found = list(found)
+        shared = 1 + sum(naive.odds(index.get(hit.id), prior or one_in_all) for hit in hits_found[:10])
+        for place in range(0, len(found), max(1, len(found) // 12)):
+            hit = hits_found[place]
             document = index.get(hit.id)
             assert hit.distance == pytest.approx(naive.distance(document), rel=1e-4, abs=1e-4)
-            expected = naive.probability(document, prior or one_in_all)
+            odds = naive.odds(document, prior or one_in_all)
+            expected = odds / (shared if place < 10 else shared + odds)
             assert hit.probability == pytest.approx(expected, rel=2e-3, abs=1e-12)
 
 
@@ -155,8 +159,23 @@ def test_probabilities_equal_a_plain_computation(request: Any, made: str, query:
         check(index, query, rows, target, None, some)
         for few, all_ in zip(some, whole, strict=True):
             stated = dict(zip(all_.ids, all_.probabilities, strict=True))
-            assert few.probabilities.tolist() == [stated[key] for key in few.ids]
+            before = np.array([stated[key] for key in few.ids])
+            assert (few.probabilities >= before).all()  # fewer share the partner
+            if few.ids[:10] == all_.ids[:10]:
+                assert few.probabilities.tobytes() == before.tobytes()
     check(index, query, rows, target, 0.03, index.search(**asked, k=20, prior=0.03))
+
+
+@pytest.mark.parametrize(("made", "query", "target"), CASES)
+def test_probabilities_and_the_verdict_are_the_same_for_any_k(
+    request: Any, made: str, query: str, target: str
+) -> None:
+    index, rows = request.getfixturevalue(made), {"image": IMAGES, "text": TEXTS}[query]
+    asked: dict[str, Any] = {f"{query}s": rows, "target": target, "match_threshold": 0.25}
+    for k in (1, 4, 10, 40):
+        for some, all_ in zip(index.search(**asked, k=k), index.search(**asked, k=60), strict=True):
+            assert (some.ids, some.no_match) == (all_.ids[:k], all_.no_match)
+            assert some.probabilities.tobytes() == all_.probabilities[:k].tobytes()
 
 
 @pytest.mark.parametrize(("made", "query", "target"), CASES)
@@ -376,7 +395,7 @@ def test_probabilities_are_true_where_every_second_partner_is_missing(
 
 
 @pytest.mark.parametrize(("query", "target"), [("text", "image"), ("image", "text")])
-def test_a_best_hit_is_more_probable_where_there_is_a_partner(
+def test_the_first_ten_are_more_probable_where_there_is_a_partner(
     tmp_path: Path, query: str, target: str
 ) -> None:
     images, texts, _ = drawn(800, 5, noise=0.5)
@@ -385,5 +404,5 @@ def test_a_best_hit_is_more_probable_where_there_is_a_partner(
         index.add(range(0, 800, 2), **{f"{target}s": rows[target][::2]})
         hits = index.search(**{f"{query}s": rows[query]}, target=target)
     there = np.arange(800) % 2 == 0
-    best = auroc([found.probabilities[0] for found in hits], there)
+    best = auroc([found.probabilities.sum() for found in hits], there)
     assert best > max(0.6, auroc([-found.distances[0] for found in hits], there))

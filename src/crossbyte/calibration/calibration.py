@@ -28,13 +28,12 @@ Key = tuple[str, str, str]
 """(query, target, coding)"""
 
 _N_NEAREST = 32  # hits that probabilities are judged on; deeper, they matter less
-_N_FIRST = 3  # hits that a likelihood is learned on: where it counts, and enough of them
+N_FIRST = 10  # hits that share the query's one partner, and whose probabilities say whether anything matches
 _N_SPLITS = 3  # each gives two simulated indexes, which have one half of the items each
-# On standardised slopes: nothing beside hundreds of pairs, but finite where all are told apart.
-_PENALTY = 1.0
+_PENALTY = 1.0  # nothing beside hundreds of pairs, but finite where all are told apart
+_SHARPER = 1.5  # than likelihoods are levels: the first hits stand beside strangers as near as first hits are
 _STEEPEST = 50.0  # per standard deviation of the distances
 _N_BINS = 15
-_DEPTH = 10
 _QUERIES_AT_ONCE = 256
 _REFERENCE = {"image": "image", "text": "text", "document": "pair"}  # the coding whose offset is zero
 _DEPTHS = (1, 2, 3, 5, 10, 20)
@@ -167,8 +166,8 @@ class Likelihood(NamedTuple):
     """log p(distance | partner) / p(distance | stranger) = intercept + slopes · (distance, level).
 
     The level says how near strangers come to the query. With a temperature it is the logarithm of the mean of
-    exp(-distance / temperature) over the cohort; the ratio exp(-distance / temperature) over that mean is
-    what the model of the pair says, and the slopes correct it.
+    exp(-distance / temperature) over the cohort. A distance that grows with those of all strangers says the
+    same as before: the slope of the distance is that of the level over the temperature, or steeper.
     """
 
     intercept: float
@@ -182,6 +181,12 @@ class Likelihood(NamedTuple):
         """Return the log-likelihood ratios of distances, given the levels of their queries."""
         distances, levels = np.asarray(distances, np.float64), np.asarray(levels, np.float64)
         return np.asarray(self.intercept + self.distance * distances + self.level * levels)
+
+    def along(self, start: float, slope: float) -> Likelihood:
+        """Return the likelihood whose log ratios are ``start`` plus ``slope`` times those of this one."""
+        return Likelihood(
+            start + slope * self.intercept, slope * self.distance, slope * self.level, self.temperature
+        )
 
 
 class _CodingLikelihood(NamedTuple):
@@ -203,9 +208,22 @@ def _measured_target(query: str, target: str, coding: str) -> str:
 
 
 def posterior(log_ratios: Any, prior: float) -> Float64:
-    """Compute the probability of partnership from log-likelihood ratios and the prior of any one item."""
-    odds = np.asarray(log_ratios) + prior_odds(min(prior, 1.0 - 1e-12))  # nothing is certain before looking
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700))))
+    """Compute the probabilities (..., k) that hits are the query's partner.
+
+    Parameters
+    ----------
+    log_ratios : (..., k)
+        Log-likelihood ratios of a query's hits, nearest first. At most one of the first ten is the partner,
+        so they share what probability there is: two that are equally near are half as likely each. A later
+        hit shares with these ten.
+    prior : float
+        Of any one item before looking; its odds are those of the item against no partner at all.
+    """
+    odds = np.asarray(log_ratios, np.float64) + prior_odds(min(prior, 1.0 - 1e-12))  # nothing is certain
+    odds = np.clip(odds, -700, 700)
+    first = np.logaddexp(0.0, np.logaddexp.reduce(odds[..., :N_FIRST], axis=-1, keepdims=True))
+    later = np.logaddexp(first, odds[..., N_FIRST:])
+    return np.exp(odds - np.concatenate([np.repeat(first, odds.shape[-1] - later.shape[-1], -1), later], -1))
 
 
 # Likelihood ratios
@@ -261,35 +279,41 @@ class NearItems(NamedTuple):
 
 
 def fit_likelihood(held_out: HeldOutDistances) -> Likelihood:
-    """Fit a likelihood ratio: the model's form first, which has one parameter, then its correction.
+    """Fit a likelihood ratio: the model's form first, which has one parameter, then a line through it.
 
     The temperature is that with which exp(-distance / temperature), over the sum of all items, is the most
-    likely share of the partners. A logistic regression on the first hits of simulated indexes, which have
-    lost half of the partners, then corrects the slopes, the less the fewer pairs there are; their odds, a
-    half in all items, are taken out. Which hits are chosen depends on their distances only, and that does
-    not disturb a regression on distances. A query that is farther from everything, strangers and all, never
-    has a likelier partner for that: it may be unlike any that was learned from.
+    likely share of the partners. Far partners count in it like near ones; so the ratio is then stretched
+    and shifted to fit the first hits of simulated indexes, which have lost half of the partners, the less
+    the fewer pairs there are. A query that is farther from everything, strangers and all, never has a
+    likelier partner for that: it may be unlike any that was learned from.
+    """
+    model = _model_likelihood(held_out, fit_temperature(held_out.items, held_out.partners))
+    return model.along(*_fit_line_of_ratios(_simulate(held_out, model)))
+
+
+def fit_cooler_likelihood(held_out: HeldOutDistances, ratio: float) -> Likelihood:
+    """Fit the likelihood of items that nobody has asked for, whose temperature is ``ratio`` times this one.
+
+    It has the model's form, and the shift of the items that were asked for: how these are stretched says
+    nothing of others.
     """
     temperature = fit_temperature(held_out.items, held_out.partners)
-    levels = cohort_levels(held_out.cohort, held_out.n_cohort, temperature)
-    simulated = [
-        (held_out.nearest(_N_FIRST, columns), len(columns)) for columns in _halves(held_out.items.shape[1])
-    ]
-    distances = np.concatenate([near.distances.ravel() for near, _ in simulated])
-    truth = np.concatenate([near.partner.ravel() for near, _ in simulated])
-    own_levels = np.concatenate(
-        [np.broadcast_to(levels[:, None], near.distances.shape).ravel() for near, _ in simulated]
+    simulated = _simulate(held_out, _model_likelihood(held_out, temperature))
+    return _model_likelihood(held_out, ratio * temperature).along(
+        *_fit_line_of_ratios(simulated, stretched=False)
     )
-    odds = np.concatenate([np.full(near.distances.size, prior_odds(0.5 / n)) for near, n in simulated])
-    features = np.stack([distances / temperature, own_levels])
-    means, spreads = features.mean(axis=1), features.std(axis=1)
-    centred = features - means[:, None]
-    centred[spreads <= 1e-9 * (1.0 + np.abs(means))] = 0.0  # a feature that says nothing
-    intercept, changes = _correct_slopes(centred, truth, odds - features.sum(axis=0), spreads)
-    distance, level = np.minimum(changes - 1.0, 0.0)
-    return Likelihood(
-        float(intercept - changes @ means), float(distance / temperature), float(level), temperature
-    )
+
+
+def _model_likelihood(held_out: HeldOutDistances, temperature: float) -> Likelihood:
+    """Make the ratio of exp(-distance / temperature) to its mean over the cohort, by a sharper level.
+
+    The mean over all strangers is that of the sharper level and a constant, on average. First hits
+    are the nearest of all items, and the sharper level looks at the nearest strangers, too: only beside
+    those do first hits tell a query that has a partner from one that is near to everybody.
+    """
+    sharper = temperature / _SHARPER
+    level, near = (cohort_levels(held_out.cohort, held_out.n_cohort, each) for each in (temperature, sharper))
+    return Likelihood(float((near / _SHARPER - level).mean()), -1 / temperature, -1 / _SHARPER, sharper)
 
 
 def fit_temperature(distances: Any, partners: NDArray[np.intp]) -> float:
@@ -329,50 +353,85 @@ def prior_odds(prior: float) -> float:
     return log(prior) - log(1.0 - prior)
 
 
-def _correct_slopes(
-    features: Float64, truth: NDArray[np.bool_], odds: Float64, spreads: Float64
-) -> tuple[float, Float64]:
-    """Fit what intercept and slopes (2,) of a logistic regression add to known log odds.
+class _FirstHits(NamedTuple):
+    """The first hits of all queries in one simulated index.
 
-    The features (2, n) are distances over the temperature and levels, centred; both have slope -1 in the
-    odds. Together their slopes stay at most 0, and that of the distances stays at most that of the levels.
+    Attributes
+    ----------
+    ratios : (n, k) float64
+        Log-likelihood ratios of the model.
+    partner : (n, k) bool
+    prior : float
+        Log odds of any one item, before looking.
     """
-    to_slopes = np.array([[1.0, 1.0], [1.0, 0.0]])  # of both together, and of distances beyond
+
+    ratios: Float64
+    partner: NDArray[np.bool_]
+    prior: float
+
+
+def _simulate(held_out: HeldOutDistances, model: Likelihood) -> list[_FirstHits]:
+    """Find the first hits in indexes of half of the items each: half of the queries have no partner there."""
+    levels = cohort_levels(held_out.cohort, held_out.n_cohort, model.temperature)
+    simulated = []
+    for columns in _halves(held_out.items.shape[1]):
+        near = held_out.nearest(N_FIRST, columns)
+        ratios = model.log_ratios(near.distances, levels[:, None])
+        simulated.append(_FirstHits(ratios, near.partner, prior_odds(0.5 / len(columns))))
+    return simulated
+
+
+def _fit_line_of_ratios(simulated: list[_FirstHits], stretched: bool = True) -> tuple[float, float]:
+    """Fit start and slope of the line on which ratios make what was found the likeliest.
+
+    Logistic regression with one class for each of the first hits and one for none of them; with slope 1
+    unless it is ``stretched``.
+    """
+    every = np.concatenate([each.ratios.ravel() for each in simulated])
+    middle, spread = every.mean(), every.std()
 
     def loss(weights: Float64) -> tuple[float, Float64]:
-        changes = to_slopes @ weights[1:]
-        logits = odds + weights[0] + changes @ features
-        residuals = 1.0 / (1.0 + np.exp(-np.clip(logits, -500, 500))) - truth
-        sizes = np.append(weights[0], changes * spreads)
-        value = np.logaddexp(0.0, logits).sum() - logits[truth].sum() + 0.5 * _PENALTY * sizes @ sizes
-        gradient = features @ residuals + _PENALTY * changes * spreads**2
-        return float(value), np.append(residuals.sum() + _PENALTY * weights[0], to_slopes.T @ gradient)
+        shift, stretch = weights
+        value = 0.5 * _PENALTY * (shift**2 + (stretch * spread) ** 2)
+        gradient = _PENALTY * np.array([shift, stretch * spread**2])
+        for ratios, partner, prior in simulated:
+            logits = prior + shift + ratios + stretch * (ratios - middle)
+            shared = np.logaddexp(0.0, np.logaddexp.reduce(logits, axis=1))
+            residuals = np.exp(logits - shared[:, None]) - partner
+            value += shared.sum() - logits[partner].sum()
+            gradient += [residuals.sum(), (residuals * (ratios - middle)).sum()]
+        return float(value), gradient
 
-    bounds = [(None, None), (None, 1.0), (None, 0.0)]
-    found = optimize.minimize(loss, np.zeros(3), jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(found.x[0]), to_slopes @ found.x[1:]
+    stretches = (-1.0, None) if stretched else (0.0, 0.0)  # a farther distance never speaks for a partner
+    found = optimize.minimize(
+        loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(None, None), stretches]
+    )
+    shift, stretch = found.x
+    return float(shift - stretch * middle), float(1.0 + stretch)
 
 
 # Reliability of the probabilities
 
 
 def measure_reliability(held_out: HeldOutDistances, query: str, target: str) -> Reliability:
-    """Measure how true probabilities are: learned from one half of the queries, judged on the other."""
+    """Measure how true probabilities are: learned from one half of the queries, judged on the other.
+
+    Every second query, of either half, loses its partner, and the prior says so.
+    """
     items = held_out.nearest(_N_NEAREST)
     ratios = _cross_fit(held_out, items)
-    probabilities = posterior(ratios, 1.0 / max(held_out.items.shape[1], 2))
-    bins = equal_bins(probabilities[:, :_DEPTH], items.partner[:, :_DEPTH])
-    matched = np.arange(len(ratios)) // 2 % 2 == 0  # the others lose their partner; both in either half
-    found = ~items.partner | matched[:, None]
-    first = found & (found.cumsum(axis=1) <= _DEPTH)
-    smallest = np.where(found, items.distances, np.inf).min(axis=1)
+    matched = np.arange(len(ratios)) // 2 % 2 == 0
+    lost = items.partner & ~matched[:, None]
+    first = np.argsort(lost, axis=1, kind="stable")[:, : max(1, min(N_FIRST, items.partner.shape[1] - 1))]
+    probabilities = posterior(np.take_along_axis(ratios, first, 1), 0.5 / held_out.items.shape[1])
+    bins = equal_bins(probabilities, np.take_along_axis(items.partner, first, 1))
     return Reliability(
         query,
         target,
         bins,
         expected_error(bins),
-        auroc((probabilities * first).sum(axis=1), matched),
-        auroc(-smallest, matched),
+        auroc(probabilities.sum(axis=1), matched),
+        auroc(-np.take_along_axis(items.distances, first, 1)[:, 0], matched),
     )
 
 

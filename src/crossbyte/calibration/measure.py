@@ -18,6 +18,7 @@ from crossbyte.calibration.calibration import (
     Key,
     Likelihood,
     fit_coding_offsets,
+    fit_cooler_likelihood,
     fit_likelihood,
     fit_temperature,
     measure_reliability,
@@ -294,18 +295,16 @@ def _fit_likelihoods(
         likelihoods[query, target, target] = fit_likelihood(held_out)
         reliability.append(measure_reliability(held_out, query, target))
         if sample.refit.has_document_codes:
-            half = likelihoods[query, target, target]
-            likelihoods[query, target, "document"] = _sharpen_likelihood(half, sample, target, rng)
+            ratio = _document_temperature(sample, target, rng)
+            likelihoods[query, target, "document"] = fit_cooler_likelihood(held_out, ratio)
     return likelihoods | _fit_likelihoods_by_other_rows(sample, rows, pairs, workers), tuple(reliability)
 
 
-def _sharpen_likelihood(
-    half: Likelihood, sample: holdout.HeldOutSample, target: str, rng: np.random.Generator
-) -> Likelihood:
-    """Make the likelihood of documents known from both halves out of that of one half, ``target``.
+def _document_temperature(sample: holdout.HeldOutSample, target: str, rng: np.random.Generator) -> float:
+    """Measure the temperature of documents known from both halves over that of one half, ``target``.
 
-    Where a document has no third view, none can ask for it: its halves would find themselves. How much
-    lower its temperature is than that of a half is measured with queries that the model draws for both.
+    Where a document has no third view, none can ask for it: its halves would find themselves. So both are
+    measured with queries that the model draws for them.
     """
     refit, partners = sample.refit, np.arange(len(sample))
     assert isinstance(refit.space, GaussianSpace)
@@ -314,8 +313,7 @@ def _sharpen_likelihood(
     for coding, known in views.items():
         table = refit.quantizers[coding].table(refit.space.draw_queries(known, rng))
         temperatures[coding] = fit_temperature(table.distances(sample.scans[coding, coding]), partners)
-    ratio = min(temperatures["document"] / temperatures[target], 1.0)
-    return half._replace(distance=half.distance / ratio, temperature=half.temperature * ratio)
+    return min(temperatures["document"] / temperatures[target], 1.0)
 
 
 def _fit_likelihoods_by_other_rows(

@@ -36,7 +36,8 @@ class Hits:
     payloads : list of dict or None, or None
         None unless the search was asked for them.
     probabilities : (n,) float64 or None
-        That a hit is the query's true partner; None for a model that was not calibrated for this search.
+        That a hit is the query's true partner, which at most one of the first ten is; None for a model that
+        was not calibrated for this search.
     no_match : bool or None
         True where the probabilities of the first ten hits sum to too little, or the query says
         nothing (a text without a known word); None where that is not known.

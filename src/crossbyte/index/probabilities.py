@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.calibration.calibration import Calibration, Level, posterior
+from crossbyte.calibration.calibration import N_FIRST, Calibration, Level, posterior
 from crossbyte.errors import NotCalibrated
 from crossbyte.index.scan import Ranking, SearchBackend
 from crossbyte.index.segment import CODINGS, scanned_sides
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.fit import Cohort
 
-_N_JUDGED = 10  # hits whose probabilities, summed up, say whether anything matches
 _LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or not
 
 
@@ -25,6 +24,8 @@ class MatchProbability(NamedTuple):
 
     Attributes
     ----------
+    k : int
+        How many hits are wanted.
     min_probability : float or None
         Less probable hits are left out; None to keep all, also where there are no probabilities.
     prior : float or None
@@ -33,9 +34,15 @@ class MatchProbability(NamedTuple):
         Nothing matches where the probabilities of the first ten hits sum to less.
     """
 
+    k: int
     min_probability: float | None
     prior: float | None
     threshold: float
+
+    @property
+    def depth(self) -> int:
+        """How many hits to find: ten at least, so that probabilities are the same for any k."""
+        return max(self.k, N_FIRST)
 
     def judge(
         self,
@@ -46,10 +53,11 @@ class MatchProbability(NamedTuple):
         target: str,
         points: Float32,
     ) -> list[Ranking]:
-        """Give the rankings of queries at these points, all of one kind, with probabilities.
+        """Give the first k of these rankings, of queries at these points, with probabilities.
 
-        Hits less probable than ``min_probability`` are left out. Without a calibration for such queries, only
-        ``no_match`` of queries without any content is known.
+        The queries are of one kind, and rankings as deep as :attr:`depth`. Hits less probable than
+        ``min_probability`` are left out. Without a calibration for such queries, only ``no_match`` of queries
+        without any content is known.
 
         Raises
         ------
@@ -60,24 +68,25 @@ class MatchProbability(NamedTuple):
         calibration = find_calibration(model, backend, kind, target)
         if calibration is None:
             self._refuse_uncalibrated(model, kind, target)
-            return [replace(r, no_match=True) if e else r for r, e in zip(rankings, empty, strict=True)]
+            first = [ranking.take(slice(self.k)) for ranking in rankings]
+            return [replace(r, no_match=True) if e else r for r, e in zip(first, empty, strict=True)]
         n_items = len(backend)
         levels = _CohortLevels(model.fitted_.cohort, points, backend.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
         return [
-            self._judge_one(ranking, posterior(0.0 * own if is_empty else own, prior), is_empty)
+            self._judge_one(
+                ranking, np.full(len(own), prior) if is_empty else posterior(own, prior), is_empty
+            )
             for ranking, own, is_empty in zip(rankings, ratios, empty, strict=True)
         ]
 
     def _judge_one(self, ranking: Ranking, probabilities: Float64, is_empty: bool) -> Ranking:
-        matches = (
-            not is_empty and len(probabilities) > 0 and probabilities[:_N_JUDGED].sum() >= self.threshold
-        )
-        judged = replace(ranking, probabilities=probabilities, no_match=not bool(matches))
+        matches = not is_empty and len(probabilities) > 0 and probabilities[:N_FIRST].sum() >= self.threshold
+        judged = replace(ranking, probabilities=probabilities, no_match=not bool(matches)).take(slice(self.k))
         if self.min_probability is None:
             return judged
-        return judged.take(probabilities >= self.min_probability)
+        return judged.take(probabilities[: self.k] >= self.min_probability)
 
     def _refuse_uncalibrated(self, model: CMCQ, kind: str, target: str) -> None:
         if self.min_probability is None:

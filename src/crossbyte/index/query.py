@@ -153,11 +153,14 @@ class SearchRequest:
             rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
             found = zip(query.places.tolist(), rankings, strict=True)
             return [self._rescore(backend, place, ranking) for place, ranking in found]
-        rankings = backend.rank(query, self.where, distinct=distinct, grouped=False)
-        if rankings and self.like is None:
-            probability = MatchProbability(self.min_probability, self.prior, self.match_threshold)
-            return probability.judge(rankings, model, backend, query.kind, query.target, query.points)
-        return rankings
+        if self.like is not None:
+            return backend.rank(query, self.where, distinct=distinct, grouped=False)
+        probability = MatchProbability(self.k, self.min_probability, self.prior, self.match_threshold)
+        deep = query if model.calibration_ is None else query._replace(k=probability.depth)
+        rankings = backend.rank(deep, self.where, distinct=distinct, grouped=False)
+        if not rankings:
+            return rankings
+        return probability.judge(rankings, model, backend, query.kind, query.target, query.points)
 
     def _rescore(self, backend: SearchBackend, number: int, ranking: Ranking) -> Ranking:
         """Order candidates by the caller's distances, and keep the nearest of them."""

@@ -138,7 +138,8 @@ class Reliability(NamedTuple):
     ----------
     query, target : {"image", "text"}
     bins : list of (probability, share, count)
-        Hits in bins of equal number: their mean probability, and how many were true partners.
+        First ten hits in bins of equal number: their mean probability, and how many were true partners.
+        Every second query has lost its partner.
     error : float
         Expected calibration error: mean gap of the bins.
     match_auroc : float
