@@ -43,7 +43,7 @@ Groups = NDArray[np.intp]
 
 _LEAST_HELD = 20  # pairs of a fold that ridges can be compared on
 _MOST_ROUNDS = 3  # with one code per document: codewords start well, and more rounds learn points by heart
-_CROSS_MARGIN = 0.5  # of the range of cross terms, for items that are added
+_CROSS_MARGIN = 1.0  # of the range of cross terms, for items that are added
 _COHORT_SIZE = 4_096
 _COHORT_PER_NEAR = 64  # one in 64 of the cohort counts as near
 _COHORT_PER_COUNTED = 8  # one in 8 counts in a level with a temperature; the others are too far to matter
