@@ -29,9 +29,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of 150 scenes, with its report and thumbnails."""
+    """An index of 300 scenes, with its report and thumbnails."""
     folder = tmp_path_factory.mktemp("gallery")
-    write_scenes(folder / "scenes", 150, 0)
+    write_scenes(folder / "scenes", 300, 0)
     documents = read_raw(folder / "scenes")
     build_gallery(documents, folder / "scenes.cb", n_bits=16, curve=(1, 2), n_jobs=2)
     return folder / "scenes.cb"

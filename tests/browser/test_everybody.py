@@ -76,7 +76,7 @@ def test_the_keyboard_alone_is_enough(page: Page) -> None:
     page.press(UP)
     assert page.focused().get_attribute("id") == "words"
     page.press(ESCAPE)
-    page.until_text("#summary", "of 150 documents")
+    page.until_text("#summary", "of 300 documents")
 
 
 def _place(page: Page) -> int:

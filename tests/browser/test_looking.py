@@ -66,7 +66,7 @@ def test_filters_that_nothing_passes(page: Page) -> None:
     page.until_text("#notice", "No document passes these filters.")
     page.shot("nothing")
     page.one("#notice .button").click()
-    page.until_text("#summary", "of 150 documents")
+    page.until_text("#summary", "of 300 documents")
 
 
 def test_a_filter_of_another_form_is_kept_and_a_wrong_one_is_explained(page: Page) -> None:

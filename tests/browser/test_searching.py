@@ -19,12 +19,12 @@ def alternatives(page: Page) -> list[str]:
 def test_nothing_asked_shows_documents_and_more_of_them(page: Page) -> None:
     page.open()
     page.settled()
-    assert page.text("#summary") == "36 of 150 documents"
+    assert page.text("#summary") == "36 of 300 documents"
     page.shot("browse")
     page.one("#more").click()
-    page.until_text("#summary", "72 of 150")
+    page.until_text("#summary", "72 of 300")
     assert len(page.all(".tile")) == 72
-    assert "150 documents" in page.text("#status")
+    assert "300 documents" in page.text("#status")
     assert "bytes per item" in page.text("#status")
 
 
@@ -79,7 +79,7 @@ def test_a_dropped_picture_finds_texts(page: Page, picture: bytes) -> None:
     assert page.script("return document.querySelector('#segments input:checked').value") == "text"
     assert page.text(".row .row-text")
     page.one("#query-clear").click()
-    page.until_text("#summary", "of 150 documents")
+    page.until_text("#summary", "of 300 documents")
 
 
 def test_a_pasted_picture_finds_texts_and_back_goes_back(page: Page, picture: bytes) -> None:
