@@ -20,6 +20,7 @@ from crossbyte.model.space.sparse import SparseState, Targets
 
 Report = Callable[[ObjectiveRecord], object]
 
+_ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}  # letters of the codes
 _FEW_STEPS = 4  # of L-BFGS, between codes that are found anew
 
 
@@ -91,9 +92,6 @@ def document_blocks() -> list[Block]:
     """List the blocks of a dictionary that is of documents alone: E, and their codes."""
     changes = ("document_quantization", "shrinkage")
     return [Block("E", _update_document_codewords, changes), _own_codes_block("document")]
-
-
-_ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}
 
 
 def _own_codes_block(name: str) -> Block:
