@@ -108,7 +108,9 @@ def test_a_file_beside_its_pictures(tmp_path: Path) -> None:
         tmp_path / "x",
         Case({**AB, "l.csv": "image,caption\na.jpg,one\n", "l.jsonl": '{"image":"b.jpg","caption":"two"}'}),
     )
-    assert read_raw(tmp_path / "x" / "l.csv").ids == ["a.jpg"]
+    only = read_raw(tmp_path / "x" / "l.csv")
+    assert only.ids == ["a.jpg"]
+    assert only.skipped == [Skipped("b.jpg", "l.csv does not name it; give the folder instead")]
     found = read_raw(tmp_path / "x" / "l.jsonl")
     assert found.ids == ["b.jpg"] and found.form == "jsonl"
     with pytest.raises(FileNotFoundError):
@@ -128,18 +130,18 @@ def test_pictures_in_folders_of_their_own(tmp_path: Path) -> None:
     rows = ["a.jpg", "b.jpg", "c", "other\\c.png", "./one//d.gif", "d.gif", "IMAGES/A.JPG"]
     table = "image,caption\n" + "".join(f"{row},text {n}\n" for n, row in enumerate(rows))
     found = read_raw(make(tmp_path / "x", Case({**files, "captions.csv": table})))
-    assert found.ids == ["Images/a.jpg", "Images/b.JPG", "other/c.png", "one/d.gif"]
+    assert found.ids == ["Images/a.jpg", "Images/b.JPG", "other/c.png", "one/d.gif", "two/d.gif"]
+    assert found.texts[-1] == ()
     assert found.texts[0] == ("text 0", "text 6") and found.texts[2] == ("text 2", "text 3")
     assert [one.reason for one in found.skipped] == [
-        "'d.gif': meant may be 'one/d.gif' or 'two/d.gif'; write the name with its folder",
-        "no row of captions.csv names them",
+        "'d.gif': meant may be 'one/d.gif' or 'two/d.gif'; write the name with its folder"
     ]
 
 
 def test_a_table_inside_names_what_lies_beside_it(tmp_path: Path) -> None:
     files = {"train/a.jpg": b"", "a.jpg": b"", "train/metadata.csv": "file_name,text\na.jpg,one\n"}
     found = read_raw(make(tmp_path / "x", Case({**files})))
-    assert found.ids == ["train/a.jpg"] and found.texts == [("one",)]
+    assert found.ids == ["train/a.jpg", "a.jpg"] and found.texts == [("one",), ()]
 
 
 def test_coco_in_annotations(tmp_path: Path) -> None:
@@ -193,6 +195,84 @@ def test_pictures_alone(tmp_path: Path) -> None:
     assert found.texts == [(), (), ()] and found.payloads[0] == {"file": "a.jpg"} and found.skipped == []
 
 
+# Pictures without captions
+
+HALF_TABLE = "image,caption,year\na.jpg,one,2001\nb.jpg,,2002\n"
+HALF_COCO = json.dumps(
+    {"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}],
+     "annotations": [{"image_id": 1, "caption": "one"}, {"image_id": 2, "caption": ""}]}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "form"),
+    [
+        ({"captions.csv": HALF_TABLE}, "csv"),
+        ({"captions.tsv": HALF_TABLE.replace(",", "\t")}, "csv"),
+        ({"list.csv": HALF_TABLE}, "csv"),
+        ({"captions.txt": "image,caption\na.jpg,one\n"}, "csv"),
+        ({"captions.jsonl": '{"image": "a.jpg", "caption": "one"}\n{"image": "b.jpg"}\n'}, "jsonl"),
+        ({"captions.json": '{"a.jpg": "one", "b.jpg": []}'}, "jsonl"),
+        ({"captions.json": '[{"image": "a.jpg", "caption": "one"}]'}, "jsonl"),
+        ({"annotations/captions.json": HALF_COCO}, "coco"),
+        ({"a.txt": "one"}, "sidecar"),
+        ({"a.txt": "one", "b.txt": ""}, "sidecar"),
+        ({"a.json": '{"caption": "one"}', "b.json": '{"caption": null, "width": 3}'}, "img2dataset"),
+    ],
+)
+def test_pictures_without_a_caption_are_documents_in_every_layout(
+    tmp_path: Path, files: dict[str, str], form: str
+) -> None:
+    pictures = {**AB, "deep/c.png": b"", "z.webp": b""}
+    root = make(tmp_path / "x", Case({**pictures, **files}))
+    found = read_raw(root)
+    consistent(found, root)
+    assert found.form == form and found.ids == list(pictures) and found.skipped == []
+    assert found.texts == [("one",), (), (), ()] and found.groups == [None] * 4
+    assert found.pictures == [root / name for name in pictures]
+    assert found.payloads[2:] == [{"file": "deep/c.png"}, {"file": "z.webp"}]
+    assert (found.n_pairs, found.n_without_text, found.n_without_picture) == (1, 3, 0)
+
+
+def test_half_of_a_thousand_have_a_row(tmp_path: Path) -> None:
+    names = [f"{number:04d}.jpg" for number in range(1000)]
+    rows = "".join(f"{name},text of {name}\n" for name in names[::2])
+    table = f"image,caption\n{rows}gone.jpg,lost\n,a text alone\n"
+    found = read_raw(make(tmp_path / "x", Case({**dict.fromkeys(names, b""), "captions.csv": table})))
+    assert sorted(found.ids) == [*names, "captions.csv, line 503"]
+    assert found.skipped == [Skipped("captions.csv, line 502", "'gone.jpg': no such picture in the folder")]
+    assert (len(found), found.n_pairs, found.n_without_text, found.n_without_picture) == (1001, 500, 500, 1)
+
+
+def test_pictures_that_no_row_names_have_the_captions_beside_them(tmp_path: Path) -> None:
+    files = {**AB, "c.jpg": b"", "captions.jpg": b"", "a.txt": "no", "b.txt": "two\nzwei", "notes.txt": "x"}
+    root = make(tmp_path / "x", Case({**files, "captions.txt": "image,caption\na.jpg,one\n"}))
+    found = read_raw(root)
+    assert dict(zip(found.ids, found.texts, strict=True)) == {
+        "a.jpg": ("one",), "b.jpg": ("two", "zwei"), "c.jpg": (), "captions.jpg": ()
+    }  # fmt: skip
+    assert found.skipped == []
+
+
+def test_an_id_that_is_the_name_of_another_picture(tmp_path: Path) -> None:
+    """b.jpg has no row, and its name is the id of a.jpg: it is listed, not mixed up."""
+    root = make(tmp_path / "x", Case({**AB, "captions.csv": "image,caption,id\na.jpg,one,b.jpg\n"}))
+    found = read_raw(root, id_column="id")
+    assert found.ids == ["b.jpg"] and found.texts == [("one",)] and found.pictures == [root / "a.jpg"]
+    assert found.skipped == [Skipped("b.jpg", "its id 'b.jpg' belongs to a.jpg already")]
+
+
+def test_several_json_files_of_captions_are_all_read(tmp_path: Path) -> None:
+    coco = {"images": [{"id": 1, "file_name": "c.jpg"}], "annotations": [{"image_id": 1, "caption": "three"}]}
+    files = {**AB, "c.jpg": b"", "captions_1.json": '{"a.jpg": "one"}', "captions_2.json": json.dumps(coco),
+             "captions_3.json": '[{"image": "b.jpg", "caption": "two"}]'}  # fmt: skip
+    found = read_raw(make(tmp_path / "x", Case(files)))
+    assert dict(zip(found.ids, found.texts, strict=True)) == {
+        "a.jpg": ("one",), "b.jpg": ("two",), "c.jpg": ("three",)
+    }  # fmt: skip
+    assert found.skipped == [] and found.form == "coco"
+
+
 def test_generated_scenes(tmp_path: Path) -> None:
     write_scenes(tmp_path / "x", 12, 0)
     found = read_raw(tmp_path / "x")
@@ -226,8 +306,8 @@ def test_texts_without_a_picture_and_ids_that_share_one(tmp_path: Path) -> None:
     table = "image,caption,id\na.jpg,one,1\na.jpg,uno,2\n,three,3\nb.jpg,two,1\n,trois,3\n"
     root = make(tmp_path / "x", Case({**AB, "captions.csv": table}))
     found = read_raw(root, id_column="id")
-    assert found.ids == ["1", "2", "3"] and found.groups == ["1", "1", None]
-    assert found.pictures == [root / "a.jpg", root / "a.jpg", None]
+    assert found.ids == ["1", "2", "3", "b.jpg"] and found.groups == ["1", "1", None, None]
+    assert found.pictures == [root / "a.jpg", root / "a.jpg", None, root / "b.jpg"]
     assert found.texts[2] == ("three", "trois") and "file" not in found.payloads[2]
     assert Skipped("captions.csv, line 5", "its id '1' belongs to a.jpg already") in found.skipped
     plain = read_raw(root)

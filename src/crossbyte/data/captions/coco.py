@@ -18,7 +18,7 @@ from typing import Any
 
 from crossbyte.data.captions.raw_documents import DocumentBuilder
 from crossbyte.data.captions.scan import PictureFinder, is_picture
-from crossbyte.data.captions.tables import Table, parse_captions
+from crossbyte.data.captions.tables import Table, parse_captions, skip_if_no_text
 from crossbyte.data.safe_open import Limits, open_regular
 from crossbyte.data.tables import parse_object, read_lines
 from crossbyte.errors import DataFileError
@@ -98,8 +98,6 @@ def _gather_image(
         return
     key = _image_key(image.get("id"))
     texts = [*captions.get(key, []), *_image_captions(image)]
-    if not texts:
-        builder.skip(where, "no caption; the picture is kept without a text")
     payload = {
         name: value for name, value in image.items() if name not in _DROPPED and value not in (None, "")
     }
@@ -140,8 +138,7 @@ def _group_annotations(
         key = _image_key(annotation["image_id"])
         texts = parse_captions(annotation.get("caption"))
         captions[key] += texts
-        if "caption" in annotation and not texts:
-            builder.skip(where, "an empty caption")
+        skip_if_no_text(builder, where, annotation.get("caption"))
         if (category := names.get(_image_key(annotation.get("category_id")))) is not None:
             categories[key].append(category)
     return {key: texts for key, texts in captions.items() if texts}, categories

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from crossbyte._format import plural
 from crossbyte.data.captions.coco import find_rows, gather_coco, is_coco, looks_like_coco, read_captions_json
 from crossbyte.data.captions.raw_documents import DocumentBuilder, RawDocuments
 from crossbyte.data.captions.scan import FolderScan, PictureFinder, picture_kinds, scan_folder
-from crossbyte.data.captions.sidecar import gather_sidecars
+from crossbyte.data.captions.sidecar import gather_sidecars, name_form, skip_unused
 from crossbyte.data.captions.tables import (
     JSON_LINES,
     TABLES,
@@ -28,6 +29,7 @@ from crossbyte.errors import DataFileError
 _DEFAULT = Limits()
 _SURE = ("captions", "metadata")  # names of tables that need no check for a column of pictures
 _SAMPLED_ROWS = 100
+_TEXT_FILES = (".txt", ".md", ".rst", ".pdf", ".doc", ".docx", ".odt", ".rtf", ".html")
 
 
 class _Options(NamedTuple):
@@ -51,7 +53,8 @@ def read_raw(
     ----------
     path : path of a folder, or of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` file beside its pictures
         A folder has a table of captions, a JSON file in COCO's form, a text file beside each picture
-        (img2dataset's too), or pictures alone.
+        (img2dataset's too), or pictures alone. All its pictures are documents, those without a caption,
+        too; of a file, only those that it names.
     image_column : str, optional
         The column of a table that names pictures; else recognised by its name or values.
     text_columns : sequence of str, optional
@@ -119,8 +122,22 @@ def _read_file(path: Path, options: _Options) -> RawDocuments:
     folder = path.parent.parent if form == ".json" and path.parent.name == "annotations" else path.parent
     scan = scan_folder(folder, options.limits)
     if form == ".json":
-        return _read_json_files(scan, {path.name: path}, options)
-    return _read_table_file(scan, path, path.name, "", options)
+        builder, form = _gather_json_files(scan, {path.name: path}, options)
+    else:
+        builder, form = _gather_table_file(scan, path, path.name, "", options)
+    _skip_unnamed(builder, scan, path.name)
+    return builder.documents(form)
+
+
+def _skip_unnamed(builder: DocumentBuilder, scan: FolderScan, title: str) -> None:
+    """List the pictures beside a table that was given itself: it says which of them are meant."""
+    named = builder.used_pictures
+    left = [name for name in scan.pictures if name not in named]
+    if left:
+        more = f" and {len(left) - 1} more pictures" if len(left) > 1 else ""
+        builder.skip(
+            f"{left[0]}{more}", f"{title} does not name {'them' if more else 'it'}; give the folder instead"
+        )
 
 
 def _read_folder(root: Path, options: _Options) -> RawDocuments:
@@ -138,7 +155,7 @@ def _read_folder(root: Path, options: _Options) -> RawDocuments:
     if sure:
         return _read_named_table(scan, _only_name(sure), options)
     if jsons:
-        return _read_json_files(scan, jsons, options)
+        return _add_unnamed(scan, *_gather_json_files(scan, jsons, options), jsons, options)
     return _read_others(scan, tables, options)
 
 
@@ -146,11 +163,24 @@ def _describe_missing_pictures(scan: FolderScan) -> str:
     packed = [name for name in scan.others if name.lower().endswith(".tar")]
     if packed:
         return _describe_archive(packed[0])
-    refused = f"; {scan.skipped[0].name}: {scan.skipped[0].reason}" if scan.skipped else ""
-    seen = len(scan.others)
-    others = f"{seen} other file{'s' if seen > 1 else ''}"
-    got = f"{others} (such as {next(iter(scan.others))})" if seen else "an empty folder"
-    return f"expected pictures ({picture_kinds()}) in the folder or in those inside it, got {got}{refused}"
+    texts = [name for name in scan.others if name.lower().endswith(_TEXT_FILES)]
+    tables = _find_tables(scan)
+    others, kind = (texts, "text") if texts else (list(scan.others), "other")
+    got = f"{plural(len(others), f'{kind} file')} (such as {others[0]})" if others else "an empty folder"
+    if scan.skipped:
+        advice = f"{scan.skipped[0].name}: {scan.skipped[0].reason}"
+    elif tables:
+        advice = f"put the pictures that {tables[0]} names beside it, or give the folder that has both"
+    elif texts:
+        stem = texts[0].rpartition(".")[0]
+        advice = (
+            f"texts are found together with the pictures that they describe: put {stem}.jpg beside "
+            f"{texts[0]}, and so on, or give the folder that has both"
+        )
+    else:
+        advice = "give the folder that has the pictures"
+    kinds = picture_kinds()
+    return f"expected pictures ({kinds}) in the folder or in those inside it, got {got}; {advice}"
 
 
 def _describe_archive(name: str) -> str:
@@ -180,25 +210,35 @@ def _only_name(names: list[str]) -> str:
 
 def _read_named_table(scan: FolderScan, name: str, options: _Options) -> RawDocuments:
     with file_errors(name):
-        return _read_table_file(scan, scan.others[name], name, name.rpartition("/")[0], options)
+        gathered = _gather_table_file(scan, scan.others[name], name, name.rpartition("/")[0], options)
+    return _add_unnamed(scan, *gathered, [name], options)
 
 
-def _read_table_file(
+def _add_unnamed(
+    scan: FolderScan, builder: DocumentBuilder, form: str, tables: Collection[str], options: _Options
+) -> RawDocuments:
+    """Add the pictures that no table names, with the captions in a file beside them, or without a text."""
+    gather_sidecars(builder, scan, options.limits, tables)
+    return builder.documents(form)
+
+
+def _gather_table_file(
     scan: FolderScan, path: Path, title: str, folder: str, options: _Options
-) -> RawDocuments:
-    table = read_table(path, title, options.limits)
-    form = "jsonl" if file_extension(path) in JSON_LINES else "csv"
-    return _read_rows(scan, table, title, folder, form, options)
+) -> tuple[DocumentBuilder, str]:
+    builder, table = DocumentBuilder(scan), read_table(path, title, options.limits)
+    _gather_table(builder, PictureFinder(scan), table, title, folder, options)
+    _check_has_pictures(builder)
+    return builder, "jsonl" if file_extension(path) in JSON_LINES else "csv"
 
 
-def _read_rows(
-    scan: FolderScan, table: Table, title: str, folder: str, form: str, options: _Options
-) -> RawDocuments:
+def _gather_table(
+    builder: DocumentBuilder, finder: PictureFinder, table: Table, title: str, folder: str, options: _Options
+) -> None:
     roles = find_roles(table, options.image_column, options.text_columns, options.id_column)
-    return _check_has_pictures(gather_rows(scan, table, roles, title, folder), form)
+    gather_rows(builder, finder, table, roles, title, folder)
 
 
-def _check_has_pictures(builder: DocumentBuilder, form: str) -> RawDocuments:
+def _check_has_pictures(builder: DocumentBuilder) -> None:
     """Refuse captions without any picture: there is nothing to show, and nothing to learn from."""
     if not builder.n_pictures:
         first = builder.first_skipped
@@ -207,7 +247,6 @@ def _check_has_pictures(builder: DocumentBuilder, form: str) -> RawDocuments:
             f"({first.name}: {first.reason}); put them beside the captions, or say which column names them "
             "with image_column="
         )
-    return builder.documents(form)
 
 
 def _read_others(scan: FolderScan, tables: list[str], options: _Options) -> RawDocuments:
@@ -222,9 +261,12 @@ def _read_others(scan: FolderScan, tables: list[str], options: _Options) -> RawD
             why[name] = str(error)
     if useful:
         return _read_named_table(scan, _only_name(useful), options)
-    builder, form = gather_sidecars(scan, options.limits)
+    builder = DocumentBuilder(scan)
+    used = gather_sidecars(builder, scan, options.limits)
+    form = name_form(used)
     if tables and form == "images":
         return _read_named_table(scan, tables[0], options)  # raises, and says which columns there are
+    skip_unused(builder, scan, used)
     for name in tables:
         builder.skip(name, why.get(name, "a table without a column that names pictures"))
     return builder.documents(form)
@@ -245,12 +287,16 @@ def _may_be_coco(name: str) -> bool:
     return last.endswith(".json") and folder in ("", "annotations")
 
 
-def _read_json_files(scan: FolderScan, files: dict[str, Path], options: _Options) -> RawDocuments:
+def _gather_json_files(
+    scan: FolderScan, files: dict[str, Path], options: _Options
+) -> tuple[DocumentBuilder, str]:
+    form = "jsonl"
     builder, finder = DocumentBuilder(scan), PictureFinder(scan)
     for name, path in files.items():
         with file_errors(name):
             content = read_captions_json(path, options.limits)
             if is_coco(content):
+                form = "coco"
                 gather_coco(builder, finder, content, name)
                 continue
             table = find_rows(content, name)
@@ -260,5 +306,6 @@ def _read_json_files(scan: FolderScan, files: dict[str, Path], options: _Options
                     "expected COCO's form (images and annotations), a list of objects, or captions by "
                     f"picture, got an object with {there}"
                 )
-            return _read_rows(scan, table, name, "", "jsonl", options)
-    return _check_has_pictures(builder, "coco")
+            _gather_table(builder, finder, table, name, "", options)
+    _check_has_pictures(builder)
+    return builder, form

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +54,24 @@ class RawDocuments:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def n_pairs(self) -> int:
+        """How many documents have a picture and a text."""
+        return sum(picture is not None and any(texts) for picture, texts in self._halves())
+
+    @property
+    def n_without_text(self) -> int:
+        """How many pictures have no caption: they are found through their image."""
+        return sum(picture is not None and not any(texts) for picture, texts in self._halves())
+
+    @property
+    def n_without_picture(self) -> int:
+        """How many documents are texts alone."""
+        return sum(picture is None for picture in self.pictures)
+
+    def _halves(self) -> Iterator[tuple[Path | None, tuple[str, ...]]]:
+        return zip(self.pictures, self.texts, strict=True)
 
 
 _RESERVED = ("captions", "file")

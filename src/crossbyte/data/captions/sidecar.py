@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,18 +18,35 @@ T = TypeVar("T")
 _MAX_SIDECAR_BYTES = 2**20  # of one text or description
 
 
-def gather_sidecars(scan: FolderScan, limits: Limits) -> tuple[DocumentBuilder, str]:
-    """Gather every picture with the files beside it; returns the form, too."""
-    builder = DocumentBuilder(scan)
+def gather_sidecars(
+    builder: DocumentBuilder, scan: FolderScan, limits: Limits, tables: Collection[str] = ()
+) -> set[str]:
+    """Gather every picture that is in no document yet, with the captions of the files beside it, or none.
+
+    Parameters
+    ----------
+    builder : DocumentBuilder
+    scan : FolderScan
+    limits : Limits
+    tables : collection of str
+        Names of files that were read as tables of captions, and belong to no single picture.
+
+    Returns
+    -------
+    set of str
+        The names of the files that were found beside pictures.
+    """
     small = limits._replace(text_bytes=min(limits.text_bytes, _MAX_SIDECAR_BYTES))
-    sidecars = {name.casefold(): name for name in scan.others}
+    sidecars = {name.casefold(): name for name in scan.others if name not in tables}
     used: set[str] = set()
+    known = builder.used_pictures
     for picture in scan.pictures:
+        if picture in known:
+            continue
         texts, described = _find_sidecar(sidecars, picture, ".txt"), _find_sidecar(sidecars, picture, ".json")
         used.update(name for name in (texts, described) if name)
         _gather_picture(builder, scan, picture, texts, described, small)
-    _skip_unused(builder, scan, used)
-    return builder, _name_form(used)
+    return used
 
 
 def _find_sidecar(sidecars: dict[str, str], picture: str, ending: str) -> str | None:
@@ -37,7 +54,8 @@ def _find_sidecar(sidecars: dict[str, str], picture: str, ending: str) -> str | 
     return sidecars.get(stem + ending) or sidecars.get(picture.casefold() + ending)
 
 
-def _name_form(used: set[str]) -> str:
+def name_form(used: set[str]) -> str:
+    """Name the form of a folder without a table, by the files beside its pictures."""
     if any(name.lower().endswith(".json") for name in used):
         return "img2dataset"
     return "sidecar" if used else "images"
@@ -54,10 +72,7 @@ def _gather_picture(
     payload: dict[str, Any] = _try_read(builder, scan, described, _read_object, limits) or {}
     captions = parse_captions(payload.pop("caption", None))
     if texts is not None and not captions:
-        read = _try_read(builder, scan, texts, _read_captions, limits)
-        captions = read or []
-        if read == []:
-            builder.skip(texts, "no caption in it; the picture is kept without a text")
+        captions = _try_read(builder, scan, texts, _read_captions, limits) or []
     payload = {name: value for name, value in payload.items() if value not in (None, "")}
     builder.add(picture, picture, captions, payload)
 
@@ -88,7 +103,8 @@ def _read_object(path: Path, limits: Limits) -> dict[str, Any]:
         return parse_object("".join(read_lines(opened, limits)), 1, limits.depth)
 
 
-def _skip_unused(builder: DocumentBuilder, scan: FolderScan, used: set[str]) -> None:
+def skip_unused(builder: DocumentBuilder, scan: FolderScan, used: set[str]) -> None:
+    """List the text files that lie beside no picture."""
     for name in scan.others:
         if name.lower().endswith(".txt") and name not in used:
             builder.skip(name, "no picture of this name beside it")

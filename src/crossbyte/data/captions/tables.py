@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossbyte.data.captions.raw_documents import DocumentBuilder, Skipped, clean_caption
-from crossbyte.data.captions.scan import FolderScan, PictureFinder, names_picture, picture_kinds
+from crossbyte.data.captions.scan import PictureFinder, names_picture, picture_kinds
 from crossbyte.data.safe_open import Limits, OpenFile, file_extension, open_regular
 from crossbyte.data.tables import csv_rows, infer_column, parse_object, read_lines
 from crossbyte.errors import DataFileError
@@ -262,13 +262,19 @@ def _list_columns(table: Table) -> str:
 
 
 def gather_rows(
-    scan: FolderScan, table: Table, roles: ColumnRoles, title: str, folder: str
-) -> DocumentBuilder:
+    builder: DocumentBuilder,
+    finder: PictureFinder,
+    table: Table,
+    roles: ColumnRoles,
+    title: str,
+    folder: str,
+) -> None:
     """Gather the rows of a table into documents.
 
     Parameters
     ----------
-    scan : FolderScan
+    builder : DocumentBuilder
+    finder : PictureFinder
     table : Table
     roles : ColumnRoles
     title : str
@@ -278,12 +284,9 @@ def gather_rows(
     """
     payload_columns = [name for name in table.names if name not in (roles.image, *roles.texts, roles.id)]
     table.type_columns(payload_columns)
-    builder, finder = DocumentBuilder(scan), PictureFinder(scan)
     builder.skipped += table.bad
     for line, values in table.rows:
         _gather_row(builder, finder, roles, f"{title}, line {line}", values, folder)
-    _skip_unnamed(builder, scan, title)
-    return builder
 
 
 def _gather_row(
@@ -303,8 +306,8 @@ def _gather_row(
     if reason:
         builder.skip(where, reason)
         return
-    if roles.texts and not captions:
-        builder.skip(where, "no caption; the picture is kept without a text")
+    for name in roles.texts:
+        skip_if_no_text(builder, where, values.get(name))
     used = (roles.image, *roles.texts, roles.id)
     payload = {name: value for name, value in values.items() if name not in used and value not in (None, "")}
     builder.add(where, None if found is None else found.name, captions, payload, id)
@@ -331,9 +334,8 @@ def parse_captions(value: Any) -> list[str]:
     return []
 
 
-def _skip_unnamed(builder: DocumentBuilder, scan: FolderScan, title: str) -> None:
-    named = builder.used_pictures
-    left = [name for name in scan.pictures if name not in named]
-    if left:
-        more = f" and {len(left) - 1} more pictures" if len(left) > 1 else ""
-        builder.skip(f"{left[0]}{more}", f"no row of {title} names them")
+def skip_if_no_text(builder: DocumentBuilder, where: str, caption: Any) -> None:
+    """List a caption that is neither a text nor empty, such as an object: something is lost with it."""
+    if isinstance(caption, dict | bool):
+        kind = "an object" if isinstance(caption, dict) else str(caption).lower()
+        builder.skip(where, f"expected a text or a list of texts as caption, got {kind}; it is left out")
