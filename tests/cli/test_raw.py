@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def test_the_whole_way_in_words(here: Path, capsys: Captured) -> None:
     (here / "photos" / "scene-00002.png").write_text("this is no picture")
     assert app.run(["fit", "photos", "--quiet"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("photos.cb: 17 documents, 17 of them with picture and text")
+    assert said.startswith("photos.cb: 17 documents: 17 pictures with captions, in ")
     assert "1 thing left out" in said and "scene-00002.png: " in said
     assert "Quality was not measured" in said and "takes 20 pictures" in said
     assert '  crossbyte search photos.cb --text "' in said and "  crossbyte serve photos.cb" in said
@@ -145,6 +146,76 @@ def test_add_encodes_as_the_index_does(here: Path, capsys: Captured) -> None:
     assert app.run(["add", "photos.cb", "photos", *ENCODERS, "--skip-existing", "-q"]) == 0
     assert "0 documents added" in capsys.readouterr().out
     assert "crossbyte fit photos" in refusal(capsys, "add", "none.cb", "photos")
+
+
+# Pictures without captions
+
+
+def test_pictures_without_captions_are_indexed_and_counted(here: Path, capsys: Captured) -> None:
+    """A row for 12 of 24; one of these is empty, one picture of each half cannot be read."""
+    write_scenes(here / "photos", 24)
+    table = here / "photos" / "captions.csv"
+    with table.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    image, captions = header.index("image"), [n for n, name in enumerate(header) if "caption" in name]
+    names = sorted({row[image] for row in rows})
+    kept = [row for row in rows if row[image] in names[::2]]
+    for row in kept:
+        for column in captions:
+            row[column] = "" if row[image] == names[4] else row[column]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *kept])
+    for name in (names[2], names[3]):
+        (here / "photos" / name).write_text("this is no picture")
+
+    assert app.run(["fit", "photos", *ENCODERS, *QUICK, "-q"]) == 0
+    said = capsys.readouterr().out
+    kinds = "10 pictures with captions, 12 pictures without (found through their image), in "
+    assert said.startswith(f"photos.cb: 22 documents: {kinds}")
+    assert "2 things left out:" in said and names[2] in said and names[3] in said
+    found = answer(capsys, "fit", "photos", *ENCODERS, *QUICK, "-q", "--index", "again.cb")
+    counts = {name: found[name] for name in ("documents", "pairs", "without_text", "without_picture")}
+    assert counts == {"documents": 22, "pairs": 10, "without_text": 12, "without_picture": 0}
+
+    asked = ("--image", f"photos/{names[5]}", "-k", "30", *ENCODERS)
+    hits = answer(capsys, "search", "photos.cb", *asked, "--target", "image")["queries"][0]["hits"]
+    payloads = {hit["id"]: hit["payload"] for hit in hits}
+    assert sorted(payloads) == [name for name in names if name not in names[2:4]]
+    assert payloads[names[5]] == {"file": names[5]} and "captions" not in payloads[names[4]]
+
+    assert app.run(["add", "photos.cb", "photos", *ENCODERS, "--upsert", "-q"]) == 0
+    assert f"photos.cb: 22 documents added: {kinds}" in capsys.readouterr().out
+    table.unlink()
+    found = answer(capsys, "add", "again.cb", "photos", *ENCODERS, "--upsert", "-q")
+    assert (found["added"], found["without_text"], found["documents"]) == (22, 22, 22)
+
+
+def test_too_few_captions_and_what_to_do_instead(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 4)
+    (here / "photos" / "captions.csv").unlink()
+    told = refusal(capsys, "fit", "photos", *QUICK)
+    assert "got 0 of 4 pictures and 0 texts" in told.splitlines()[0]
+    for way in (
+        "2 at least, 20 and more to measure",
+        "--encoder NAME",
+        "encoders list",
+        "crossbyte add OTHER.cb",
+    ):
+        assert way in told.splitlines()[1]
+
+
+def test_captions_that_contradict_each_other_are_several_captions(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 6)
+    (here / "photos" / "captions.csv").unlink()
+    rows = [f"scene-0000{n}.png,{text} {n}" for n in range(6) for text in ("red", "not red", "blue", "red")]
+    (here / "photos" / "captions.csv").write_text("\n".join(["image,caption", *rows, *rows]))
+    found = answer(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    assert (found["documents"], found["pairs"], found["skipped"]) == (6, 6, [])
+    hits = answer(capsys, "search", "photos.cb", "--text", "not red 3", "-k", "6", *ENCODERS)["queries"][0][
+        "hits"
+    ]
+    captions = {hit["id"]: hit["payload"]["captions"] for hit in hits}
+    assert captions == {f"scene-0000{n}.png": [f"red {n}", f"not red {n}", f"blue {n}"] for n in range(6)}
 
 
 # Asked oddly

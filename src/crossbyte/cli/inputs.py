@@ -283,6 +283,26 @@ def read_raw_documents(path: Path, raw: RawInputOptions) -> RawDocuments:
     )
 
 
+def drop_unread(documents: RawDocuments, skipped: Sequence[Skipped]) -> RawDocuments:
+    """Drop the documents whose pictures could not be read: what encoding has added to their own list."""
+    from crossbyte.gallery.build import take_documents
+
+    unread = {each.name for each in skipped[len(documents.skipped) :]}
+    names = [payload.get("file", id) for payload, id in zip(documents.payloads, documents.ids, strict=True)]
+    return take_documents(documents, [row for row, name in enumerate(names) if name not in unread])
+
+
+def describe_kinds(documents: RawDocuments) -> str:
+    """Say how many documents have a picture and captions, how many only one of them; "" for no document."""
+    pairs, pictures, texts = documents.n_pairs, documents.n_without_text, documents.n_without_picture
+    kinds = [f"{plural(pairs, 'picture')} with captions"] if pairs else []
+    if pictures:
+        kinds.append(f"{plural(pictures, 'picture')} without (found through their image)")
+    if texts:
+        kinds.append(f"{plural(texts, 'text')} without a picture")
+    return ", ".join(kinds)
+
+
 def list_skipped(skipped: Sequence[Skipped]) -> list[dict[str, str]]:
     """List what was left out, for JSON."""
     return [each._asdict() for each in skipped]

@@ -445,13 +445,24 @@ def make_model(
 
 
 def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
-    """Refuse what no model can be learned from."""
+    """Refuse what no model can be learned from, and say what can be done with such pictures."""
     if n_pairs >= MIN_PAIRS:
         return
-    came = f"{n_pairs} of {n_pictures} pictures and {n_texts} texts"
+    expected = f"expected at least {MIN_PAIRS} pictures with a text to learn from, got"
+    enough = (
+        f"({MIN_PAIRS} at least, {MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
+    )
+    if not n_pictures:
+        raise InvalidInput(
+            f"{expected} no picture that can be read, and {n_texts} texts; give pictures with captions "
+            f"{enough}"
+        )
+    # All that can be done is behind one semicolon: the program prints it as a line of its own.
     raise InvalidInput(
-        f"expected at least {MIN_PAIRS} pictures with a text to learn from, got {came}; give pictures with "
-        f"captions ({MIN_GROUPS} and more to measure the quality, about 1,000 for good answers)"
+        f"{expected} {n_pairs} of {n_pictures} pictures and {n_texts} texts; give captions to some of them "
+        f"{enough}, or take a pair of encoders that share a space, which needs no captions: `crossbyte "
+        "fit FOLDER --encoder NAME` (`crossbyte encoders list` has the names), or add the pictures to an "
+        "index that was fitted elsewhere: `crossbyte add OTHER.cb FOLDER`"
     )
 
 

@@ -17,7 +17,9 @@ from crossbyte.cli.exit_codes import ExitCode, print_error
 from crossbyte.cli.inputs import (
     InputOptions,
     RawInputOptions,
+    describe_kinds,
     describe_skipped,
+    drop_unread,
     is_raw_data,
     list_skipped,
     read_documents,
@@ -143,9 +145,11 @@ def add_files(
             return _report_interrupted_files(wanted.upsert)
         total = len(gallery)
     document = {"index": path, "added": added.n_added, "documents": total}
+    kept = drop_unread(new, added.skipped)
+    document |= {"without_text": kept.n_without_text, "without_picture": kept.n_without_picture}
     document |= {"already_there": len(documents) - len(new), "skipped": list_skipped(added.skipped)}
     document["seconds"] = round(time.perf_counter() - began, 3)
-    emit(document, _describe_added_files(document, added.skipped), as_json=as_json)
+    emit(document, _describe_added_files(document, describe_kinds(kept), added.skipped), as_json=as_json)
     return ExitCode.FINE
 
 
@@ -184,11 +188,12 @@ def _report_interrupted_files(upsert: bool) -> int:
     return ExitCode.INTERRUPTED
 
 
-def _describe_added_files(document: dict[str, Any], skipped: list[Skipped]) -> Iterator[str]:
+def _describe_added_files(document: dict[str, Any], kinds: str, skipped: list[Skipped]) -> Iterator[str]:
     rate = document["added"] / max(document["seconds"], 1e-9)
     took, added = readable_seconds(document["seconds"]), plural(document["added"], "document")
     before = f", {document['already_there']:,} were there already" if document["already_there"] else ""
-    said = f"{document['index']}: {added} added in {took} ({rate:,.3g} per second){before}"
+    what = f"{added} added: {kinds}," if kinds else f"{added} added"
+    said = f"{document['index']}: {what} in {took} ({rate:,.3g} per second){before}"
     yield f"{said}; it has {document['documents']:,} now"
     yield from describe_skipped(skipped)
 

@@ -22,7 +22,9 @@ from crossbyte.cli.inputs import (
     InputOptions,
     RawInputOptions,
     check_free,
+    describe_kinds,
     describe_skipped,
+    drop_unread,
     is_raw_data,
     list_skipped,
     parse_bytes,
@@ -260,8 +262,11 @@ def fit_files(
     identity = None if output is None else built.model.save(output)
     report = built.model.report_ if built.model.calibration_ is not None else None
     document: dict[str, Any] = {"model": output, "identity": identity, "index": path, "pairs": built.n_pairs}
+    kept = drop_unread(documents, built.skipped)
     document |= {
         "documents": built.n_documents,
+        "without_text": kept.n_without_text,
+        "without_picture": kept.n_without_picture,
         "form": documents.form,
         "skipped": list_skipped(built.skipped),
     }
@@ -271,7 +276,7 @@ def fit_files(
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
     return FitResult(
         document,
-        list(_describe_built(document, documents, built, report, fit_options.curve is not None)),
+        list(_describe_built(document, kept, built, report, fit_options.curve is not None)),
         report,
     )
 
@@ -300,9 +305,9 @@ def _describe_built(
 ) -> Iterator[str]:
     took = readable_seconds(document["seconds"])
     yield (
-        f"{document['index']}: {plural(built.n_documents, 'document')}, {built.n_pairs:,} of them with "
-        f"picture and text, in {took}; {describe_bytes(document)}, {document['mapping']} space of "
-        f"{document['components']} dimensions"
+        f"{document['index']}: {plural(built.n_documents, 'document')}: {describe_kinds(documents)}, in "
+        f"{took}; {describe_bytes(document)}, {document['mapping']} space of {document['components']} "
+        "dimensions"
     )
     if document["model"] is not None:
         yield f"{document['model']}: its model"
