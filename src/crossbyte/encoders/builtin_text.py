@@ -65,16 +65,17 @@ def fold_text(text: str) -> str:
     return unicodedata.normalize("NFKC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
 
 
-def split_words(text: str) -> list[str]:
+def split_words(text: str, *, pairs: bool = True) -> list[str]:
     """Split a text into words, in its order; [] where there is neither letter nor digit.
 
-    A run of characters of a script without spaces gives its characters and their neighbouring pairs.
+    A run of characters of a script without spaces gives its characters and, with ``pairs``, their
+    neighbouring pairs.
     """
     words: list[str] = []
     for word in fold_text(text[:MAX_CHARACTERS]).translate(_LETTERS).split():
         for part in [word] if word.isascii() else _UNSPACED_RUN.split(word):
             if part:
-                words.extend(_cut_unspaced(part))
+                words.extend(_cut_unspaced(part, pairs))
     return words
 
 
@@ -86,12 +87,13 @@ def split_pieces(word: str) -> list[str]:
     return pieces or [bordered]
 
 
-def _cut_unspaced(part: str) -> Iterator[str]:
+def _cut_unspaced(part: str, pairs: bool) -> Iterator[str]:
     if not _UNSPACED_RUN.fullmatch(part):
         yield part
         return
     yield from part
-    yield from map("".join, pairwise(part))
+    if pairs:
+        yield from map("".join, pairwise(part))
 
 
 def hash_column(piece: str, width: int) -> int:

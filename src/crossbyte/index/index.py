@@ -23,6 +23,8 @@ from crossbyte.index.facets import Facet
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.build import CellRequest, build_cell_state
 from crossbyte.index.ivf.state import Cells
+from crossbyte.index.lexical import KIND as WORDS_KIND
+from crossbyte.index.lexical import WordMatch, check_word_fields
 from crossbyte.index.mutations import Batch, Commit, DocumentFields, check_payloads
 from crossbyte.index.query import SearchRequest
 from crossbyte.index.scan import LocalBackend, SearchBackend
@@ -35,8 +37,8 @@ from crossbyte.index.snapshot import (
     may_hold_document_codes,
     model_record,
 )
-from crossbyte.index.storage.database import FORMATS
-from crossbyte.index.storage.records import Change
+from crossbyte.index.storage.database import FORMATS, WORDS_FORMAT
+from crossbyte.index.storage.records import Change, NewRecord
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
 from crossbyte.progress import ProgressCallback, ignore_progress
@@ -428,6 +430,23 @@ class Reader(BaseIndex):
     def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
         return question(LocalBackend(self.snapshot(), self._n_threads))
 
+    @property
+    def word_fields(self) -> tuple[str, ...]:
+        """Payload fields whose words are searched; empty for an index that keeps none."""
+        return self._seen.word_fields
+
+    def match_words(self, expression: str, where: str | None = None) -> list[WordMatch]:
+        """Find documents by the words of their payloads, best first by BM25.
+
+        Parameters
+        ----------
+        expression : str
+            As :func:`crossbyte.index.lexical.match_any` and ``match_all`` write it.
+        where : str, optional
+            A filter, as in :meth:`search`.
+        """
+        return self.snapshot().match_words(expression, where)
+
     def verify(self) -> None:
         """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
         self._store.verify()
@@ -449,7 +468,15 @@ class Index(Reader):
     # Opening
 
     @classmethod
-    def create(cls, path: Path, model: CMCQ, *, format: int | None = None, n_jobs: int | None = None) -> Self:
+    def create(
+        cls,
+        path: Path,
+        model: CMCQ,
+        *,
+        words: Sequence[str] | None = None,
+        format: int | None = None,
+        n_jobs: int | None = None,
+    ) -> Self:
         """Make an empty index for a fitted model, and open it for writing.
 
         Parameters
@@ -458,9 +485,12 @@ class Index(Reader):
             Nothing may be there yet.
         model : CMCQ
             Fitted; a copy of it becomes part of the file.
-        format : {1, 2}, optional
-            None: 2 for a model that can give a document one code, else 1, which earlier versions read, too.
-            With a model that cannot, an index of format 2 holds what one of format 1 does.
+        words : sequence of str, optional
+            Payload fields, such as ``["captions"]``, whose words are kept for :meth:`match_words`.
+        format : {1, 2, 3}, optional
+            None: 3 with ``words``, else 2 for a model that can give a document one code, else 1, which
+            earlier versions read, too. With a model that cannot, an index of format 2 holds what one of
+            format 1 does.
         n_jobs : int or None
             Threads; None for all cores. No answer depends on it.
 
@@ -470,8 +500,12 @@ class Index(Reader):
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        wanted, own = check_format(format, model), _copy_model(model, n_jobs)
-        return cls(Store.create(path, [model_record(model)], format=wanted), own, n_jobs)
+        fields = None if words is None else check_word_fields(words)
+        wanted, own = check_format(format, model, fields), _copy_model(model, n_jobs)
+        records = [model_record(model)]
+        if fields is not None:
+            records.append(NewRecord(WORDS_KIND, {"searched": list(fields)}))
+        return cls(Store.create(path, records, format=wanted), own, n_jobs)
 
     @classmethod
     def open(
@@ -766,17 +800,22 @@ class Index(Reader):
         snapshot, segments = self._seen, commit.segments
         written = [*commit.records, *(segment.to_record() for segment in segments)]
         following = snapshot.catalogue.next_number if commit.next_number is None else commit.next_number
-        catalogue = self._store.commit(Change(written, commit.payloads, following))
+        catalogue = self._store.commit(Change(written, commit.payloads, following, words=commit.words))
         with self._store.reading():
             known = self._store.records(after=snapshot.last_record)
             self._seen = snapshot.next(catalogue, known, segments)
 
 
-def check_format(format: int | None, model: CMCQ) -> int:
-    """Check the format of a new index; None for the one that fits the model."""
+def check_format(format: int | None, model: CMCQ, words: Sequence[str] | None = None) -> int:
+    """Check the format of a new index; None for the one that fits the model, and words that are searched."""
     if format is None:
-        return 2 if model.fitted_.has_document_codes else 1
-    return check_integer(format, "format", FORMATS[0], FORMATS[-1])
+        return WORDS_FORMAT if words else 2 if model.fitted_.has_document_codes else 1
+    wanted = check_integer(format, "format", FORMATS[0], FORMATS[-1])
+    if words and wanted < WORDS_FORMAT:
+        raise InvalidInput(f"words: expected format {WORDS_FORMAT}, which keeps them, got {wanted}")
+    if wanted == WORDS_FORMAT and not words:
+        raise InvalidInput(f"format: expected words= (payload fields) with format {WORDS_FORMAT}, got none")
+    return wanted
 
 
 def _copy_model(model: CMCQ, n_jobs: int | None) -> CMCQ:

@@ -28,6 +28,8 @@ from crossbyte.index.docids import DocIds, Id, PackedIds, check_id, check_ids
 from crossbyte.index.filters.columns import build_columns
 from crossbyte.index.ivf.lists import assign_cells
 from crossbyte.index.ivf.state import dropped_cells_record
+from crossbyte.index.lexical import KIND as WORDS_KIND
+from crossbyte.index.lexical import searched_text
 from crossbyte.index.segment import SEGMENT_ROWS, SIDES, Groups, Segment, name_column_part
 from crossbyte.index.snapshot import Place, Snapshot, may_hold_document_codes
 from crossbyte.index.storage.records import NewRecord
@@ -37,6 +39,7 @@ from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.validation import check_choice, check_codes, check_features
 
 MAX_PAYLOAD_BYTES = 2**20
+_KEPT = ("model", WORDS_KIND)  # kinds of records that a compaction leaves
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # whose points are in memory at the same time
 
 
@@ -241,6 +244,13 @@ class Batch:
         for number, row in zip(numbers[rows].tolist(), rows.tolist(), strict=True):
             yield number, 0, self.payloads.bodies[row] or b""
 
+    def word_rows(self, numbers: DocIds, fields: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """Yield number, version and words of every payload that has any in these fields."""
+        rows = np.flatnonzero(self.payloads.present())
+        for number, row in zip(numbers[rows].tolist(), rows.tolist(), strict=True):
+            if text := searched_text(self.payloads.objects[row], fields):
+                yield number, 0, text
+
 
 def _refuse_unknown(documents: DocumentFields) -> None:
     known = DocumentFields.__annotations__
@@ -340,12 +350,15 @@ class Commit(NamedTuple):
     payloads : iterable of (number, version, body)
     next_number : int or None
         Above all document numbers; None for as it is.
+    words : iterable of (number, version, text)
+        What is searched by words.
     """
 
     records: Sequence[NewRecord] = ()
     segments: Sequence[Segment] = ()
     payloads: Iterable[tuple[int, int, bytes]] = ()
     next_number: int | None = None
+    words: Iterable[tuple[int, int, str]] = ()
 
 
 class Replacement(NamedTuple):
@@ -436,7 +449,10 @@ def make_addition(
     segments = _assign_cells(snapshot, list(batch.segments(codes, given)), model.n_jobs)
     places = [place for place in found if place is not None]
     records = [_make_deletion_record(_collect_docids(snapshot, places))] if places else []
-    return Commit(records, segments, batch.payload_rows(given), given.end) if segments else None
+    if not segments:
+        return None
+    words = batch.word_rows(given, snapshot.word_fields) if snapshot.word_fields else ()
+    return Commit(records, segments, batch.payload_rows(given), given.end, words)
 
 
 def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads) -> Commit | None:
@@ -449,7 +465,17 @@ def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads)
     if not names:
         return None
     rows = _number_versions(snapshot, numbers, payloads)
-    return Commit([NewRecord("updates", document, parts)], payloads=rows)
+    words = _word_versions(snapshot, numbers, payloads) if snapshot.word_fields else ()
+    return Commit([NewRecord("updates", document, parts)], payloads=rows, words=words)
+
+
+def _word_versions(
+    snapshot: Snapshot, numbers: NDArray[np.int64], payloads: Payloads
+) -> Iterator[tuple[int, int, str]]:
+    for number, payload in zip(numbers.tolist(), payloads.objects, strict=True):
+        update = snapshot.updates.get(number)
+        version = 1 if update is None else update.version + 1
+        yield number, version, searched_text(payload, snapshot.word_fields)
 
 
 def _number_versions(
@@ -486,13 +512,13 @@ def make_cell_removal(snapshot: Snapshot) -> Commit | None:
 
 
 def make_compaction(snapshot: Snapshot) -> Replacement:
-    """Write the live documents anew, in the place of all records but the model."""
+    """Write the live documents anew, in the place of all records but the model and the fields of words."""
     segments = compact_segments(snapshot, len(snapshot.quantizers["image"].codewords))
     # Before the documents, whose records name their cells.
     records = [] if snapshot.cells is None else [snapshot.cells.without_assignments().to_record()]
     records += [segment.to_record() for segment in segments]
     with snapshot.store.reading():
-        old = [record.number for record in snapshot.store.records() if record.kind != "model"]
+        old = [record.number for record in snapshot.store.records() if record.kind not in _KEPT]
     return Replacement(old, records, *find_payload_rows(snapshot), snapshot.catalogue.next_number)
 
 

@@ -27,6 +27,8 @@ from crossbyte.index.filters.conditions import check_fields, evaluate_condition,
 from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
+from crossbyte.index.lexical import KIND as WORDS_KIND
+from crossbyte.index.lexical import WordMatch
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
@@ -103,6 +105,8 @@ class Snapshot:
     cells : CellState or None
     rebuilt : bool
         Whether the cells are newer than the inverted lists of the partitions.
+    word_fields : tuple of str
+        Payload fields whose words are searched; empty where none are.
     lookup : IdLookup
     store : Store
         The file, from which columns, groups and payloads are read when they are needed.
@@ -121,6 +125,7 @@ class Snapshot:
     n_jobs: int | None = None
     cells: CellState | None = None
     rebuilt: bool = False
+    word_fields: tuple[str, ...] = ()
     # Caches, filled when needed; the next snapshot starts with empty ones.
     _columns: dict[tuple[int, str], Column] = field(default_factory=dict, init=False)
     _groups: dict[str, Groups | None] = field(default_factory=dict, init=False)
@@ -210,6 +215,9 @@ class Snapshot:
         if record.kind in (KIND, "documents"):
             with refuse_damage(self.store.path, f"record {record.number}"):
                 return self._with_cells(record)
+        if record.kind == WORDS_KIND:
+            with refuse_damage(self.store.path, f"record {record.number}"):
+                return replace(self, word_fields=tuple(map(str, record.document["searched"])))
         if record.kind not in ("deletions", "updates"):
             return self
         with refuse_damage(self.store.path, f"record {record.number}"):
@@ -391,6 +399,24 @@ class Snapshot:
         bodies = iter(self.store.payloads([key for key in keys if key], self.generation))
         with refuse_damage(self.store.path, "a payload"):
             return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
+
+    def match_words(self, expression: str, where: str | None, *, is_part: bool = False) -> list[WordMatch]:
+        """Find the allowed documents that an expression of words matches, best first."""
+        if not self.word_fields or not expression:
+            return []
+        found = self.store.match_words(expression)
+        numbers = np.array([number for number, _, _ in found], dtype=np.int64)
+        allowed = np.zeros(len(found), dtype=bool)
+        bits = self.allowed(where, is_part=is_part)
+        for coding, partition in self.partitions.items():
+            rows, there = partition.numbers.find(numbers)
+            allowed[there] = test_bits(bits[coding], rows[there])
+        current = (self.updates[n].version if n in self.updates else 0 for n in numbers.tolist())
+        return [
+            WordMatch(number, score)
+            for (number, version, score), is_allowed, newest in zip(found, allowed, current, strict=True)
+            if is_allowed and version == newest
+        ]
 
     @property
     def read_bytes(self) -> int:

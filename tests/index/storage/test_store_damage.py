@@ -58,8 +58,8 @@ def test_what_is_no_index_is_refused_at_once_and_left_alone(tmp_path: Path) -> N
 
 
 def test_a_newer_format_is_named(writer: Store) -> None:
-    with pytest.raises(NewerIndexFile, match="format 2 or older, got 3; upgrade"):
-        Store.open(edited(writer, "PRAGMA user_version = 3"), writable=False)
+    with pytest.raises(NewerIndexFile, match="format 3 or older, got 4; upgrade"):
+        Store.open(edited(writer, "PRAGMA user_version = 4"), writable=False)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 ``records``           immutable records: head (JSON) and its checksum
 ``pieces``            the bytes of the records' parts, at most 64 MB in a row
 ``payloads``          one row for each version of a document's payload, with a checksum
+``words``             in format 3: the words of documents, by number, as SQLite's FTS5 keeps them
 ====================  ==============================================================================
 """
 
@@ -26,8 +27,9 @@ from crossbyte.index.storage.records import (
 )
 
 APPLICATION = 0x63726279  # "crby"
-FORMATS = (1, 2)
-"""The tables are the same in both; only in format 2 may a document with both halves have one code."""
+FORMATS = (1, 2, 3)
+"""From format 2 on, a document with both halves may have one code; format 3 has a table of words."""
+WORDS_FORMAT = 3
 
 # A rowid table for payloads: in one WITHOUT ROWID, a row of more than 1 kB would take a page of its own.
 _TABLES = (
@@ -48,6 +50,12 @@ _EXPECTED = {
     ("table", "payloads", "payloads", _TABLES[3]),
     ("index", "payload_key", "payloads", _TABLES[4]),
 }
+# Words come folded and cut by us (any script), so the tokenizer splits at spaces and takes English stems.
+_WORDS = (
+    "CREATE VIRTUAL TABLE words USING fts5(text, version UNINDEXED,"
+    " tokenize = \"porter unicode61 remove_diacritics 0 categories 'L* N* M* Co'\")"
+)
+_WORDS_TABLES = {f"words_{name}" for name in ("config", "content", "data", "docsize", "idx")}
 
 
 def write_schema(connection: sqlite3.Connection, format: int) -> None:
@@ -56,6 +64,20 @@ def write_schema(connection: sqlite3.Connection, format: int) -> None:
     connection.execute(f"PRAGMA user_version = {format:d}").fetchall()
     for statement in _TABLES:
         connection.execute(statement)
+    if format >= WORDS_FORMAT:
+        connection.execute(_WORDS)
+
+
+def has_word_search() -> bool:
+    """Say whether the SQLite at hand can keep and search words (FTS5)."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute(_WORDS)
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def check_database(connection: sqlite3.Connection, path: str) -> None:
@@ -80,9 +102,21 @@ def check_database(connection: sqlite3.Connection, path: str) -> None:
         raise_foreign(path, "it is an SQLite database of another application")
     _check_format(path, read_format(connection))
     _check_size(connection, path, size)
-    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 9").fetchall()
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 20").fetchall()
+    if read_format(connection) >= WORDS_FORMAT:
+        rows = _without_words(path, rows)
     if len(rows) != len(_EXPECTED) or set(rows) != _EXPECTED:
         raise_damaged(path, "it has other tables than an index of this format")
+
+
+def _without_words(path: str, rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """Check the table of words and those in which FTS5 keeps it; give the other rows of the schema."""
+    if ("table", "words", "words", _WORDS) not in rows:
+        raise_damaged(path, "it has no table of words, or another one than an index of this format")
+    own = {row[1] for row in rows if row[0] == "table" and row[1] in _WORDS_TABLES}
+    if own != _WORDS_TABLES:
+        raise_damaged(path, "its table of words is not whole")
+    return [row for row in rows if row[2] != "words" and row[2] not in _WORDS_TABLES]
 
 
 def refuse_empty(path: str, size: int) -> None:

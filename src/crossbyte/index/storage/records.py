@@ -331,12 +331,15 @@ class Change:
         The next document number to give after this commit.
     drop : sequence of int
         Numbers of records to remove; then readers of earlier generations become stale.
+    words : iterable of (number, version, text)
+        What is searched by words of documents, in the place of earlier versions; only in format 3.
     """
 
     records: Sequence[NewRecord] = ()
     payloads: Iterable[tuple[int, int, bytes]] = ()
     next_number: int = 0
     drop: Sequence[int] = ()
+    words: Iterable[tuple[int, int, str]] = ()
 
 
 def as_bytes(value: BytesLike, name: str) -> memoryview:
@@ -538,6 +541,20 @@ def verify_contents(connection: sqlite3.Connection, path: str) -> None:
         _verify_parts(connection, path, record)
     _verify_number_of_pieces(connection, path, records)
     _verify_payloads(connection, path, row)
+    _verify_words(connection, path)
+
+
+def _verify_words(connection: sqlite3.Connection, path: str) -> None:
+    """Compare the words with the numbers of documents; ``integrity_check`` has compared FTS5's own tables."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is None:
+        return
+    query = (
+        "SELECT count(*) FROM words_content AS own LEFT JOIN payloads"
+        " ON payloads.number = own.id AND payloads.version = own.c1"
+        " WHERE payloads.number IS NULL AND own.c0 <> ''"
+    )
+    if connection.execute(query).fetchone()[0]:
+        raise_damaged(path, "it has words of documents that it does not have")
 
 
 def _read_pieces(connection: sqlite3.Connection, path: str, number: int, head: PartHead) -> Iterator[bytes]:
@@ -624,6 +641,8 @@ class Rewrite:
     dead: Iterable[tuple[int, int]] = ()
     renamed: Iterable[tuple[int, int]] = ()
     compacting: bool = False
+    words: Iterable[tuple[int, int, str]] = ()
+    has_words: bool = False
 
 
 def write_change(
@@ -647,9 +666,12 @@ def write_change(
     _drop_records(connection, path, change.drop)
     _write_records(connection, change.records, old.next_record, generation)
     counts = _Counts(old.catalogue.n_payloads, old.payload_bytes)
-    _delete_payloads(connection, path, change.dead, counts)
-    _rename_payloads(connection, path, change.renamed)
+    dead, renamed = list(_plain_keys(change.dead)), list(_plain_keys(change.renamed))
+    _delete_payloads(connection, path, dead, counts)
+    _rename_payloads(connection, path, renamed)
     connection.executemany(_INSERT_PAYLOAD, _count_rows(change.payloads, counts))
+    if change.has_words:
+        _write_words(connection, change.words, dead, renamed)
     next_record = old.next_record + len(change.records)
     n_records = old.catalogue.n_records + len(change.records) - len(change.drop)
     digest = _chain_digest(connection, path, old, bool(change.drop))
@@ -699,15 +721,50 @@ def _cut_pieces(views: Iterable[memoryview]) -> Iterator[memoryview]:
 def _delete_payloads(
     connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int]], counts: _Counts
 ) -> None:
-    for number, version in _plain_keys(keys):
+    for number, version in keys:
         counts.n_bytes -= len(fetch_payload(connection, path, number, version))
         counts.rows -= connection.execute(_DELETE_PAYLOAD, (number, version)).rowcount
 
 
 def _rename_payloads(connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int]]) -> None:
-    for number, version in _plain_keys(keys):
+    for number, version in keys:
         body = fetch_payload(connection, path, number, version)
         connection.execute(_RENAME_PAYLOAD, (payload_checksum(number, 0, body), number, version))
+
+
+def _write_words(
+    connection: sqlite3.Connection,
+    words: Iterable[tuple[int, int, str]],
+    dead: Iterable[tuple[int, int]],
+    renamed: Iterable[tuple[int, int]],
+) -> None:
+    """Write the words of new and updated documents; forget those of deleted ones when compacting."""
+    connection.executemany("DELETE FROM words WHERE rowid = ? AND version = ?", dead)
+    connection.executemany("UPDATE words SET version = 0 WHERE rowid = ? AND version = ?", renamed)
+    connection.executemany(
+        "INSERT OR REPLACE INTO words (rowid, version, text) VALUES (?, ?, ?)",
+        ((index(number), index(version), text) for number, version, text in words),
+    )
+
+
+def fetch_word_matches(
+    connection: sqlite3.Connection, expression: str, limit: int
+) -> list[tuple[int, int, float]]:
+    """Find documents by words: number, version of the payload and BM25 score (larger is better), best first.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+    expression : str
+        Of FTS5, made of quoted words alone (:mod:`crossbyte.index.lexical`).
+    limit : int
+        -1 for all.
+    """
+    rows = connection.execute(
+        "SELECT rowid, version, -bm25(words) FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?",
+        (expression, limit),
+    )
+    return [(int(number), int(version), float(score)) for number, version, score in rows]
 
 
 def _plain_keys(keys: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,14 @@ from contextlib import contextmanager
 
 from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StaleReader, StorageFailed, StorageFull, WriteRefused
 from crossbyte.index.storage.creation import copy_database, create_database, verify_database
-from crossbyte.index.storage.database import check_database, check_file, connect, read_format, real_path
+from crossbyte.index.storage.database import (
+    WORDS_FORMAT,
+    check_database,
+    check_file,
+    connect,
+    read_format,
+    real_path,
+)
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.index.storage.records import (
     Catalogue,
@@ -30,6 +37,7 @@ from crossbyte.index.storage.records import (
     fetch_part,
     fetch_payload,
     fetch_records,
+    fetch_word_matches,
     primary_code,
     translate_sqlite_errors,
     write_change,
@@ -465,8 +473,28 @@ class Store:
         StorageFailed
             Nothing was changed, or, if only the last flush failed, everything; opening again tells.
         """
-        rewrite = Rewrite(change.records, change.next_number, change.payloads, change.drop)
+        rewrite = Rewrite(
+            change.records,
+            change.next_number,
+            change.payloads,
+            change.drop,
+            words=change.words,
+            has_words=self.format >= WORDS_FORMAT,
+        )
         return self._write(rewrite)
+
+    def match_words(self, expression: str, limit: int = -1) -> list[tuple[int, int, float]]:
+        """Find documents by their words: number, version and BM25 score, best first; format 3 only.
+
+        Parameters
+        ----------
+        expression : str
+            Of FTS5, made of quoted words alone.
+        limit : int
+            -1 for all.
+        """
+        with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
+            return fetch_word_matches(self._session.connection, expression, limit)
 
     def replace(
         self,
@@ -501,7 +529,16 @@ class Store:
         ------
         As `commit`.
         """
-        rewrite = Rewrite(records, next_number, (), drop, dead, renamed, compacting=True)
+        rewrite = Rewrite(
+            records,
+            next_number,
+            (),
+            drop,
+            dead,
+            renamed,
+            compacting=True,
+            has_words=self.format >= WORDS_FORMAT,
+        )
         with self._session.usable():
             catalogue = self._write(rewrite)
             self._session.vacuum()

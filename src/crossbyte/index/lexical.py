@@ -1,0 +1,122 @@
+"""Search documents by their words: what of a payload is searched, and how a query is asked of SQLite's FTS5.
+
+Texts are folded and cut into words here, in any script, before SQLite sees them; a query becomes an
+expression of quoted words alone, so nothing that a person types is an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from crossbyte.encoders.builtin_text import split_words
+from crossbyte.errors import InvalidInput, WriteRefused
+from crossbyte.index.storage.database import has_word_search
+
+KIND = "words"
+"""Kind of the record that says which payload fields are searched."""
+MOST_WORDS = 64  # of a query; longer ones are cut, so that the time of a search is bounded
+_MOST_FIELDS = 16
+_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"'))
+_QUOTED = re.compile(r'"([^"]*)"')
+
+
+class WordMatch(NamedTuple):
+    """A document that has words of a query: its number, and its BM25 score (larger is better)."""
+
+    number: int
+    score: float
+
+
+def check_word_fields(fields: Any) -> tuple[str, ...]:
+    """Check the payload fields whose words are searched; refuse where SQLite cannot search words.
+
+    Raises
+    ------
+    InvalidInput
+        Not a few names of fields.
+    WriteRefused
+        This SQLite has no FTS5.
+    """
+    if isinstance(fields, str) or not isinstance(fields, Sequence):
+        raise InvalidInput(f"words: expected names of payload fields, such as ['captions'], got {fields!r}")
+    names = tuple(fields)
+    if not all(isinstance(name, str) and name for name in names) or not 1 <= len(names) <= _MOST_FIELDS:
+        raise InvalidInput(f"words: expected 1 to {_MOST_FIELDS} names of payload fields, got {fields!r}")
+    if not has_word_search():
+        raise WriteRefused(
+            "words: this SQLite cannot search words (it was built without FTS5); leave words out to search "
+            "by vectors alone, or use a Python whose SQLite has FTS5"
+        )
+    return names
+
+
+def searched_text(payload: Mapping[str, Any] | None, fields: Iterable[str]) -> str:
+    """Give the words of a payload's fields as they are kept: folded, with spaces between them.
+
+    Fields may be texts or lists of texts, and dotted names reach into objects; other values have no words.
+    """
+    found = [text for field in fields for text in _list_texts(_read_field(payload, field))]
+    # A mark between texts that no query has, so that no phrase goes on from one caption to the next.
+    return " 0x1e ".join(" ".join(split_words(text, pairs=False)) for text in found)
+
+
+def _read_field(payload: Any, field: str) -> Any:
+    if isinstance(payload, Mapping) and field in payload:
+        return payload[field]
+    head, _, rest = field.partition(".")
+    inner = payload.get(head) if isinstance(payload, Mapping) else None
+    return _read_field(inner, rest) if rest else None
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _list_texts(each)
+
+
+@dataclass(frozen=True)
+class WordQuery:
+    """The words of a query.
+
+    Attributes
+    ----------
+    words : tuple of str
+        Each once, in their order, without those of phrases.
+    phrases : tuple of str
+        What stood in quotes: words with spaces between them.
+    """
+
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> WordQuery:
+        """Take the words of a text; never refuses one."""
+        plain = text.translate(_QUOTES)
+        quoted = [" ".join(split_words(each, pairs=False)[:MOST_WORDS]) for each in _QUOTED.findall(plain)]
+        words = dict.fromkeys(split_words(_QUOTED.sub(" ", plain), pairs=False))
+        return cls(tuple(words)[:MOST_WORDS], tuple(dict.fromkeys(each for each in quoted if each)))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Phrases and words."""
+        return tuple(dict.fromkeys((*self.phrases, *self.words)))[:MOST_WORDS]
+
+
+def match_any(terms: Iterable[str]) -> str:
+    """Write the expression of FTS5 that finds documents with any of these words or phrases."""
+    return " OR ".join(map(_quote, terms))
+
+
+def match_all(terms: Iterable[str]) -> str:
+    """Write the expression of FTS5 that finds documents with all of these words or phrases."""
+    return " AND ".join(map(_quote, terms))
+
+
+def _quote(term: str) -> str:
+    return '"' + term.replace('"', "") + '"'

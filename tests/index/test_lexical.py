@@ -1,0 +1,167 @@
+"""Words of documents in the index: what is searched, in any script, under deletes, updates and compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossbyte import CMCQ, Index
+from crossbyte.errors import DamagedIndexFile, InvalidInput, WriteRefused
+from crossbyte.index import lexical
+from crossbyte.index.lexical import WordQuery, match_all, match_any, searched_text
+
+CAPTIONS = {
+    "a": ["A man is standing on an elephant.", "Two dogs"],
+    "b": ["a purple zeppelin over a castle"],
+    "c": ["Ein Straßencafé im Süden", "dogs running"],
+    "d": ["犬が公園を走る"],
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> CMCQ:
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(60, 4))
+    images, texts = latent @ rng.normal(size=(4, 10)), latent @ rng.normal(size=(4, 8))
+    return CMCQ(n_bits=16, random_state=0, n_jobs=1).fit(images, texts)
+
+
+@pytest.fixture
+def index(model: CMCQ, tmp_path: Path) -> Index:
+    made = Index.create(tmp_path / "a.cb", model, words=["captions", "meta.title"])
+    features = np.random.default_rng(1).normal(size=(len(CAPTIONS), 10))
+    payloads = [{"captions": each, "year": n} for n, each in enumerate(CAPTIONS.values())]
+    made.add(list(CAPTIONS), images=features, payloads=payloads)
+    return made
+
+
+def find(index: Index, text: str, where: str | None = None) -> list[str]:
+    matches = index.match_words(match_any(WordQuery.parse(text).terms), where)
+    ids = index.ids()
+    return [str(ids[each.number]) for each in matches]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("elephant", ["a"]),
+        ("ELEPHANTS", ["a"]),
+        ("zeppelin castle", ["b"]),
+        ("strassencafe", ["c"]),
+        ("Süden", ["c"]),
+        ("公園", ["d"]),
+        ("nothing", []),
+    ],
+)
+def test_words_are_found_in_any_script(index: Index, text: str, found: list[str]) -> None:
+    assert find(index, text) == found
+
+
+def test_better_matches_come_first(index: Index) -> None:
+    assert find(index, "dogs running")[0] == "c"
+    assert set(find(index, "dogs")) == {"a", "c"}
+
+
+def test_quoted_words_must_stand_together_in_one_caption(index: Index) -> None:
+    assert find(index, '"purple zeppelin"') == ["b"]
+    assert find(index, "„zeppelin purple“") == []
+    assert find(index, '"elephant two"') == []  # of two captions
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"', '""', "AND", "NOT dog", "dog OR", "NEAR(dog cat)", "text:dog", "dog*", "^dog", "(dog",
+     "a'; DROP TABLE words", '" OR ""', "-dog", "{text} : dog", "\0", "😀", " "],
+)  # fmt: skip
+def test_operators_are_only_words(index: Index, text: str) -> None:
+    find(index, text)
+    assert find(index, "elephant") == ["a"]
+
+
+def test_filters_hold(index: Index) -> None:
+    assert find(index, "dogs", "year >= 2") == ["c"]
+
+
+def test_deleted_documents_are_not_found(index: Index) -> None:
+    index.delete(["a"])
+    assert index.match_words(match_any(["elephant"])) == []
+    index.compact()
+    assert index.match_words(match_any(["elephant"])) == []
+    assert len(index.match_words(match_any(["castle"]))) == 1
+    index.verify()
+
+
+def test_updates_replace_words_and_a_pinned_reader_never_sees_the_new_ones(index: Index) -> None:
+    pinned = index.pinned()
+    index.update_payloads(["b", "c"], [{"captions": ["a red balloon"], "meta": {"title": "fair"}}, None])
+    assert find(index, "balloon") == ["b"]
+    assert find(index, "fair") == ["b"]
+    assert find(index, "zeppelin") == find(index, "Süden") == []
+    assert pinned.match_words(match_any(["balloon"])) == []
+    index.verify()
+    index.compact()
+    assert find(index, "balloon") == ["b"]
+    index.verify()
+
+
+def test_words_are_there_after_reopening_and_upserting(index: Index, model: CMCQ) -> None:
+    path = index.path
+    index.upsert(["b"], images=np.ones((1, 10)), payloads=[{"captions": "an igloo"}])
+    index.close()
+    with Index.open(path) as again:
+        assert again.word_fields == ("captions", "meta.title")
+        assert len(again.match_words(match_any(["igloo"]))) == 1
+        assert again.match_words(match_any(["zeppelin"])) == []
+        assert again.format == 3
+        again.verify()
+
+
+def test_all_words_must_be_there_with_match_all(index: Index) -> None:
+    assert len(index.match_words(match_all(["man", "elephant"]))) == 1
+    assert index.match_words(match_all(["man", "castle"])) == []
+
+
+def test_an_index_without_words_finds_none(model: CMCQ, tmp_path: Path) -> None:
+    with Index.create(tmp_path / "b.cb", model) as plain:
+        plain.add(["x"], images=np.ones((1, 10)), payloads=[{"captions": ["elephant"]}])
+        assert plain.word_fields == ()
+        assert plain.match_words(match_any(["elephant"])) == []
+        assert plain.format == 2
+
+
+@pytest.mark.parametrize("words", ["captions", [], [""], [1], ["a"] * 17])
+def test_wrong_fields_are_refused(model: CMCQ, tmp_path: Path, words: object) -> None:
+    with pytest.raises(InvalidInput, match="words"):
+        Index.create(tmp_path / "b.cb", model, words=words)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_formats_and_words_must_fit(model: CMCQ, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="format 3"):
+        Index.create(tmp_path / "b.cb", model, words=["captions"], format=2)
+
+
+def test_without_fts5_it_says_so(model: CMCQ, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexical, "has_word_search", lambda: False)
+    with pytest.raises(WriteRefused, match="FTS5"):
+        Index.create(tmp_path / "b.cb", model, words=["captions"])
+
+
+def test_words_of_documents_that_are_not_there_are_damage(index: Index) -> None:
+    import sqlite3
+
+    path = index.path
+    index.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO words (rowid, version, text) VALUES (99, 0, 'ghost')")
+    connection.close()
+    with Index.open(path) as again, pytest.raises(DamagedIndexFile, match="words"):
+        again.verify()
+
+
+def test_texts_of_lists_and_dotted_fields_are_taken() -> None:
+    payload = {"captions": ["A b", "C"], "meta": {"title": "D"}, "n": 3}
+    found = searched_text(payload, ["captions", "meta.title", "n", "none"])
+    assert found == "a b 0x1e c 0x1e d"
