@@ -21,6 +21,8 @@ from crossbyte.compute import kernels_numpy
 N_CODEWORDS = 256
 """Codewords per codebook (K): a code is one byte."""
 
+_SHORT_CODE = 16  # codebooks whose inner products are 64 MB
+
 BLOCK_ITEMS = 64
 """Items whose codes are packed together for the scan."""
 
@@ -64,9 +66,27 @@ class CodewordTables(NamedTuple):
     def of(cls, codewords: NDArray[np.floating[Any]]) -> CodewordTables:
         """Make the tables of codebooks of shape (M, K, d)."""
         exact = np.ascontiguousarray(codewords, dtype=np.float64)
-        flat = exact.reshape(-1, exact.shape[2])
-        gram = (flat @ flat.T).astype(np.float32)
+        gram = _short_gram(exact) if len(exact) <= _SHORT_CODE else _long_gram(exact)
         return cls(exact, np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32), gram)
+
+
+def _short_gram(codewords: Float64) -> Float32:
+    flat = codewords.reshape(-1, codewords.shape[2])
+    return (flat @ flat.T).astype(np.float32)
+
+
+def _long_gram(codewords: Float64) -> Float32:
+    """Compute the products a codebook at a time, in float32, and each only once.
+
+    With 64 codebooks there are 268 million of them: 1 GB, where float64 would need two more in passing.
+    """
+    flat = codewords.reshape(-1, codewords.shape[2]).astype(np.float32)
+    gram = np.empty((len(flat), len(flat)), dtype=np.float32)
+    for start in range(0, len(flat), N_CODEWORDS):
+        own = slice(start, start + N_CODEWORDS)
+        np.matmul(flat[own], flat[start:].T, out=gram[own, start:])
+        gram[own.stop :, own] = gram[own, own.stop :].T
+    return gram
 
 
 def lasso(

@@ -14,7 +14,7 @@ import numpy as np
 from crossbyte.compute.executor import Executor
 from crossbyte.data.preparation import PreparedRows
 from crossbyte.model.quantization.codebooks import cross_spread
-from crossbyte.model.quantization.collaborative import QuantizationWeights, Side
+from crossbyte.model.quantization.collaborative import LastTables, QuantizationWeights, Side
 from crossbyte.model.space.sparse import SparseState, SparseWeights
 
 
@@ -43,6 +43,8 @@ class Problem(NamedTuple):
     weights: SparseWeights
     quantization_weights: QuantizationWeights
     workers: Executor
+    tables: LastTables | None = None
+    """of the dictionary that sides share, where they do"""
 
 
 class State(NamedTuple):

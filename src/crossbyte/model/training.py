@@ -144,7 +144,8 @@ def initial_item_sides(problem: Problem, state: State, n_codebooks: int, rng: np
     codewords = codebooks.beam_codebooks(some, n_codebooks, rng, problem.workers)
     none = CrossPenalty(0.0, 0.0)
     sides = (
-        collaborative.code_points(codewords, each, none, problem.workers) for each in state.mapping.points
+        collaborative.code_points(codewords, each, none, problem.workers, problem.tables)
+        for each in state.mapping.points
     )
     return state._replace(sides=tuple(sides))
 
@@ -256,7 +257,8 @@ def _update_document_codewords(problem: Problem, state: State) -> State:
 
 def _recode(problem: Problem, state: State, side: int) -> State:
     assert state.sides is not None
-    new = collaborative.recode(state.sides[side], state.mapping.points[side], problem.workers)
+    own, points = state.sides[side], state.mapping.points[side]
+    new = collaborative.recode(own, points, problem.workers, problem.tables)
     return state.with_side(side, new)
 
 

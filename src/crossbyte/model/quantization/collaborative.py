@@ -114,9 +114,33 @@ def composite_quantization(
     return refine(code_points(codewords, points, CrossPenalty(0.0, 0.0), workers), points, weights, workers)
 
 
-def code_points(codewords: Float64, points: Float32, penalty: CrossPenalty, workers: Executor) -> Side:
+class LastTables:
+    """The tables of the codewords that were asked for last.
+
+    Sides that share a dictionary are coded one after the other, and tables of 64 codebooks take seconds.
+    Codewords are never written to: an update makes new ones.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Float64, CodewordTables] | None = None
+
+    def of(self, codewords: Float64) -> CodewordTables:
+        """Make the tables of codewords (M, K, d), or give those made last for these very ones."""
+        if self._last is None or self._last[0] is not codewords:
+            self._last = None  # before the next, which may be 1 GB as well
+            self._last = codewords, CodewordTables.of(codewords)
+        return self._last[1]
+
+
+def code_points(
+    codewords: Float64,
+    points: Float32,
+    penalty: CrossPenalty,
+    workers: Executor,
+    known: LastTables | None = None,
+) -> Side:
     """Code the points from nothing with these codewords."""
-    codes = encode(CodewordTables.of(codewords), points, penalty, workers)
+    codes = encode((known or LastTables()).of(codewords), points, penalty, workers)
     side = Side(codewords, codes, 0.0, codebooks.decode(codewords, codes, workers))
     return update_epsilon(side, workers)
 
@@ -184,9 +208,9 @@ def update_codes(
     return side._replace(codes=codes, decoded=codebooks.decode(side.codewords, codes, workers))
 
 
-def recode(side: Side, points: Float32, workers: Executor) -> Side:
+def recode(side: Side, points: Float32, workers: Executor, known: LastTables | None = None) -> Side:
     """Code all points from nothing, as new items will be, and keep a code where the old one is better."""
-    new = code_points(side.codewords, points, CrossPenalty(0.0, 0.0), workers)
+    new = code_points(side.codewords, points, CrossPenalty(0.0, 0.0), workers, known)
 
     def improves(rows: slice) -> NDArray[np.bool_]:
         errors = (
