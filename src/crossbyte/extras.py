@@ -15,6 +15,7 @@ _LIBRARIES = {
     "pyarrow": ("pyarrow", "arrow"),
     "ray": ("Ray", "ray"),
     "sentence_transformers": ("sentence-transformers", "sentences"),
+    "tokenizers": ("tokenizers", "onnx"),
 }
 """What people call each module, and the extra that brings it."""
 

@@ -27,7 +27,8 @@ NAMES = {
         read_features read_raw read_rows write_scenes
     """,
     "crossbyte.encoders": """
-        Encoder EncoderState make_encoder restore_encoder
+        Encoder EncoderState default_image_encoder default_text_encoder download_network
+        make_encoder restore_encoder share_space
     """,
     "crossbyte.errors": """
         ClosedIndex ClusterError CrossbyteError DamagedIndexFile DamagedModelFile DataFileError

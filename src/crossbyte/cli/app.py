@@ -23,6 +23,7 @@ COMMANDS = {
     "shard": "crossbyte.cli.commands.shard",
     "export": "crossbyte.cli.commands.export",
     "plan": "crossbyte.cli.commands.plan",
+    "encoders": "crossbyte.cli.commands.encoders",
     "audit": "crossbyte.cli.commands.audit",
     "evaluate": "crossbyte.cli.commands.evaluate",
     "tune": "crossbyte.cli.commands.evaluate",

@@ -19,7 +19,14 @@ SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # whether a line is due
 _LONGEST_DETAIL = 60
 # What is counted, where it is not steps.
-_UNITS = {"code": "rows", "runs": "runs", "sample": "pictures", "pictures": "pictures", "texts": "texts"}
+_UNITS = {
+    "code": "rows",
+    "runs": "runs",
+    "sample": "pictures",
+    "pictures": "pictures",
+    "texts": "texts",
+    "download": "MB",
+}
 
 
 # Results

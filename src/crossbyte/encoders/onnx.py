@@ -154,7 +154,7 @@ class OnnxImageEncoder:
                 f"{state.settings.get('file')}), and {path} is another file (digest {file.digest}); give the "
                 "file that it was fitted with, or fit again with this one"
             )
-        description = _restore_description(state.settings.get("description"), state.name)
+        description = restore_description(state.settings.get("description"), state.name)
         return cls(file, description, state.name, n_jobs)
 
     @property
@@ -244,7 +244,7 @@ def _build_state(digest: str, description: onnx_model.Description, name: str, di
     return EncoderState(OnnxImageEncoder.kind, name, dimension, fingerprint, settings, {})
 
 
-def _restore_description(fields: Any, name: str) -> onnx_model.Description:
+def restore_description(fields: Any, name: str) -> onnx_model.Description:
     """Restore the description in a model's file, checked like any other."""
     if not isinstance(fields, Mapping) or not set(fields) >= onnx_model.COMPLETE:
         raise InvalidInput(f"the model does not say how pictures are prepared for {name!r}: it is damaged")

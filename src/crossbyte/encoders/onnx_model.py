@@ -217,7 +217,14 @@ def _parse_formula(text: str, name: str) -> tuple[float, float]:
     return before + std * after, std
 
 
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(uint8)": np.uint8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+}
+_PICTURE_TYPES = (np.float32, np.float16, np.uint8)
 _LARGEST_JSON = 2**16
 _WEIGHTS_ELSEWHERE = re.compile(rb"\x0a\x08location\x12")  # StringStringEntryProto of a TensorProto
 
@@ -261,15 +268,15 @@ def find_model(spec: str) -> tuple[Path, dict[str, Any]]:
         model = fields.get("model")
         if not isinstance(model, str):
             raise InvalidInput(f'{path}: expected "model": the path of the .onnx file, relative to this one')
-        return _check_exists(path.parent / model), fields
+        return check_exists(path.parent / model), fields
     beside = [path.with_suffix(".json"), path.with_name(f"{path.name}.json")]
     descriptions = [candidate for candidate in beside if candidate.is_file()]
-    return _check_exists(path), read_description(descriptions[0]) if descriptions else {}
+    return check_exists(path), read_description(descriptions[0]) if descriptions else {}
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """Read a description's fields; `check_description` checks what they mean."""
-    if _check_exists(path).stat().st_size > _LARGEST_JSON:
+    if check_exists(path).stat().st_size > _LARGEST_JSON:
         raise DataFileError(f"{path}: expected a small JSON file (at most {_LARGEST_JSON} bytes)")
     try:
         fields = parse_json(path.read_text(encoding="utf-8"))
@@ -298,7 +305,7 @@ def open_onnx(path: Path) -> OnnxFile:
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base but Exception
-        raise DataFileError(f"{path}: ONNX Runtime cannot open it: {_first_line(error)}") from error
+        raise DataFileError(f"{path}: ONNX Runtime cannot open it: {first_line(error)}") from error
     inputs, outputs = (
         [_read_port(node) for node in nodes] for nodes in (session.get_inputs(), session.get_outputs())
     )
@@ -316,7 +323,7 @@ def describe_file(file: OnnxFile, fields: dict[str, Any]) -> Description:
     found = _merge_fields(file, fields)
     missing = [name for name in sorted(COMPLETE) if name not in found]
     if missing:
-        inputs, outputs = _describe_ports(file.inputs), _describe_ports(file.outputs)
+        inputs, outputs = describe_ports(file.inputs), describe_ports(file.outputs)
         raise InvalidInput(
             f"{file.path}: the file does not say {' and '.join(missing)} (inputs: {inputs}; outputs: "
             f"{outputs}); write {file.path.stem}.json beside it, or elsewhere with "
@@ -336,7 +343,7 @@ def check_ports(file: OnnxFile, description: Description) -> Port:
     wanted = (description.batch, *((3, *made) if description.layout == "NCHW" else (*made, 3)))
     if any(size not in (None, ours) for size, ours in zip(port.shape, wanted, strict=True)):
         raise InvalidInput(
-            f"{file.path}: its input is {_describe_ports([port])}, and batch, size and layout of the "
+            f"{file.path}: its input is {describe_ports([port])}, and batch, size and layout of the "
             f"description make {wanted}; correct the description"
         )
     return Port(port.name, (port.shape[0], *wanted[1:]), port.dtype)
@@ -347,6 +354,8 @@ def _merge_fields(file: OnnxFile, fields: dict[str, Any]) -> dict[str, Any]:
     found = dict(fields)
     port = _choose_port(file.inputs, found, "input", file.path)
     output = _choose_port(file.outputs, found, "output", file.path)
+    if port is None and not any(len(each.shape) == 4 for each in file.inputs):
+        _check_picture_input(file.inputs[0], file.path)  # refuses it
     if port is not None:
         _check_picture_input(port, file.path)
         found = _infer_fields(port) | found | {"input": port.name}
@@ -362,16 +371,16 @@ def _choose_port(ports: list[Port], fields: dict[str, Any], key: str, path: Path
     for port in ports:
         if port.name == fields[key]:
             return port
-    raise InvalidInput(f"{path}: it has no {key} {fields[key]!r}; it has {_describe_ports(ports)}")
+    raise InvalidInput(f"{path}: it has no {key} {fields[key]!r}; it has {describe_ports(ports)}")
 
 
 def _check_picture_input(port: Port, path: Path) -> None:
-    if len(port.shape) == 4 and port.dtype is not None:
+    if len(port.shape) == 4 and port.dtype in _PICTURE_TYPES:
         return
     raise InvalidInput(
         f"{path}: expected an input for pictures (four axes; float, float16 or uint8), got "
-        f"{_describe_ports([port])}. Networks for texts need their tokenizer: use "
-        "sentence-transformers:PATH, or a function of your own (module:function)"
+        f"{describe_ports([port])}; a network for texts is given as the encoder of texts (--text-encoder), "
+        "with its tokenizer.json beside it"
     )
 
 
@@ -395,7 +404,8 @@ def _read_port(node: Any) -> Port:
     return Port(node.name, shape, _TYPES.get(node.type))
 
 
-def _describe_ports(ports: list[Port]) -> str:
+def describe_ports(ports: list[Port]) -> str:
+    """List inputs or outputs with their types and shapes, for a message."""
     return ", ".join(
         f'"{port.name}" {np.dtype(port.dtype).name if port.dtype else "of another type"} '
         f"({', '.join('n' if size is None else str(size) for size in port.shape)})"
@@ -414,11 +424,13 @@ def _find_weight_files(path: Path) -> list[Path]:
     return [path.parent / name for name in sorted(names) if (path.parent / name).is_file()]
 
 
-def _check_exists(path: Path) -> Path:
+def check_exists(path: Path) -> Path:
+    """Return the path of a file; refuse one that is not there."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file")
     return path
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's error."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

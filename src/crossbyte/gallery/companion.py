@@ -20,6 +20,7 @@ from crossbyte.index.storage.records import translate_sqlite_errors
 _BUSY_SECONDS = 10
 _MAX_JSON_BYTES = 2**24  # far above what is ever written
 _SCHEMA = "CREATE TABLE IF NOT EXISTS thumbnails (id TEXT PRIMARY KEY, digest TEXT, jpeg BLOB) WITHOUT ROWID"
+_CLIP = "clip:"  # begins the specification of a CLIP folder
 _JPEG = b"\xff\xd8\xff"  # what every JPEG begins with
 
 
@@ -54,14 +55,15 @@ class CompanionFiles(NamedTuple):
         self.folder.mkdir(exist_ok=True)
 
     def local_encoders(self) -> dict[str, str]:
-        """Read the paths of ONNX files on this machine, by side; never anything that is imported."""
+        """Read the paths of ONNX files and CLIP folders here, by side; never anything that is imported."""
         found = _read_json(self.folder / "local.json")
         paths = found if isinstance(found, dict) else {}
-        return {side: paths[side] for side in SIDES if _is_onnx(paths.get(side))}
+        return {side: paths[side] for side in SIDES if _locate_files(paths.get(side)) is not None}
 
     def keep_local_encoders(self, specs: Mapping[str, str]) -> None:
-        """Remember where ONNX files lie; other encoders are named by the model, or by the user."""
-        paths = {side: os.path.abspath(spec) for side, spec in specs.items() if _is_onnx(spec)}
+        """Remember where ONNX files and CLIP folders lie; the model, or the user, names other encoders."""
+        located = {side: _locate_files(spec) for side, spec in specs.items()}
+        paths = {side: path for side, path in located.items() if path is not None}
         self.make()
         _write_json(self.folder / "local.json", paths)
 
@@ -92,9 +94,16 @@ class CompanionFiles(NamedTuple):
             _write_json(self.folder / "audit.json", document)
 
 
-def _is_onnx(spec: Any) -> bool:
-    """Say whether this names an ONNX file, or its description: both are read, never imported."""
-    return isinstance(spec, str) and spec.lower().endswith((".onnx", ".json"))
+def _locate_files(spec: Any) -> str | None:
+    """Locate an ONNX file, its description or a CLIP folder, which are read and never imported; else None."""
+    if not isinstance(spec, str):
+        return None
+    if spec.startswith(_CLIP) and len(spec) > len(_CLIP):
+        return _CLIP + os.path.abspath(os.path.expanduser(spec.removeprefix(_CLIP)))
+    if spec.lower().endswith((".onnx", ".json")):
+        return os.path.abspath(os.path.expanduser(spec))
+    folder = os.path.abspath(os.path.expanduser(spec))
+    return _CLIP + folder if os.path.isdir(folder) and spec else None
 
 
 def _read_json(path: Path) -> Any:

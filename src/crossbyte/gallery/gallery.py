@@ -32,7 +32,8 @@ Searchable: TypeAlias = "Index | ShardedIndex"
 """An open index: read, followed, and written where it was opened for that."""
 _SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
 # Ours, which keep nothing between calls, and sessions of ONNX Runtime, which may be shared.
-_SHAREABLE = ("builtin", "onnx")
+_SHAREABLE = ("builtin", "clip", "onnx", "static")
+_IN_FILES = ("clip", "onnx", "onnx-text")
 
 
 class NewDocument(NamedTuple):
@@ -475,7 +476,7 @@ class LazyEncoders:
 
         if side in self.states:
             state = self.states[side]
-            if side not in self._given and side in self._local and state.kind == "onnx":
+            if side not in self._given and side in self._local and state.kind in _IN_FILES:
                 with suppress(FileNotFoundError):  # moved since: then say which option brings it
                     return restore_encoder(state, side, self._local[side])
             return restore_encoder(state, side, self._given.get(side))
