@@ -341,7 +341,7 @@ def _other_format(path: Path) -> None:
     index, _ = sample(path)
     index.close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 99")
     connection.commit()
     connection.close()
 
