@@ -14,6 +14,12 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the networks that the user of this machine has downloaded: they would be chosen by default."""
+    monkeypatch.setenv("CROSSBYTE_CACHE", str(tmp_path_factory.getbasetemp() / "no-networks"))
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Return a generator with the same seed in each test."""

@@ -78,6 +78,9 @@ def test_the_whole_way_in_words(here: Path, capsys: Captured) -> None:
     said = capsys.readouterr().out
     assert said.startswith("photos.cb: 17 documents: 17 pictures with captions, in ")
     assert "1 thing left out" in said and "scene-00002.png: " in said
+    assert "\nPictures: colours and textures, because no network" in said
+    assert "crossbyte encoders download " in said
+    assert "\nTexts: static sentence vectors, which know the words of these texts\n" in said
     assert "Quality was not measured" in said and "takes 20 pictures" in said
     assert '  crossbyte search photos.cb --text "' in said and "  crossbyte serve photos.cb" in said
     assert sorted(path.name for path in here.iterdir()) == ["photos", "photos.cb", "photos.cb.files"]
@@ -87,12 +90,18 @@ def test_the_whole_way_in_words(here: Path, capsys: Captured) -> None:
     assert "captions" in table and "scene-" in table and " / " in table
     assert app.run(["search", "photos.cb", "--image", "photos/scene-00000.png", "-k", "3"]) == 0
     assert "photos/scene-00000.png" in capsys.readouterr().out
+    assert app.run(["explain", "photos.cb", "scene-00000.png", "--text", "red star"]) == 0
+    assert "scene-00000.png" in capsys.readouterr().out
+
+
+def test_words_that_no_caption_had_are_named(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 12)
+    assert app.run(["fit", "photos", "--text-encoder", "builtin", "--quiet"]) == 0
+    capsys.readouterr()
     for odd in ("zebrafish", "собака", "犬", "!!!"):
         assert app.run(["search", "photos.cb", "--text", odd, "-k", "2"]) == 0
         said = capsys.readouterr().out
         assert ("no caption had" in said) == odd.isalpha()
-    assert app.run(["explain", "photos.cb", "scene-00000.png", "--text", "red star"]) == 0
-    assert "scene-00000.png" in capsys.readouterr().out
 
 
 def test_fit_measures_saves_the_model_and_lists_everything(here: Path, capsys: Captured) -> None:

@@ -75,6 +75,8 @@ def projection(tmp_path: Path) -> str:
 def test_every_kind_is_recognised() -> None:
     specs = {
         "builtin": "builtin",
+        "static": "static",
+        "clip:folder": "clip",
         "a/b.onnx": "onnx",
         "a/B.ONNX": "onnx",
         "a/b.json": "onnx",
@@ -91,7 +93,9 @@ def test_every_kind_is_recognised() -> None:
     "spec", ["", "clip", "built-in", "sentence-transformers:", "open-clip:", "a-b:c", ":f"]
 )
 def test_unknown_encoders_are_answered_with_those_there_are(spec: str) -> None:
-    with pytest.raises(InvalidInput, match=r"no encoder .*builtin; PATH\.onnx.*open-clip:.*module:function"):
+    with pytest.raises(
+        InvalidInput, match=r"no encoder .*builtin; static; PATH\.onnx.*open-clip:.*module:function"
+    ):
         made(spec, "image")
 
 
@@ -99,8 +103,10 @@ def test_sides_are_checked(projection: str) -> None:
     with pytest.raises(InvalidInput, match="side: expected one of"):
         made("builtin", "sound", [])
     with pytest.raises(
-        InvalidInput, match="encodes images and was given as the encoder of texts; for texts:"
+        InvalidInput, match="encodes texts and was given as the encoder of images; for pictures:"
     ):
+        made("static", "image")
+    with pytest.raises(FileNotFoundError, match="a network for texts needs the tokenizer.json"):
         made(projection, "text")
     with pytest.raises(
         InvalidInput, match="encodes texts and was given as the encoder of images; for pictures:"
@@ -391,7 +397,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_networks_for_texts_are_told_where_to_go(tmp_path: Path) -> None:
     path = write_identity(tmp_path / "tokens.onnx", ["n", 16], INT64)
     with pytest.raises(
-        InvalidInput, match="expected an input for pictures.*need their tokenizer: use sentence"
+        InvalidInput, match="expected an input for pictures.*as the encoder of texts.*tokenizer.json"
     ):
         made(describe_beside(path, **PLAIN), "image")
 

@@ -243,6 +243,24 @@ class RawInputOptions(NamedTuple):
     id_column: str | None = None
     image_encoder: str | None = None
     text_encoder: str | None = None
+    encoders: list[str] | None = None
+
+    def specify_encoders(self) -> dict[str, str]:
+        """Give the encoder of each side that the user named one for; two for one side are refused."""
+        from crossbyte.encoders.registry import find_encoder_sides
+
+        by_side = [("image", self.image_encoder), ("text", self.text_encoder)]
+        named = [(side, spec) for side, spec in by_side if spec is not None]
+        named += [(side, spec) for spec in self.encoders or [] for side in find_encoder_sides(spec)]
+        specs: dict[str, str] = {}
+        for side, spec in named:
+            if side in specs:
+                raise InvalidInput(
+                    f"--encoder: expected one encoder of {side}s, got {specs[side]!r} and {spec!r}; leave "
+                    "one out, or name each side with --image-encoder and --text-encoder"
+                )
+            specs[side] = spec
+        return specs
 
 
 def is_raw_data(given: InputOptions, raw: RawInputOptions) -> bool:
@@ -271,7 +289,7 @@ def _list_feature_options(given: InputOptions) -> dict[str, Any]:
 def _list_raw_options(raw: RawInputOptions) -> dict[str, Any]:
     named = {"--image-column": raw.image_column, "--text-column": raw.text_columns or None}
     named |= {"--id-column": raw.id_column, "--image-encoder": raw.image_encoder}
-    return named | {"--text-encoder": raw.text_encoder}
+    return named | {"--text-encoder": raw.text_encoder, "--encoder": raw.encoders or None}
 
 
 def read_raw_documents(path: Path, raw: RawInputOptions) -> RawDocuments:

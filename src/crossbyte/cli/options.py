@@ -101,13 +101,21 @@ GroupColumn = Annotated[
 ]
 
 # Pictures and texts themselves
+Encoders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--encoder",
+        metavar="ENCODER",
+        help="A name of `encoders list`, a CLIP folder or a .onnx file; may be repeated.",
+    ),
+]
 ImageEncoder = Annotated[
     str | None,
-    typer.Option("--image-encoder", metavar="ENCODER", help="What makes features of pictures; else builtin."),
+    typer.Option("--image-encoder", metavar="ENCODER", help="What makes features of pictures."),
 ]
 TextEncoder = Annotated[
     str | None,
-    typer.Option("--text-encoder", metavar="ENCODER", help="What makes features of texts; else builtin."),
+    typer.Option("--text-encoder", metavar="ENCODER", help="What makes features of texts."),
 ]
 ImageColumn = Annotated[
     str | None, typer.Option("--image-column", metavar="COLUMN", help="The column that names the pictures.")

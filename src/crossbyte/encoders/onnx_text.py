@@ -160,6 +160,12 @@ def find_text_model(spec: str) -> tuple[Path, Path, dict[str, Any]]:
     return path, above if is_above else path.parent / TOKENIZER, fields
 
 
+def takes_texts(spec: str) -> bool:
+    """Tell whether an ONNX file, or the one that a description names, takes tokens rather than pictures."""
+    path, _ = onnx_model.find_model(spec)
+    return any(_takes_tokens(port) for port in onnx_model.open_onnx(path).inputs)
+
+
 def describe_network(
     file: onnx_model.OnnxFile, tokenizer: TextTokenizer, fields: Mapping[str, Any], where: str
 ) -> TextDescription:

@@ -67,6 +67,49 @@ def encoder_kind(spec: str) -> str:
     )
 
 
+_SIDES_OF_KIND = {
+    "builtin": SIDES,
+    "static": ("text",),
+    "clip": SIDES,
+    "sentence-transformers": ("text",),
+    "open-clip": SIDES,
+}
+
+
+def find_encoder_sides(spec: str) -> tuple[str, ...]:
+    """Find the sides that an encoder serves, by its name or by what its files take.
+
+    Parameters
+    ----------
+    spec : str
+        As for `make_encoder`.
+
+    Returns
+    -------
+    tuple of {"image", "text"}
+
+    Raises
+    ------
+    InvalidInput
+        No such encoder, or a function, of which only the user knows what it takes.
+    NoEncoder, FileNotFoundError, MissingExtra, DataFileError
+        Where it cannot be looked at.
+    """
+    kind, network = encoder_kind(spec), catalogue.find_network(spec)
+    if network is not None:
+        return network.sides
+    if kind == "onnx":
+        from crossbyte.encoders.onnx_text import takes_texts
+
+        return ("text",) if takes_texts(spec) else ("image",)
+    if kind == "function":
+        raise InvalidInput(
+            f"{spec}: expected an encoder that says what it encodes, got a function; name it with "
+            "--image-encoder or --text-encoder"
+        )
+    return _SIDES_OF_KIND[kind]
+
+
 def _is_clip_path(spec: str) -> bool:
     """Tell whether this is the path of a CLIP export; the import is heavy, so it waits for a folder."""
     if not spec or not Path(spec).expanduser().is_dir():

@@ -15,6 +15,7 @@ import numpy as np
 from crossbyte._fs import check_free, flush_folder
 from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
 from crossbyte.encoders.base import Encoder
+from crossbyte.encoders.catalogue import find_network
 from crossbyte.errors import DuplicateId, FitInterrupted, InvalidInput
 from crossbyte.gallery import encode
 from crossbyte.gallery.companion import CompanionFiles
@@ -50,6 +51,8 @@ class BuildResult:
         In the index; pairs are documents with a picture and a text.
     skipped : list of Skipped
         What was left out, and why.
+    reasons : dict of side to str
+        Why the encoders were chosen that nobody named.
     seconds : dict of str to float
         By stage.
     """
@@ -59,6 +62,7 @@ class BuildResult:
     n_documents: int
     n_pairs: int
     skipped: list[Skipped]
+    reasons: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -67,8 +71,8 @@ def build_gallery(
     path: str | os.PathLike[str],
     *,
     n_bits: int = 32,
-    image_encoder: str = "builtin",
-    text_encoder: str = "builtin",
+    image_encoder: str | None = None,
+    text_encoder: str | None = None,
     mapping: str = "cca",
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -92,9 +96,10 @@ def build_gallery(
         Of the index; nothing may be there yet.
     n_bits : int
         Bits per item; 8 make a byte.
-    image_encoder, text_encoder : str
-        "builtin", the path of an ``.onnx`` file, "sentence-transformers:NAME", "open-clip:NAME" or
-        "module:function".
+    image_encoder, text_encoder : str, optional
+        "builtin", "static", the name of a downloaded network, the path of an ``.onnx`` file or of a CLIP
+        folder, "sentence-transformers:NAME", "open-clip:NAME" or "module:function". Without one, the best
+        that is on this machine: ``BuildResult.reasons`` says which, and why.
     mapping : str
         The common space; "auto" tries preparations on held-out pairs; with fewer than 20 groups it is "cca".
     parameters : mapping, optional
@@ -122,7 +127,8 @@ def build_gallery(
     _check_name_free(target)
     check_free(target, overwrite=False)
     options = FitOptions(n_bits, mapping, dict(parameters or {}), seed, n_jobs, curve, codes=codes)
-    specs = {"image": image_encoder, "text": text_encoder}
+    named = {"image": image_encoder, "text": text_encoder}
+    specs = {side: spec for side, spec in named.items() if spec is not None}
     return build_at_free_path(documents, target, options, specs, thumbnails=thumbnails, callback=callback)
 
 
@@ -144,7 +150,7 @@ def build_at_free_path(
         The real path of the index.
     options : FitOptions
     specs : mapping of side to str
-        The encoders, as of :func:`build_gallery`.
+        The encoders that were named, as of :func:`build_gallery`.
     thumbnails : bool
     callback : callable, optional
     """
@@ -187,6 +193,7 @@ def _build(
     callback: ProgressCallback,
     thumbnails: bool,
 ) -> BuildResult:
+    reasons, specs = _choose_encoders(specs, documents)
     ready, files, clock = _make_given_encoders(specs), CompanionFiles.of(target), _StageClock()
     opened = encode.EncodingSession.open(
         files, thumbnails=thumbnails, n_jobs=options.n_jobs, callback=callback
@@ -209,9 +216,9 @@ def _build(
             n_documents = _write_index(session, files, target, model, encoded, options.codes)
     files.keep_audit(audit)
     files.keep_training(encoded.values("ids", encoded.repeat_by_captions(learned)))
-    files.keep_local_encoders(specs)
+    files.keep_local_encoders({side: spec for side, spec in specs.items() if find_network(spec) is None})
     skipped = [*documents.skipped, *encoded.skipped]
-    return BuildResult(target, model, n_documents, len(rows), skipped, clock.seconds)
+    return BuildResult(target, model, n_documents, len(rows), skipped, reasons, clock.seconds)
 
 
 class _StageClock:
@@ -225,6 +232,21 @@ class _StageClock:
         began = time.perf_counter()
         yield
         self.seconds[stage] = time.perf_counter() - began
+
+
+def _choose_encoders(
+    named: Mapping[str, str], documents: RawDocuments
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Choose the encoders that nobody named; return why, by side, and the specifications of both sides."""
+    from crossbyte.encoders.registry import default_image_encoder, default_text_encoder
+
+    chosen: dict[str, tuple[str, str]] = {}
+    if "image" not in named:
+        chosen["image"] = default_image_encoder()
+    if "text" not in named:
+        chosen["text"] = default_text_encoder([each for some in documents.texts for each in some])
+    reasons = {side: reason for side, (_, reason) in chosen.items()}
+    return reasons, {**named, **{side: spec for side, (spec, _) in chosen.items()}}
 
 
 def _make_given_encoders(specs: Mapping[str, str]) -> dict[str, Encoder]:

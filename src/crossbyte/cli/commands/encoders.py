@@ -36,7 +36,7 @@ def encoders(
     """List the networks that have names, or download one.
 
     A downloaded network is verified, kept in a cache, and used by its name without the internet:
-    crossbyte fit photos --image-encoder NAME. Nothing is ever downloaded unless this command says so.
+    crossbyte fit photos --encoder NAME. Nothing is ever downloaded unless this command says so.
 
     Example:
       crossbyte encoders download clip-vit-b32
@@ -98,7 +98,7 @@ def _format_list(document: dict[str, Any]) -> Iterator[str | Table]:
     ]
     yield Table(("name", "encodes", "licence", "size>", "here", "what it brings"), rows)
     yield f"Cache: {document['cache']}"
-    yield f"Pictures without --image-encoder: {document['default_image_encoder']['reason']}"
+    yield f"Pictures without --encoder: {document['default_image_encoder']['reason']}"
 
 
 def _download(name: str, quiet: bool, as_json: bool) -> None:
@@ -127,5 +127,4 @@ def _format_download(network: KnownNetwork, done: Downloaded) -> Iterator[str]:
             yield f"{plural(n_verified, 'file')} verified by the digest that crossbyte knows"
         for path in done.recorded:
             yield f"{path}: its digest is not known; recorded now, and every later download must have it"
-    for side in network.sides:
-        yield f"Use it: crossbyte fit photos --{side}-encoder {network.name}"
+    yield f"Use it: crossbyte fit photos --encoder {network.name}"

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_EXAMPLE = 48
+_SIDES = {"image": "Pictures", "text": "Texts"}
 _BLOCK = 20_000  # documents that are coded and written at a time
 _CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
 _OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
@@ -124,6 +125,7 @@ def fit(
         ),
     ] = None,
     codes: options.DocumentCodes = None,
+    encoder: options.Encoders = None,
     image_encoder: options.ImageEncoder = None,
     text_encoder: options.TextEncoder = None,
     image_column: options.ImageColumn = None,
@@ -145,7 +147,7 @@ def fit(
 
     Example:
       crossbyte fit photos
-      crossbyte fit photos --image-encoder efficientnet.onnx --index album.cb --bits 64
+      crossbyte fit photos --encoder efficientnet.onnx --index album.cb --bits 64
       crossbyte fit photos.npz -o model.cbm
       crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bits 64
       crossbyte fit embeddings -o model.cbm --sample all --max-memory 2GB
@@ -156,7 +158,7 @@ def fit(
     if min_recall is not None and not calibrate:
         raise InvalidInput("--min-recall needs the measured quality; leave out --no-calibrate")
     given = InputOptions(data, split, images, texts, payloads, ids, groups)
-    raw = RawInputOptions(image_column, text_column, id_column, image_encoder, text_encoder)
+    raw = RawInputOptions(image_column, text_column, id_column, image_encoder, text_encoder, encoder)
     check_free(output, overwrite=overwrite)
     _check_free_index(index)
     widths = parse_bytes(curve) if calibrate else None
@@ -254,7 +256,7 @@ def fit_files(
     assert given.data is not None
     path, began = index or _choose_index_path(given.data), time.perf_counter()
     documents = read_raw_documents(given.data, raw)
-    specs = {"image": raw.image_encoder or "builtin", "text": raw.text_encoder or "builtin"}
+    specs = raw.specify_encoders()
     with show_progress("fit", quiet=quiet) as callback:
         built = build_at_free_path(
             documents, Path(real_path(path)), fit_options, specs, thumbnails=thumbnails, callback=callback
@@ -274,6 +276,7 @@ def fit_files(
         "seconds": round(time.perf_counter() - began, 3)
     }
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
+    document["encoder_reasons"] = built.reasons
     return FitResult(
         document,
         list(_describe_built(document, kept, built, report, fit_options.curve is not None)),
@@ -312,6 +315,8 @@ def _describe_built(
     if document["model"] is not None:
         yield f"{document['model']}: its model"
     yield from describe_skipped(built.skipped)
+    for side, reason in built.reasons.items():
+        yield f"{_SIDES[side]}: {reason}"
     yield ""
     yield str(report) if report is not None else _explain_unmeasured(built, calibrated)
     yield ""
