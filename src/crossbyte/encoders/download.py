@@ -90,10 +90,10 @@ def download_network(
     _check_address(base)
     with suppress(NoEncoder, DataFileError):
         return Downloaded(catalogue.verify_network(network, cache), 0, ())
-    recorded = catalogue.read_recorded(cache)
     with _translate_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
         _check_room(network, cache)
+    recorded = catalogue.read_recorded(cache)
     with _stage_folder(cache) as staged:
         found = _fetch_files(network, base, staged, recorded, progress)
         new = {key: digest for key, digest in found.items() if key not in recorded}

@@ -33,9 +33,8 @@ _MAX_CHARS = 8192
 _SETTINGS = {"rows": "mean", "max_chars": _MAX_CHARS}
 _MIN_LETTERS = 3
 _KNOWN_SHARE = 0.5
-"""Share of a language's letters that must lie in whole words or in pieces of three letters and more: captions
-in English have 1.0, German, French, Spanish, Polish and Dutch 0.75 to 0.9, Finnish 0.6; Turkish 0.3, Russian
-0.3, Vietnamese 0.1, Chinese, Japanese, Korean, Arabic, Greek, Hindi and Thai 0."""
+"""Share of the letters that must lie in whole words or in pieces of three letters and more. Only Latin ones
+count: of Cyrillic the table has many pieces too, but these are syllables rather than words."""
 _SPACE = "▁"  # how the tokenizer writes the beginning of a word
 
 
@@ -207,9 +206,15 @@ def _count_letters(tokens: Sequence[str]) -> tuple[int, int]:
             continue
         n_letters = sum(sign.isalnum() for sign in piece)
         letters += n_letters
-        if n_letters >= _MIN_LETTERS or (token != piece and _ends_word(tokens, place)):
+        is_word = n_letters >= _MIN_LETTERS or (token != piece and _ends_word(tokens, place))
+        if is_word and _is_latin(piece):
             known += n_letters
     return known, letters
+
+
+def _is_latin(piece: str) -> bool:
+    """Tell whether all letters are of Latin script: the first blocks of Unicode, and the block at 1E00."""
+    return all(sign < "\u0250" or "\u1e00" <= sign <= "\u1eff" for sign in piece if sign.isalpha())
 
 
 def _ends_word(tokens: Sequence[str], place: int) -> bool:
