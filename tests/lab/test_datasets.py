@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from crossbyte.errors import DataFileError, InvalidInput
 from crossbyte.lab.datasets.collection import Collection, Part, draw_query_mask
-from crossbyte.lab.datasets.generator import _SHAPES, generate_collection
-from crossbyte.lab.datasets.loader import read_collection
+from crossbyte.lab.datasets.loader import _SHAPES, generate_collection, read_collection
 from crossbyte.lab.datasets.pair_file import PATTERNS, bag_of_words
 
 Arrays = dict[str, NDArray[Any]]

@@ -18,13 +18,11 @@ from crossbyte.lab.methods.method import INTRA_DOCUMENT, About
 from crossbyte.lab.report import presentation
 from crossbyte.lab.report.ablations import ablation_sections, distortion_sections
 from crossbyte.lab.report.curves import curve_sections
+from crossbyte.lab.report.paper_tables import declarations, table1_section, table2_section, table3_sections
 from crossbyte.lab.report.presentation import STYLES, categories, format_seconds, style_of
 from crossbyte.lab.report.recall import quality_sections, recall_interval, recall_sections
 from crossbyte.lab.report.sensitivity import sensitivity_sections
 from crossbyte.lab.report.study import _ORDER, OURS, Scope, Study, read_study
-from crossbyte.lab.report.table1 import declarations, table1_section
-from crossbyte.lab.report.table2 import table2_section
-from crossbyte.lab.report.table3 import table3_sections
 from crossbyte.lab.report.write import report_sections, write_report
 from crossbyte.lab.results import Result, write_result
 from crossbyte.report.content import (

@@ -14,9 +14,9 @@ from crossbyte.calibration.measure import Bootstrap
 from crossbyte.lab.methods import registry
 from crossbyte.lab.report import presentation
 from crossbyte.lab.report.leaderboard import best_figure, candidates, describe_leaders
+from crossbyte.lab.report.paper_tables import plain_rows, subsample_notes
 from crossbyte.lab.report.presentation import data_name, format_figure, n_bytes, row_name
 from crossbyte.lab.report.study import Scope, Study, System, number
-from crossbyte.lab.report.table2 import plain_rows, subsample_notes
 from crossbyte.lab.results import Result
 from crossbyte.lab.runner import QUERY_DEPTHS
 from crossbyte.lab.score_tables import CHOSEN, ONE_CODE, UNCOMPRESSED, make_quality_table

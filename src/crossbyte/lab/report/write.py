@@ -10,13 +10,11 @@ from crossbyte._fs import replace_file
 from crossbyte.errors import InvalidInput
 from crossbyte.lab.report.ablations import ablation_sections, distortion_sections
 from crossbyte.lab.report.curves import curve_sections
+from crossbyte.lab.report.paper_tables import declarations, table1_section, table2_sections, table3_sections
 from crossbyte.lab.report.presentation import PROTOCOLS, data_name, make_key
 from crossbyte.lab.report.recall import quality_sections, recall_sections
 from crossbyte.lab.report.sensitivity import sensitivity_sections
 from crossbyte.lab.report.study import Scope, Study, number, read_study
-from crossbyte.lab.report.table1 import declarations, table1_section
-from crossbyte.lab.report.table2 import table2_sections
-from crossbyte.lab.report.table3 import table3_sections
 from crossbyte.lab.report.times import time_sections
 from crossbyte.report.content import Cell, Row, Section, Table
 from crossbyte.report.html import render_page
