@@ -121,8 +121,8 @@ class DataSource:
         return read_collection(self.data, name=self.name, seed=self.seed)
 
 
-# Generated data, with known structure: at the shapes of the paper's three sets, or of any size. They show sizes,
-# times and that a method finds structure; scores on them say nothing about the real sets.
+# Generated data, with known structure: at the shapes of the paper's three sets, or of any size. They show
+# sizes, times and that a method finds structure; scores on them say nothing about the real sets.
 
 PREFIX = "generated:"
 _SMALLEST = 20
