@@ -23,7 +23,7 @@ from crossbyte.gallery.gallery import Gallery
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
 from crossbyte.index.mutations import check_payloads, check_wanted_codes
-from crossbyte.index.storage.database import FORMATS, JOURNAL, real_path
+from crossbyte.index.storage.database import FORMATS, JOURNAL, has_word_search, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.pair_audit import audit_pairs
@@ -31,6 +31,8 @@ from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 
 MIN_PAIRS = 2
+WORD_FIELDS = ("captions",)
+"""Payload fields whose words are searched."""
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
 _MOST_ROWS = 200
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
@@ -294,7 +296,8 @@ def _write_index(
     made = files.folder / "building.cb"
     _remove_index(made)
     try:
-        with Index.create(made, model, n_jobs=model.n_jobs) as index:
+        words = WORD_FIELDS if has_word_search() else None
+        with Index.create(made, model, words=words, n_jobs=model.n_jobs) as index:
             for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
                 index.add(**block, codes=codes, callback=session.callback)
             n_documents = len(index)

@@ -14,7 +14,6 @@ import numpy as np
 from crossbyte.arrays import Raw
 from crossbyte.errors import DuplicateId, InvalidInput, NoEncoder, WrongEncoder
 from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails, replace_thumbnails
-from crossbyte.gallery.verdict import Verdict, find_match_auroc, judge_hits
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.hits import Hits
 from crossbyte.index.index import Index
@@ -196,7 +195,7 @@ class Gallery:
         return self._encoders.get(side)
 
     def unknown_words(self, text: str) -> list[str] | None:
-        """Find the words of a text that no caption had when the model was fitted; None if not known."""
+        """Find the words of a text that the built-in encoder does not know; None of another encoder."""
         known = self.vocabulary()
         if known is None:
             return None
@@ -216,35 +215,18 @@ class Gallery:
         image : Picture, bytes of a file, or its path
             Give one of the two, or one query of :meth:`crossbyte.Index.search`: ``like``, or features.
         **options
-            ``target``, ``k``, ``where`` and the others of :meth:`crossbyte.Index.search`.
+            ``target``, ``k``, ``where``, ``mode`` and the others of :meth:`crossbyte.Index.search`. A text
+            is searched by its words and by its meaning, unless ``mode`` is "words" or "vectors".
 
         Raises
         ------
         NoEncoder, WrongEncoder, PictureError, InvalidInput
         """
-        answers = self.index.search(**self._query(text, image), **options)
+        query = self._query(text, image)
+        answers = self.index.search(**query, **options)
         if len(answers) != 1:
             raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
         return answers[0]
-
-    def verdict(self, keyword: str, target: str | None, hits: Hits, text: str | None = None) -> Verdict:
-        """Judge whether anything of an answer matches, by all that the model knows of itself.
-
-        Parameters
-        ----------
-        keyword : {"texts", "images", "like"}
-            What was asked with, as :meth:`crossbyte.Index.search` calls it.
-        target : {"image", "text", "document"} or None
-            What was searched; None for the other side.
-        hits : Hits
-        text : str, optional
-            The query, if it was asked in words.
-        """
-        if keyword == "like":  # there is always something that is most alike
-            return "likely"
-        query, other = ("image", "text") if keyword == "images" else ("text", "image")
-        report = getattr(self.index.model, "report_", None)
-        return judge_hits(hits, find_match_auroc(report, query, target or other), len(self.index), text)
 
     def explain(
         self,
@@ -267,7 +249,9 @@ class Gallery:
         """
         if options.get("vocabulary") is None:
             options["vocabulary"] = self.vocabulary()
-        return self.index.explain(id, **self._query(text, image), **options)
+        query = self._query(text, image)
+        query.pop("words", None)  # distances alone are explained
+        return self.index.explain(id, **query, **options)
 
     def vocabulary(self) -> Mapping[str, int] | None:
         """Give the column of every known word, where the built-in encoder made the text features."""
@@ -283,7 +267,7 @@ class Gallery:
         if text is not None:
             if not text.strip():
                 raise InvalidInput("text: expected some words, got none; say what the picture shows")
-            return {"texts": self.encode_texts([text])}
+            return {"texts": self.encode_texts([text]), "words": [text]}
         if image is None:
             return {}
         picture = self.read_picture(image) if isinstance(image, bytes | str | os.PathLike) else image

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.index.docids import Id
+from crossbyte.index.verdict import FoundBy, Strength, Verdict
 
 
 class Hit(NamedTuple):
@@ -20,6 +21,8 @@ class Hit(NamedTuple):
     distance: float
     payload: dict[str, Any] | None
     probability: float | None = None
+    strength: Strength | None = None
+    found_by: FoundBy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +42,19 @@ class Hits:
         That a hit is the query's true partner, which at most one of the first ten is; None for a model that
         was not calibrated for this search.
     no_match : bool or None
-        True where the probabilities of the first ten hits sum to too little, or the query says
-        nothing (a text without a known word); None where that is not known.
+        Whether the verdict is "nothing"; None where there is none.
     partial : bool
         Whether a shard of the index was lost, so that its documents are missing; never of a single file.
+    verdict : {"strong", "fair", "weak", "nothing"} or None
+        How sure it is that anything here matches, from the likelihood ratios of the first ten hits and their
+        words; "nothing" also for a query that says nothing (a text without a known word). None for a model
+        that was not calibrated for this search.
+    strengths : list of {"strong", "fair", "weak"}, or None
+        How sure every hit is; none is stronger than the verdict.
+    found_by : list of {"words", "picture", "both"}, or None
+        Which of the two rankings has a hit among its first k; None where vectors were asked alone.
+    unknown_words : list of str, or None
+        Words of the query that no document has; None where words were not asked for.
     """
 
     ids: list[Id]
@@ -52,6 +64,10 @@ class Hits:
     probabilities: Float64 | None = None
     no_match: bool | None = None
     partial: bool = False
+    verdict: Verdict | None = None
+    strengths: list[Strength] | None = None
+    found_by: list[FoundBy] | None = None
+    unknown_words: list[str] | None = None
     _codings: NDArray[np.uint8] | None = None  # so that shards need not be asked again
 
     def __len__(self) -> int:
@@ -61,7 +77,8 @@ class Hits:
         nothing = [None] * len(self.ids)
         payloads = nothing if self.payloads is None else self.payloads
         probabilities = nothing if self.probabilities is None else self.probabilities.tolist()
-        return map(Hit, self.ids, self.distances.tolist(), payloads, probabilities)
+        strengths, found_by = self.strengths or nothing, self.found_by or nothing
+        return map(Hit, self.ids, self.distances.tolist(), payloads, probabilities, strengths, found_by)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{hit.id!r}: {hit.distance:.4g}" for hit in list(self)[:5])

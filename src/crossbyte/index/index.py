@@ -10,6 +10,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -24,7 +25,7 @@ from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.build import CellRequest, build_cell_state
 from crossbyte.index.ivf.state import Cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import WordMatch, check_word_fields
+from crossbyte.index.lexical import WordMatch, WordQuery, WordSettings, check_word_fields, match_any
 from crossbyte.index.mutations import Batch, Commit, DocumentFields, check_payloads
 from crossbyte.index.query import SearchRequest
 from crossbyte.index.scan import LocalBackend, SearchBackend
@@ -192,6 +193,8 @@ class BaseIndex(ABC):
         prior: float | None = None,
         match_threshold: float = 0.5,
         n_probe: int | str | None = None,
+        words: str | Sequence[str] | None = None,
+        mode: str | None = None,
     ) -> list[Hits]:
         """Find the nearest documents of every query, exactly, in the order of (distance, number).
 
@@ -233,6 +236,12 @@ class BaseIndex(ABC):
             the answer is exact among their documents. None: as many as were found to be enough, and all
             documents where cells do not apply (``like``, no cells, and with target "document" all but those
             of one code). "all": always all.
+        words : str or list of str, optional
+            The texts that ``texts`` are features of, one per query. An index that keeps words then searches
+            by both, in the order of the distance less a share of the BM25 score; documents with a phrase in
+            quotes, or with all rare words, come first.
+        mode : {"both", "vectors", "words"}, optional
+            How to search where ``words`` are given; None for both where the index keeps words.
 
         Returns
         -------
@@ -261,8 +270,34 @@ class BaseIndex(ABC):
             prior,
             match_threshold,
             n_probe,
+            words,
+            mode,
         )
         return self._answer(lambda backend: request.answer(self.model, backend), payloads=bool(payloads))
+
+    @property
+    def word_fields(self) -> tuple[str, ...]:
+        """Payload fields whose words are searched; empty for an index that keeps none."""
+        words = self._answer(lambda backend: backend.words)
+        return () if words is None else words.fields
+
+    @property
+    def word_settings(self) -> WordSettings | None:
+        """How words and vectors are fused, and what was measured of it; None for an index without words."""
+        return self._answer(lambda backend: backend.words)
+
+    def match_words(self, text: str, where: str | None = None) -> list[WordMatch]:
+        """Find documents with any word of a text, or any phrase in quotes, best first by BM25.
+
+        Parameters
+        ----------
+        text : str
+            Nothing in it is an operator.
+        where : str, optional
+            A filter, as in :meth:`search`.
+        """
+        expression = match_any(WordQuery.parse(text).terms)
+        return self._answer(lambda backend: backend.match_words(expression, where))
 
     def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
         """Read the payloads of what a search of this generation found, one per hit; None for none."""
@@ -430,23 +465,6 @@ class Reader(BaseIndex):
     def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
         return question(LocalBackend(self.snapshot(), self._n_threads))
 
-    @property
-    def word_fields(self) -> tuple[str, ...]:
-        """Payload fields whose words are searched; empty for an index that keeps none."""
-        return self._seen.word_fields
-
-    def match_words(self, expression: str, where: str | None = None) -> list[WordMatch]:
-        """Find documents by the words of their payloads, best first by BM25.
-
-        Parameters
-        ----------
-        expression : str
-            As :func:`crossbyte.index.lexical.match_any` and ``match_all`` write it.
-        where : str, optional
-            A filter, as in :meth:`search`.
-        """
-        return self.snapshot().match_words(expression, where)
-
     def verify(self) -> None:
         """Read the whole file and compare everything with its checksums; raises if anything is damaged."""
         self._store.verify()
@@ -473,7 +491,7 @@ class Index(Reader):
         path: Path,
         model: CMCQ,
         *,
-        words: Sequence[str] | None = None,
+        words: Sequence[str] | WordSettings | None = None,
         format: int | None = None,
         n_jobs: int | None = None,
     ) -> Self:
@@ -486,7 +504,8 @@ class Index(Reader):
         model : CMCQ
             Fitted; a copy of it becomes part of the file.
         words : sequence of str, optional
-            Payload fields, such as ``["captions"]``, whose words are kept for :meth:`match_words`.
+            Payload fields, such as ``["captions"]``, whose words are kept, so that :meth:`search` finds
+            documents by them, too.
         format : {1, 2, 3}, optional
             None: 3 with ``words``, else 2 for a model that can give a document one code, else 1, which
             earlier versions read, too. With a model that cannot, an index of format 2 holds what one of
@@ -500,11 +519,11 @@ class Index(Reader):
         """
         if not isinstance(model, CMCQ):
             raise InvalidInput(f"model: expected a fitted CMCQ, got {type(model).__name__}")
-        fields = None if words is None else check_word_fields(words)
-        wanted, own = check_format(format, model, fields), _copy_model(model, n_jobs)
-        records = [model_record(model)]
-        if fields is not None:
-            records.append(NewRecord(WORDS_KIND, {"searched": list(fields)}))
+        searched = None if words is None else _check_words(words)
+        wanted = check_format(format, model, None if searched is None else searched.fields)
+        own, records = _copy_model(model, n_jobs), [model_record(model)]
+        if searched is not None:
+            records.append(NewRecord(WORDS_KIND, searched.to_dict()))
         return cls(Store.create(path, records, format=wanted), own, n_jobs)
 
     @classmethod
@@ -804,6 +823,13 @@ class Index(Reader):
         with self._store.reading():
             known = self._store.records(after=snapshot.last_record)
             self._seen = snapshot.next(catalogue, known, segments)
+
+
+def _check_words(words: Sequence[str] | WordSettings) -> WordSettings:
+    """Check which words are kept; with fields alone, the rest is as usual."""
+    if isinstance(words, WordSettings):
+        return replace(words, fields=check_word_fields(words.fields))
+    return WordSettings(check_word_fields(words))
 
 
 def check_format(format: int | None, model: CMCQ, words: Sequence[str] | None = None) -> int:

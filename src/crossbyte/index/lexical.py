@@ -8,19 +8,63 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 from crossbyte.encoders.builtin_text import split_words
 from crossbyte.errors import InvalidInput, WriteRefused
 from crossbyte.index.storage.database import has_word_search
+from crossbyte.index.verdict import Evidence
 
 KIND = "words"
 """Kind of the record that says which payload fields are searched."""
+USUAL_WEIGHT = 0.5
+"""What one unit of BM25 takes from a distance, where nothing was measured."""
 MOST_WORDS = 64  # of a query; longer ones are cut, so that the time of a search is bounded
 _MOST_FIELDS = 16
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"'))
 _QUOTED = re.compile(r'"([^"]*)"')
+
+
+@dataclass(frozen=True)
+class WordSettings:
+    """Payload fields whose words are searched, and how words and vectors are fused.
+
+    Attributes
+    ----------
+    fields : tuple of str
+    weight : float
+        What one unit of BM25 takes from a distance.
+    evidence : mapping of mode to Evidence
+        How sure answers are; modes that are left out have the usual evidence.
+    measured : mapping
+        What was measured on held-out pairs, for the report; empty where nothing was.
+    """
+
+    fields: tuple[str, ...]
+    weight: float = USUAL_WEIGHT
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Read the record of an index."""
+        known = document.get("evidence", {})
+        return cls(
+            tuple(map(str, document["searched"])),
+            float(document.get("weight", USUAL_WEIGHT)),
+            {str(mode): Evidence.from_dict(each) for mode, each in known.items()},
+            document.get("measured", {}),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the record of an index."""
+        return {
+            "searched": list(self.fields),
+            "weight": self.weight,
+            "evidence": {mode: each.to_dict() for mode, each in self.evidence.items()},
+            "measured": dict(self.measured),
+        }
 
 
 class WordMatch(NamedTuple):

@@ -451,7 +451,7 @@ def make_addition(
     records = [_make_deletion_record(_collect_docids(snapshot, places))] if places else []
     if not segments:
         return None
-    words = batch.word_rows(given, snapshot.word_fields) if snapshot.word_fields else ()
+    words = batch.word_rows(given, snapshot.words.fields) if snapshot.words else ()
     return Commit(records, segments, batch.payload_rows(given), given.end, words)
 
 
@@ -465,17 +465,18 @@ def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads)
     if not names:
         return None
     rows = _number_versions(snapshot, numbers, payloads)
-    words = _word_versions(snapshot, numbers, payloads) if snapshot.word_fields else ()
+    words = _word_versions(snapshot, numbers, payloads) if snapshot.words else ()
     return Commit([NewRecord("updates", document, parts)], payloads=rows, words=words)
 
 
 def _word_versions(
     snapshot: Snapshot, numbers: NDArray[np.int64], payloads: Payloads
 ) -> Iterator[tuple[int, int, str]]:
+    fields = () if snapshot.words is None else snapshot.words.fields
     for number, payload in zip(numbers.tolist(), payloads.objects, strict=True):
         update = snapshot.updates.get(number)
         version = 1 if update is None else update.version + 1
-        yield number, version, searched_text(payload, snapshot.word_fields)
+        yield number, version, searched_text(payload, fields)
 
 
 def _number_versions(

@@ -53,11 +53,10 @@ class MatchProbability(NamedTuple):
         target: str,
         points: Float32,
     ) -> list[Ranking]:
-        """Give the first k of these rankings, of queries at these points, with probabilities.
+        """Give these rankings, of queries at these points, with log-likelihood ratios and probabilities.
 
-        The queries are of one kind, and rankings as deep as :attr:`depth`. Hits less probable than
-        ``min_probability`` are left out. Without a calibration for such queries, only ``no_match`` of queries
-        without any content is known.
+        The queries are of one kind, and rankings as deep as :attr:`depth`. Without a calibration for such
+        queries, only that nothing matches queries without any content is known.
 
         Raises
         ------
@@ -68,25 +67,21 @@ class MatchProbability(NamedTuple):
         calibration = find_calibration(model, backend, kind, target)
         if calibration is None:
             self._refuse_uncalibrated(model, kind, target)
-            first = [ranking.take(slice(self.k)) for ranking in rankings]
-            return [replace(r, no_match=True) if e else r for r, e in zip(first, empty, strict=True)]
+            return [
+                replace(r, match_probability=0.0) if e else r for r, e in zip(rankings, empty, strict=True)
+            ]
         n_items = len(backend)
         levels = _CohortLevels(model.fitted_.cohort, points, backend.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
-        prior = min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
+        prior = self.prior_of(n_items)
         return [
-            self._judge_one(
-                ranking, np.full(len(own), prior) if is_empty else posterior(own, prior), is_empty
-            )
+            _judge_one(ranking, np.zeros(len(own)) if is_empty else own, prior, is_empty)
             for ranking, own, is_empty in zip(rankings, ratios, empty, strict=True)
         ]
 
-    def _judge_one(self, ranking: Ranking, probabilities: Float64, is_empty: bool) -> Ranking:
-        matches = not is_empty and len(probabilities) > 0 and probabilities[:N_FIRST].sum() >= self.threshold
-        judged = replace(ranking, probabilities=probabilities, no_match=not bool(matches)).take(slice(self.k))
-        if self.min_probability is None:
-            return judged
-        return judged.take(probabilities[: self.k] >= self.min_probability)
+    def prior_of(self, n_items: int) -> float:
+        """Give the probability of any one of the documents before looking."""
+        return min(1.0 / max(n_items, 1), _LARGEST_PRIOR) if self.prior is None else self.prior
 
     def _refuse_uncalibrated(self, model: CMCQ, kind: str, target: str) -> None:
         if self.min_probability is None:
@@ -100,6 +95,13 @@ class MatchProbability(NamedTuple):
             f"min_probability: this index's model has no probabilities from {kind} to {target}: its pairs "
             "have shown no partner there (it takes groups of several rows at calibrate); use max_distance"
         )
+
+
+def _judge_one(ranking: Ranking, ratios: Float64, prior: float, is_empty: bool) -> Ranking:
+    """Compute the probabilities of one ranking; a query that says nothing leaves the prior as it is."""
+    probabilities = np.full(len(ratios), prior) if is_empty else posterior(ratios, prior)
+    likely = 0.0 if is_empty else float(probabilities[:N_FIRST].sum())
+    return replace(ranking, log_ratios=ratios, probabilities=probabilities, match_probability=likely)
 
 
 def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str) -> Calibration | None:

@@ -14,8 +14,10 @@ from crossbyte.arrays import Float32
 from crossbyte.compute.executor import Workers
 from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.index.docids import check_id
+from crossbyte.index.fusion import MODES, Answer, WordSearch, count_candidates, judge_by_vectors
 from crossbyte.index.hits import Hits
 from crossbyte.index.ivf.router import ALL_CELLS
+from crossbyte.index.lexical import WordSettings
 from crossbyte.index.probabilities import MatchProbability, coding_offset
 from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.model.estimator import CMCQ
@@ -47,6 +49,8 @@ class SearchRequest:
     prior: float | None = None
     match_threshold: float = 0.5
     n_probe: int | str | None = None
+    words: str | Sequence[str] | None = None
+    mode: str | None = None
 
     def check(self, cells: CellDirections | None) -> SearchRequest:
         """Check all arguments but the queries' features, and fill in defaults.
@@ -67,6 +71,10 @@ class SearchRequest:
             check_choice(self.target, "target", ("image", "text", "document"))
         if self.distinct is not None:
             check_choice(self.distinct, "distinct", ("group",))
+        if self.mode is not None:
+            check_choice(self.mode, "mode", MODES)
+        if self.words is not None and self.texts is None:
+            raise InvalidInput("words: expected texts=, the features of these words, too")
         if self.rescore is not None and not callable(self.rescore):
             raise InvalidInput(f"rescore: expected a function, got {type(self.rescore).__name__}")
         k = check_integer(self.k, "k", 1)
@@ -123,10 +131,10 @@ class SearchRequest:
         checked = self.check(backend.cells)
         hits: dict[int, Hits] = {}
         for query in checked.queries(model, backend):
-            rankings = checked._rank(query, model, backend)
-            if rankings:
+            answers = checked._rank(query, model, backend)
+            if answers:
                 assert query.places is not None
-                found = _make_hits(backend, rankings, bool(self.payloads))
+                found = _make_hits(backend, answers, bool(self.payloads))
                 hits |= dict(zip(query.places.tolist(), found, strict=True))
         return [hits[place] for place in sorted(hits)]
 
@@ -146,26 +154,62 @@ class SearchRequest:
         offset = coding_offset(model, kind, target, len(backend))
         return Query(points, target, k, limit, offset, kind, self.n_probe, own)
 
-    def _rank(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Ranking]:
+    def _rank(self, query: Query, model: CMCQ, backend: SearchBackend) -> list[Answer]:
         distinct = self.distinct is not None
         if self.rescore is not None:
             assert query.places is not None
             rankings = backend.rank(query, self.where, distinct=False, grouped=distinct)
             found = zip(query.places.tolist(), rankings, strict=True)
-            return [self._rescore(backend, place, ranking) for place, ranking in found]
+            return [Answer(self._rescore(backend, place, ranking)) for place, ranking in found]
         if self.like is not None:
-            return backend.rank(query, self.where, distinct=distinct, grouped=False)
+            return list(map(Answer, backend.rank(query, self.where, distinct=distinct, grouped=False)))
         probability = MatchProbability(self.k, self.min_probability, self.prior, self.match_threshold)
+        settings = backend.words
+        words = self._list_words(len(query.points), settings)
         deep = query if model.calibration_ is None else query._replace(k=probability.depth)
-        rankings = backend.rank(deep, self.where, distinct=distinct, grouped=False)
+        if words is not None:
+            deep = query._replace(k=count_candidates(self.k))
+        rankings = backend.rank(
+            deep, self.where, distinct=distinct and words is None, grouped=distinct and words is not None
+        )
         if not rankings:
-            return rankings
-        return probability.judge(rankings, model, backend, query.kind, query.target, query.points)
+            return []
+        judged = probability.judge(rankings, model, backend, query.kind, query.target, query.points)
+        if words is None:
+            known = settings if query.kind == "text" else None
+            prior = probability.prior_of(len(backend))
+            return [judge_by_vectors(each, known, prior, probability) for each in judged]
+        assert settings is not None  # there are words
+        search = WordSearch(model, backend, settings, self.mode or "both", self.where, distinct, probability)
+        asked = zip(range(len(judged)), judged, words, strict=True)
+        return [search.answer(query.take([place]), near, text) for place, near, text in asked]
+
+    def _list_words(self, n_queries: int, settings: WordSettings | None) -> list[str] | None:
+        """List the texts that are searched by their words; None where vectors are asked alone.
+
+        Raises
+        ------
+        InvalidInput
+            Words are asked for that are not given, or not kept in the index.
+        """
+        if settings is None and self.mode in ("both", "words"):
+            raise InvalidInput(
+                f'mode: expected "vectors", got {self.mode!r}: this index keeps no words; fit it again from '
+                "its captions, or make it with Index.create(…, words=[…])"
+            )
+        if self.mode is not None and self.mode != "vectors" and self.words is None:
+            raise InvalidInput(f"mode: {self.mode!r} searches by words, but none are given; ask with a text")
+        if settings is None or self.words is None or self.mode == "vectors":
+            return None
+        words = [self.words] if isinstance(self.words, str) else list(self.words)
+        if len(words) != n_queries or not all(isinstance(each, str) for each in words):
+            raise InvalidInput(f"words: expected {n_queries} texts, one per query, got {len(words)}")
+        return words
 
     def _rescore(self, backend: SearchBackend, number: int, ranking: Ranking) -> Ranking:
         """Order candidates by the caller's distances, and keep the nearest of them."""
         assert self.rescore is not None
-        candidates = _make_hits(backend, [ranking], bool(self.payloads))[0]
+        candidates = _make_hits(backend, [Answer(ranking)], bool(self.payloads))[0]
         finer = _rescore_ranking(number, self.rescore, ranking, candidates)
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         chosen = near if self.distinct is None else keep_first_of_groups(near, backend.groups(near))
@@ -237,13 +281,14 @@ def _rescore_ranking(number: int, rescore: Rescore, ranking: Ranking, candidates
     return changed.nearest(len(candidates))
 
 
-def _make_hits(backend: SearchBackend, rankings: Sequence[Ranking], payloads: bool) -> list[Hits]:
+def _make_hits(backend: SearchBackend, answers: Sequence[Answer], payloads: bool) -> list[Hits]:
     """Give the ranked documents of several queries as a user knows them; all ids are resolved at once."""
+    rankings = [answer.ranking for answer in answers]
     whole = rankings[0] if len(rankings) == 1 else Ranking.join(rankings)
     ids = backend.ids(whole)
     bodies = backend.payloads(whole) if payloads else None
     hits, start = [], 0
-    for ranking in rankings:
+    for answer, ranking in zip(answers, rankings, strict=True):
         rows = slice(start, start + len(ranking.rows))
         own = None if bodies is None else bodies[rows]
         hits.append(
@@ -253,8 +298,12 @@ def _make_hits(backend: SearchBackend, rankings: Sequence[Ranking], payloads: bo
                 ranking.numbers,
                 own,
                 ranking.probabilities,
-                ranking.no_match,
+                None if answer.verdict is None else answer.verdict == "nothing",
                 backend.partial,
+                answer.verdict,
+                answer.strengths,
+                answer.found_by,
+                answer.unknown_words,
                 ranking.codings,
             )
         )

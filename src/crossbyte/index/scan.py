@@ -24,6 +24,7 @@ from crossbyte.index.facets import Facet, count_facets
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells, CellState, summarize_cells
+from crossbyte.index.lexical import WordMatch, WordSettings
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.scroll import read_documents, scroll_documents
 from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
@@ -52,6 +53,8 @@ class Query(NamedTuple):
         were built. Of sides that a mapping leaves out, all are.
     places : (n,) int, optional
         Places of these queries among all queries of the search.
+    numbers : (m,) int64, optional
+        Documents that alone are looked at; None for all.
     """
 
     points: Float32
@@ -62,6 +65,7 @@ class Query(NamedTuple):
     kind: str = ""
     n_probe: int | str | Mapping[str, int] | None = ALL_CELLS
     places: NDArray[np.intp] | None = None
+    numbers: NDArray[np.int64] | None = None
 
     def take(self, rows: slice | Sequence[int] | NDArray[np.intp]) -> Query:
         """Give some of the queries."""
@@ -86,29 +90,30 @@ class Ranking:
         Place of the document's coding in the list of all codings.
     rows : (n,) int64
         Place in that partition.
-    probabilities : (n,) float64 or None
+    log_ratios, probabilities : (n,) float64 or None
         None before they are computed, or where the model is not calibrated.
-    no_match : bool or None
-        Whether nothing matches; None where that is not known.
+    match_probability : float or None
+        That anything in the index matches; None where that is not known.
     """
 
     distances: Float32
     numbers: NDArray[np.int64]
     codings: NDArray[np.uint8]
     rows: NDArray[np.int64]
+    log_ratios: Float64 | None = None
     probabilities: Float64 | None = None
-    no_match: bool | None = None
+    match_probability: float | None = None
 
     def take(self, places: NDArray[Any] | slice) -> Ranking:
         """Give some of the documents."""
-        judged = None if self.probabilities is None else self.probabilities[places]
         return Ranking(
             self.distances[places],
             self.numbers[places],
             self.codings[places],
             self.rows[places],
-            judged,
-            self.no_match,
+            None if self.log_ratios is None else self.log_ratios[places],
+            None if self.probabilities is None else self.probabilities[places],
+            self.match_probability,
         )
 
     @classmethod
@@ -443,6 +448,16 @@ class SearchBackend(Protocol):
         With ``grouped``, the rankings may be passed to :meth:`groups`.
         """
 
+    @property
+    def words(self) -> WordSettings | None:
+        """What is known of the words of documents; None where they are not kept."""
+
+    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
+        """Find the documents that an expression of words matches, best first."""
+
+    def count_words(self, expression: str, most: int) -> int:
+        """Count the documents that an expression matches, ``most`` at most; also deleted ones."""
+
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""
 
@@ -538,11 +553,26 @@ class LocalBackend:
     ) -> list[Ranking]:
         """Find the nearest documents that a filter allows; with ``distinct``, the nearest of every group."""
         allowed = self.snapshot.allowed(where, is_part=self.is_part)
+        if query.numbers is not None:
+            allowed = self.snapshot.restrict(allowed, query.numbers)
 
         def nearest(some: Query) -> list[Ranking]:
             return scan_snapshot(self.snapshot, some, allowed, self.n_threads)
 
         return rank_groups(query, nearest, self.groups) if distinct else nearest(query)
+
+    @property
+    def words(self) -> WordSettings | None:
+        """What is known of the words of documents; None where they are not kept."""
+        return self.snapshot.words
+
+    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
+        """Find the documents that an expression of words matches, best first."""
+        return self.snapshot.match_words(expression, where, is_part=self.is_part)
+
+    def count_words(self, expression: str, most: int) -> int:
+        """Count the documents that an expression matches, ``most`` at most; also deleted ones."""
+        return self.snapshot.store.count_words(expression, most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""

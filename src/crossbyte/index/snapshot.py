@@ -28,7 +28,7 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import WordMatch
+from crossbyte.index.lexical import WordMatch, WordSettings
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
@@ -105,8 +105,8 @@ class Snapshot:
     cells : CellState or None
     rebuilt : bool
         Whether the cells are newer than the inverted lists of the partitions.
-    word_fields : tuple of str
-        Payload fields whose words are searched; empty where none are.
+    words : WordSettings or None
+        Payload fields whose words are searched, and how; None where none are.
     lookup : IdLookup
     store : Store
         The file, from which columns, groups and payloads are read when they are needed.
@@ -125,7 +125,7 @@ class Snapshot:
     n_jobs: int | None = None
     cells: CellState | None = None
     rebuilt: bool = False
-    word_fields: tuple[str, ...] = ()
+    words: WordSettings | None = None
     # Caches, filled when needed; the next snapshot starts with empty ones.
     _columns: dict[tuple[int, str], Column] = field(default_factory=dict, init=False)
     _groups: dict[str, Groups | None] = field(default_factory=dict, init=False)
@@ -217,7 +217,7 @@ class Snapshot:
                 return self._with_cells(record)
         if record.kind == WORDS_KIND:
             with refuse_damage(self.store.path, f"record {record.number}"):
-                return replace(self, word_fields=tuple(map(str, record.document["searched"])))
+                return replace(self, words=WordSettings.from_dict(record.document))
         if record.kind not in ("deletions", "updates"):
             return self
         with refuse_damage(self.store.path, f"record {record.number}"):
@@ -400,9 +400,20 @@ class Snapshot:
         with refuse_damage(self.store.path, "a payload"):
             return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
 
+    def restrict(self, allowed: Mapping[str, Bitset], numbers: NDArray[np.int64]) -> dict[str, Bitset]:
+        """Allow only those of these documents that are allowed already."""
+        restricted = {}
+        for coding, bits in allowed.items():
+            partition = self.partitions[coding]
+            rows, there = partition.numbers.find(numbers)
+            chosen = np.zeros(len(partition), dtype=bool)
+            chosen[rows[there]] = True
+            restricted[coding] = bits & pack_bits(chosen)
+        return restricted
+
     def match_words(self, expression: str, where: str | None, *, is_part: bool = False) -> list[WordMatch]:
         """Find the allowed documents that an expression of words matches, best first."""
-        if not self.word_fields or not expression:
+        if self.words is None or not expression:
             return []
         found = self.store.match_words(expression)
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)

@@ -18,6 +18,7 @@ from crossbyte.index.docids import DocIds, Id
 from crossbyte.index.hits import Document
 from crossbyte.index.index import Index, Reader
 from crossbyte.index.ivf.state import Cells, measure_drift, summarize_cells
+from crossbyte.index.lexical import WordMatch
 from crossbyte.index.mutations import Batch, Payloads, make_addition
 from crossbyte.index.scan import Example, LocalBackend, Query, Ranking, Standing
 from crossbyte.index.snapshot import Snapshot
@@ -115,7 +116,12 @@ class Shard:
         counts = LocalBackend(snapshot, 1).codings
         numbers = snapshot.generation, snapshot.catalogue.next_number
         return ShardSummary(
-            *numbers, counts, dict(snapshot.fields), _summarize_cells(snapshot), self._index.format
+            *numbers,
+            counts,
+            dict(snapshot.fields),
+            _summarize_cells(snapshot),
+            self._index.format,
+            snapshot.words,
         )
 
     def process(self) -> int:
@@ -184,6 +190,14 @@ class Shard:
         """Look up the documents of these ids that are in this shard, by place in the list."""
         examples = self._backend(generation).examples(ids)
         return {place: example for place, example in enumerate(examples) if example is not None}
+
+    def match_words(self, generation: int, expression: str, where: str | None) -> list[WordMatch]:
+        """Find the documents of this shard that an expression of words matches."""
+        return self._backend(generation).match_words(expression, where)
+
+    def count_words(self, generation: int, expression: str, most: int) -> int:
+        """Count the documents of this shard that an expression of words matches, ``most`` at most."""
+        return self._backend(generation).count_words(expression, most)
 
     def standing(self, generation: int, query: Query, number: int) -> Standing:
         """Rank a document, of this shard or another, among those of this shard."""

@@ -16,6 +16,7 @@ from crossbyte.index.facets import Facet
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells
+from crossbyte.index.lexical import WordMatch, WordSettings
 from crossbyte.index.scan import (
     Example,
     Query,
@@ -209,6 +210,24 @@ class ShardedSnapshot:
             self.partial = self.partial or len(answers) < len(self.summaries)
             rankings += self._merged.merge(answers, k)
         return rankings
+
+    @property
+    def words(self) -> WordSettings | None:
+        """What is known of the words of documents; None where a shard does not keep them."""
+        known = [summary.words for summary in self.summaries]
+        return known[0] if all(each is not None for each in known) else None
+
+    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
+        """Find the documents that words match, best first; BM25 counts words in every shard by itself."""
+        self.check_filter(where)
+        answers = self.ask("match_words", expression, where)
+        self.partial = self.partial or len(answers) < len(self.summaries)
+        found = [match for part in answers.values() for match in part]
+        return sorted(found, key=lambda match: (-match.score, match.number))
+
+    def count_words(self, expression: str, most: int) -> int:
+        """Count the documents of all shards that words match, ``most`` at most; also deleted ones."""
+        return min(sum(self.ask("count_words", expression, most).values()), most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document among those of all shards."""

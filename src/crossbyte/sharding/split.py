@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ from crossbyte.index.compaction import compact_segments
 from crossbyte.index.docids import DocIds
 from crossbyte.index.index import Index
 from crossbyte.index.ivf.state import SideCells
+from crossbyte.index.lexical import KIND as WORDS_KIND
+from crossbyte.index.lexical import searched_text
 from crossbyte.index.snapshot import Snapshot
 from crossbyte.index.storage.records import NewRecord
 from crossbyte.index.storage.store import Store
@@ -60,7 +63,8 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
         manifest = Manifest.new(folder, digest, n_shards)
         ranges = _split_numbers(snapshot, n_shards)
         for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
-            before = [model, *_make_cell_records(snapshot, shard, n_shards)]
+            words = [] if snapshot.words is None else [NewRecord(WORDS_KIND, snapshot.words.to_dict())]
+            before = [model, *words, *_make_cell_records(snapshot, shard, n_shards)]
             _write_shard(file, snapshot, before, within)
         manifest.write(folder)
 
@@ -115,9 +119,19 @@ def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within:
     n_codebooks = len(snapshot.quantizers["image"].codewords)
     segments = list(compact_segments(snapshot, n_codebooks, within))
     records = [*before, *(segment.to_record() for segment in segments)]
-    payloads = _read_payloads(snapshot, [segment.numbers for segment in segments])
+    numbers = [segment.numbers for segment in segments]
+    payloads, words = _read_payloads(snapshot, numbers), _read_words(snapshot, numbers)
     following, format = snapshot.catalogue.next_number, snapshot.store.format
-    Store.create(path, records, payloads, following, format=format).close()
+    Store.create(path, records, payloads, following, format=format, words=words).close()
+
+
+def _read_words(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, str]]:
+    """Yield what is searched by words of documents; nothing of an index that keeps none."""
+    if snapshot.words is not None:
+        for number, version, body in _read_payloads(snapshot, parts):
+            text = searched_text(json.loads(body), snapshot.words.fields)
+            if text:
+                yield number, version, text
 
 
 def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, bytes]]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float32
 from crossbyte.errors import ClusterError
 from crossbyte.index.docids import Id
+from crossbyte.index.lexical import WordSettings
 from crossbyte.index.scan import Query
 from crossbyte.index.segment import CODINGS
 
@@ -91,8 +92,10 @@ class ShardSummary(NamedTuple):
     fields : dict of str to set of str
         Payload fields and their types.
     cells : CellSummary or None
-    format : {1, 2}
+    format : {1, 2, 3}
         Of the file.
+    words : WordSettings or None
+        What is known of the words of documents; None where they are not kept.
     """
 
     generation: int
@@ -101,6 +104,7 @@ class ShardSummary(NamedTuple):
     fields: dict[str, set[str]]
     cells: CellSummary | None = None
     format: int = 1
+    words: WordSettings | None = None
 
     @property
     def n_documents(self) -> int:

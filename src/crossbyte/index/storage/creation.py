@@ -9,7 +9,14 @@ from contextlib import closing, suppress
 from crossbyte._fs import flush_file, flush_folder, rename_to_free_name
 from crossbyte.errors import IndexExists, IndexFileError
 from crossbyte.index.storage import records
-from crossbyte.index.storage.database import JOURNAL, check_database, connect, create_empty, write_schema
+from crossbyte.index.storage.database import (
+    JOURNAL,
+    WORDS_FORMAT,
+    check_database,
+    connect,
+    create_empty,
+    write_schema,
+)
 from crossbyte.index.storage.lock import WriterLock
 
 
@@ -55,7 +62,13 @@ def _fill(path: str, change: records.Change, format: int) -> sqlite3.Connection:
         with records.translate_sqlite_errors(path, writing=True):
             connection.execute("BEGIN EXCLUSIVE")
             write_schema(connection, format)
-            rewrite = records.Rewrite(change.records, change.next_number, change.payloads)
+            rewrite = records.Rewrite(
+                change.records,
+                change.next_number,
+                change.payloads,
+                words=change.words,
+                has_words=format >= WORDS_FORMAT,
+            )
             records.write_change(connection, path, records.EMPTY_CATALOGUE, rewrite)
             connection.execute("COMMIT")
     except BaseException:

@@ -767,6 +767,14 @@ def fetch_word_matches(
     return [(int(number), int(version), float(score)) for number, version, score in rows]
 
 
+def count_word_matches(connection: sqlite3.Connection, expression: str, most: int) -> int:
+    """Count the rows that an expression of FTS5 matches, ``most`` at most."""
+    found = connection.execute(
+        "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)", (expression, most)
+    )
+    return int(found.fetchone()[0])
+
+
 def _plain_keys(keys: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     return ((index(number), index(version)) for number, version in keys)
 

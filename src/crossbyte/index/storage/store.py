@@ -33,6 +33,7 @@ from crossbyte.index.storage.records import (
     NewRecord,
     Record,
     Rewrite,
+    count_word_matches,
     fetch_catalogue,
     fetch_part,
     fetch_payload,
@@ -287,6 +288,7 @@ class Store:
         next_number: int = 0,
         *,
         format: int = 1,
+        words: Iterable[tuple[int, int, str]] = (),
     ) -> Store:
         """Make a new file with these records and payloads in one transaction, as its writer.
 
@@ -299,7 +301,9 @@ class Store:
         payloads : iterable of (number, version, body)
         next_number : int
             The next document number to give.
-        format : {1, 2}
+        format : {1, 2, 3}
+        words : iterable of (number, version, text)
+            What is searched by words; only in format 3.
 
         Returns
         -------
@@ -317,7 +321,7 @@ class Store:
             A record cannot be stored.
         """
         name = real_path(path)
-        connection, lock = create_database(name, Change(records, payloads, next_number), format)
+        connection, lock = create_database(name, Change(records, payloads, next_number, words=words), format)
         return cls._opened(name, connection, lock)
 
     @classmethod
@@ -495,6 +499,11 @@ class Store:
         """
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
             return fetch_word_matches(self._session.connection, expression, limit)
+
+    def count_words(self, expression: str, most: int) -> int:
+        """Count the rows that an expression matches, ``most`` at most; format 3 only."""
+        with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
+            return count_word_matches(self._session.connection, expression, most)
 
     def replace(
         self,

@@ -1,0 +1,258 @@
+"""Fuse the ranking by vectors with the ranking by words: distance less a share of the BM25 score.
+
+Words must never be lost, so some documents come first whatever their distance: those with every phrase in
+quotes, those that alone have all rare words of the query, and, for a query of few words, those with its
+rarest word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crossbyte.arrays import Float64
+from crossbyte.calibration.calibration import posterior
+from crossbyte.index.lexical import WordMatch, WordQuery, WordSettings, match_all, match_any
+from crossbyte.index.probabilities import MatchProbability
+from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.index.verdict import (
+    USUAL,
+    Evidence,
+    FoundBy,
+    Strength,
+    Verdict,
+    judge_answer,
+    judge_hits,
+)
+from crossbyte.model.estimator import CMCQ
+
+MODES = ("both", "vectors", "words")
+
+_MOST_CANDIDATES = 1_000  # of each ranking; where there are more documents, those farther down change nothing
+_RARE = 50  # documents at most that have a rare word
+_FEW_DOCUMENTS = 5  # that have all rare words of a query: then they are what was meant
+_FEW_WORDS = 3
+_RAREST = 3  # documents that have the rarest word of a short query
+_COMMON_SHARE = 0.5  # words that more documents have tell nothing, and BM25 gives them nothing
+
+
+def count_candidates(k: int) -> int:
+    """Give the number of nearest documents that are fused to find the first k."""
+    return max(10 * k, _MOST_CANDIDATES)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A ranking, and what is said of it.
+
+    Attributes
+    ----------
+    ranking : Ranking
+    found_by : list of {"words", "picture", "both"}, or None
+    strengths : list of {"strong", "fair", "weak"}, or None
+    verdict : {"strong", "fair", "weak", "nothing"} or None
+    unknown_words : list of str, or None
+        Words of the query that no document has; None where that is not known.
+    """
+
+    ranking: Ranking
+    found_by: list[FoundBy] | None = None
+    strengths: list[Strength] | None = None
+    verdict: Verdict | None = None
+    unknown_words: list[str] | None = None
+
+
+class KnownWords(NamedTuple):
+    """The words of a query, and how many documents have each."""
+
+    query: WordQuery
+    counts: dict[str, int]
+    n_documents: int
+
+    @classmethod
+    def of(cls, text: str, backend: SearchBackend) -> KnownWords:
+        """Count the documents that have each word, exactly where they are few."""
+        query, n_documents = WordQuery.parse(text), len(backend)
+        most = max(_RARE, int(_COMMON_SHARE * n_documents)) + 1
+        counts = {}
+        for term in query.terms:
+            count = backend.count_words(match_any([term]), most)
+            counts[term] = len(backend.match_words(match_any([term]), None)) if count <= _RARE else count
+        return cls(query, counts, n_documents)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Words and phrases that no document has."""
+        return [term for term, count in self.counts.items() if not count]
+
+    @property
+    def telling(self) -> list[str]:
+        """Terms that some documents have and not most; all that are known, if there is none such."""
+        known = [term for term, count in self.counts.items() if count]
+        return [each for each in known if self.counts[each] <= _COMMON_SHARE * self.n_documents] or known
+
+    @property
+    def rare(self) -> list[str]:
+        """Terms that few documents have, the rarest first."""
+        most = min(_RARE, max(1, self.n_documents // 4))
+        return sorted(
+            (term for term in self.telling if self.counts[term] <= most), key=self.counts.__getitem__
+        )
+
+    def promoted(self, backend: SearchBackend, where: str | None) -> set[int]:
+        """List the numbers of documents that must come first."""
+        chosen: set[int] = set()
+        if self.query.phrases:
+            chosen |= _numbers(backend.match_words(match_all(self.query.phrases), where))
+        rare = self.rare
+        if rare:
+            every = _numbers(backend.match_words(match_all(rare), where))
+            chosen |= every if len(every) <= _FEW_DOCUMENTS else set()
+            if len(self.telling) <= _FEW_WORDS and self.counts[rare[0]] <= _RAREST:
+                chosen |= _numbers(backend.match_words(match_any(rare[:1]), where))
+        return chosen
+
+
+def _numbers(matches: Sequence[WordMatch]) -> set[int]:
+    return {match.number for match in matches}
+
+
+@dataclass(frozen=True, eq=False)
+class WordSearch:
+    """Searches by words, or by words and vectors, for one query at a time.
+
+    Attributes
+    ----------
+    model : CMCQ
+    backend : SearchBackend
+    settings : WordSettings
+    mode : {"both", "words"}
+    where : str or None
+    distinct : bool
+        Whether every group counts once.
+    probability : MatchProbability
+    """
+
+    model: CMCQ
+    backend: SearchBackend
+    settings: WordSettings
+    mode: str
+    where: str | None
+    distinct: bool
+    probability: MatchProbability
+
+    def answer(self, query: Query, near: Ranking, text: str) -> Answer:
+        """Answer one query, given its nearest documents, judged."""
+        known = KnownWords.of(text, self.backend)
+        matches = self.backend.match_words(match_any(known.telling), self.where)
+        first = known.promoted(self.backend, self.where)
+        kept = [each for at, each in enumerate(matches) if at < _MOST_CANDIDATES or each.number in first]
+        scores = {match.number: match.score for match in matches}
+        whole = self._with_matches(query, near, [each.number for each in kept])
+        bm25 = np.array([scores.get(number, 0.0) for number in whole.numbers.tolist()])
+        order = self._order(whole, bm25, first)
+        if self.distinct:
+            ranked = whole.take(order)
+            kept_first = keep_first_of_groups(ranked, self.backend.groups(ranked))
+            places = {number: at for at, number in enumerate(whole.numbers.tolist())}
+            order = np.array([places[number] for number in kept_first.numbers.tolist()], dtype=np.intp)
+        fused, bm25 = whole.take(order), bm25[order]
+        answer = self._judge(fused, bm25, known)
+        k = self.probability.k
+        by_words = {match.number for match in matches[:k]} | first
+        by_picture = set(near.numbers[:k].tolist())
+        found_by = [_name_source(n, by_words, by_picture, scores) for n in fused.numbers.tolist()]
+        return cut_answer(replace(answer, found_by=found_by), self.probability)
+
+    def _with_matches(self, query: Query, near: Ranking, numbers: Sequence[int]) -> Ranking:
+        """Add the documents that words alone have found, at their own distances."""
+        there = set(near.numbers.tolist())
+        missing = np.array([number for number in numbers if number not in there], dtype=np.int64)
+        if not len(missing):
+            return near
+        only = query._replace(k=len(missing), numbers=missing, n_probe="all")
+        far = self.backend.rank(only, self.where, distinct=False, grouped=self.distinct)
+        [judged] = self.probability.judge(
+            far, self.model, self.backend, query.kind, query.target, query.points
+        )
+        whole = Ranking.join([near, judged])
+        if near.log_ratios is None or judged.log_ratios is None:
+            return replace(whole, match_probability=near.match_probability)
+        ratios = np.concatenate([near.log_ratios, judged.log_ratios])
+        return replace(
+            whole,
+            log_ratios=ratios,
+            probabilities=posterior(ratios, self.probability.prior_of(len(self.backend))),
+            match_probability=near.match_probability,
+        )
+
+    def _order(self, whole: Ranking, bm25: Float64, first: set[int]) -> NDArray[np.intp]:
+        """Order documents: those that must come first, then by the fused score; words alone by BM25."""
+        later = np.array([number not in first for number in whole.numbers.tolist()], dtype=bool)
+        if self.mode == "words":
+            order = np.lexsort((whole.numbers, whole.distances, -bm25, later))
+            return order[bm25[order] > 0]
+        fused = whole.distances - self.settings.weight * bm25
+        return np.lexsort((whole.numbers, fused, later))
+
+    def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords) -> Answer:
+        how = evidence_of(self.settings, self.mode)
+        unknown = known.unknown
+        if fused.log_ratios is None and self.mode != "words":
+            nothing = fused.match_probability == 0.0 and not bm25[:10].any()
+            return Answer(fused, verdict="nothing" if nothing else None, unknown_words=unknown)
+        evidence = how.of_hits(fused.log_ratios, bm25, self.probability.prior_of(known.n_documents))
+        probability = how.match_probability(evidence)
+        verdict = judge_answer(probability, self.probability.threshold, how.strong_at)
+        if verdict == "nothing" and known.telling and len(known.counts) <= _FEW_WORDS and bm25[:1].any():
+            verdict = "weak"  # of a word or two, vectors know little, and here are documents that have them
+        judged = replace(fused, match_probability=probability)
+        return Answer(judged, None, judge_hits(evidence, how, verdict), verdict, unknown)
+
+
+def _name_source(number: int, by_words: set[int], by_picture: set[int], scores: dict[int, float]) -> FoundBy:
+    """Name what found a document: the ranking in whose first k it is, or what it owes its place to."""
+    if number in by_words:
+        return "both" if number in by_picture else "words"
+    return "picture" if number in by_picture or not scores.get(number) else "both"
+
+
+def evidence_of(settings: WordSettings | None, mode: str) -> Evidence:
+    """Give the evidence of a way of searching: as measured, or the usual one."""
+    measured = {} if settings is None else settings.evidence
+    return measured.get(mode, USUAL[mode])
+
+
+def judge_by_vectors(
+    ranking: Ranking, settings: WordSettings | None, prior: float, probability: MatchProbability
+) -> Answer:
+    """Judge a ranking that vectors alone have made, and keep its first k."""
+    likely = ranking.match_probability
+    if ranking.log_ratios is None:
+        return cut_answer(Answer(ranking, verdict="nothing" if likely == 0.0 else None), probability)
+    assert likely is not None  # it is calibrated
+    how = evidence_of(settings, "vectors")
+    evidence = how.of_hits(ranking.log_ratios, np.zeros(len(ranking.numbers)), prior)
+    if likely > 0.0:
+        likely = how.match_probability(evidence)
+    verdict = judge_answer(likely, probability.threshold, how.strong_at)
+    judged = replace(ranking, match_probability=likely)
+    return cut_answer(Answer(judged, None, judge_hits(evidence, how, verdict), verdict), probability)
+
+
+def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:
+    """Keep the first k, and of these what is probable enough."""
+    keep = np.arange(min(probability.k, len(answer.ranking.numbers)))
+    least, probabilities = probability.min_probability, answer.ranking.probabilities
+    if least is not None and probabilities is not None:
+        keep = keep[probabilities[keep] >= least]
+    return replace(
+        answer,
+        ranking=answer.ranking.take(keep),
+        found_by=None if answer.found_by is None else [answer.found_by[at] for at in keep.tolist()],
+        strengths=None if answer.strengths is None else [answer.strengths[at] for at in keep.tolist()],
+    )
