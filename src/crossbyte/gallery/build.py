@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,12 @@ from crossbyte.errors import DuplicateId, FitInterrupted, InvalidInput
 from crossbyte.gallery import encode
 from crossbyte.gallery.companion import CompanionFiles
 from crossbyte.gallery.gallery import Gallery
+from crossbyte.gallery.trial import LENGTHS, TrialResult, TrialRunner, hold_out, remove_index
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
+from crossbyte.index.lexical import WordSettings
 from crossbyte.index.mutations import check_payloads, check_wanted_codes
-from crossbyte.index.storage.database import FORMATS, JOURNAL, has_word_search, real_path
+from crossbyte.index.storage.database import FORMATS, has_word_search, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.pair_audit import audit_pairs
@@ -31,6 +33,8 @@ from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 
 MIN_PAIRS = 2
+USUAL_BITS = 32
+"""Bits per item, where nothing else is chosen."""
 WORD_FIELDS = ("captions",)
 """Payload fields whose words are searched."""
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
@@ -72,7 +76,7 @@ def build_gallery(
     documents: RawDocuments,
     path: str | os.PathLike[str],
     *,
-    n_bits: int = 32,
+    n_bits: int | None = None,
     image_encoder: str | None = None,
     text_encoder: str | None = None,
     mapping: str = "cca",
@@ -96,8 +100,9 @@ def build_gallery(
         learned from; all go into the index.
     path : path-like
         Of the index; nothing may be there yet.
-    n_bits : int
-        Bits per item; 8 make a byte.
+    n_bits : int or None
+        Bits per item; 8 make a byte. None for as many as help held-out pairs, 4 to 64 bytes; 4 bytes where
+        there are too few to measure.
     image_encoder, text_encoder : str, optional
         "builtin", "static", the name of a downloaded network, the path of an ``.onnx`` file or of a CLIP
         folder, "sentence-transformers:NAME", "open-clip:NAME" or "module:function". Without one, the best
@@ -202,10 +207,12 @@ def _build(
     )
     with opened as session:
         with clock.timed("encode"):
-            encoded = encode.encode_documents(
-                session, documents, _make_encoder_chooser(session, ready, options.seed), apart=True
-            )
+            chooser = _make_encoder_chooser(session, ready, options.seed)
+            encoded = encode.encode_documents(session, documents, chooser, apart=True)
         rows = _list_paired_rows(encoded)
+        with clock.timed("trial"):
+            tried = _try_gallery(session, documents, encoded, rows, options, chooser, files.folder, callback)
+            options = options._replace(n_bits=8 * tried.n_bytes)
         with clock.timed("fit"):
             learned = _sample_rows(rows, _MOST_FITTED, options.seed)
             model = fit_model(encoded.pair_captions(session.cache, learned), options, callback)
@@ -215,7 +222,7 @@ def _build(
             pairs, names = encoded.pairs(session.cache, some), encoded.values("ids", some)
             audit = audit_model(model, pairs, names, callback)
         with clock.timed("index"):
-            n_documents = _write_index(session, files, target, model, encoded, options.codes)
+            n_documents = _write_index(session, files, target, model, encoded, tried.settings, options.codes)
     files.keep_audit(audit)
     files.keep_training(encoded.values("ids", encoded.repeat_by_captions(learned)))
     files.keep_local_encoders({side: spec for side, spec in specs.items() if find_network(spec) is None})
@@ -269,6 +276,32 @@ def _make_encoder_chooser(session: encode.EncodingSession, ready: Mapping[str, E
     return encoder_of
 
 
+def _try_gallery(
+    session: encode.EncodingSession,
+    documents: RawDocuments,
+    encoded: encode.EncodedDocuments,
+    rows: list[int],
+    options: FitOptions,
+    chooser: Any,
+    folder: Path,
+    callback: ProgressCallback,
+) -> TrialResult:
+    """Choose bytes and fusion on held-out documents; the usual ones where there are too few."""
+    bits = USUAL_BITS if options.n_bits is None else options.n_bits
+    usual = TrialResult(bits // 8, WordSettings(WORD_FIELDS))
+    held_out = hold_out(encoded, rows, options.seed) if options.curve is not None else None
+    if held_out is None or not has_word_search():
+        return usual
+    width = encoded.features(session.cache, "text", held_out.learned[:1]).shape[1]
+
+    def make(n_bytes: int) -> CMCQ:
+        return make_model(options._replace(n_bits=8 * n_bytes), MIN_GROUPS, width)
+
+    encoder = chooser("text", encode.DocumentParts(documents))
+    runner = TrialRunner(session, encoded, held_out, encoder, make, folder, WORD_FIELDS)
+    return runner.run(LENGTHS if options.n_bits is None else (bits // 8,), callback)
+
+
 def _list_paired_rows(encoded: encode.EncodedDocuments) -> list[int]:
     """List the rows of documents that the model can be fitted on."""
     rows = encoded.rows(("image", "text"))
@@ -290,14 +323,15 @@ def _write_index(
     target: Path,
     model: CMCQ,
     encoded: encode.EncodedDocuments,
+    words: WordSettings,
     codes: str | None,
 ) -> int:
     """Write the index under another name, then give it its own: it is there whole, or not at all."""
     made = files.folder / "building.cb"
-    _remove_index(made)
+    remove_index(made)
     try:
-        words = WORD_FIELDS if has_word_search() else None
-        with Index.create(made, model, words=words, n_jobs=model.n_jobs) as index:
+        kept = words if has_word_search() else None
+        with Index.create(made, model, words=kept, n_jobs=model.n_jobs) as index:
             for block in encoded.blocks(session.cache, _ROWS_AT_ONCE):
                 index.add(**block, codes=codes, callback=session.callback)
             n_documents = len(index)
@@ -306,16 +340,10 @@ def _write_index(
         _check_name_free(target)  # a name that was taken meanwhile would be replaced
         os.rename(made, target)
     except BaseException:
-        _remove_index(made)
+        remove_index(made)
         raise
     flush_folder(str(target.parent))
     return n_documents
-
-
-def _remove_index(path: Path) -> None:
-    for name in (path, Path(f"{path}{JOURNAL}")):
-        with suppress(FileNotFoundError):
-            name.unlink()
 
 
 class AddResult(NamedTuple):
@@ -409,7 +437,8 @@ class FitOptions(NamedTuple):
 
     Attributes
     ----------
-    n_bits : int
+    n_bits : int or None
+        None where it is still to be chosen.
     mapping : str
     parameters : dict
         Others of CMCQ.
@@ -425,7 +454,7 @@ class FitOptions(NamedTuple):
         What documents with both halves get in the index; None for the model's own choice.
     """
 
-    n_bits: int
+    n_bits: int | None
     mapping: str
     parameters: dict[str, Any]
     seed: int
@@ -438,7 +467,7 @@ class FitOptions(NamedTuple):
     def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
         """Make the estimator; ``usual`` parameters are taken where others are not given."""
         given = {
-            "n_bits": self.n_bits,
+            "n_bits": USUAL_BITS if self.n_bits is None else self.n_bits,
             "mapping": self.mapping,
             "random_state": self.seed,
             "n_jobs": self.n_jobs,

@@ -57,6 +57,8 @@ class Answer:
     verdict : {"strong", "fair", "weak", "nothing"} or None
     unknown_words : list of str, or None
         Words of the query that no document has; None where that is not known.
+    scores : (n,) float64 or None
+        BM25.
     """
 
     ranking: Ranking
@@ -64,6 +66,7 @@ class Answer:
     strengths: list[Strength] | None = None
     verdict: Verdict | None = None
     unknown_words: list[str] | None = None
+    scores: Float64 | None = None
 
 
 class KnownWords(NamedTuple):
@@ -166,7 +169,7 @@ class WordSearch:
         by_words = {match.number for match in matches[:k]} | first
         by_picture = set(near.numbers[:k].tolist())
         found_by = [_name_source(n, by_words, by_picture, scores) for n in fused.numbers.tolist()]
-        return cut_answer(replace(answer, found_by=found_by), self.probability)
+        return cut_answer(replace(answer, found_by=found_by, scores=bm25), self.probability)
 
     def _with_matches(self, query: Query, near: Ranking, numbers: Sequence[int]) -> Ranking:
         """Add the documents that words alone have found, at their own distances."""
@@ -202,11 +205,11 @@ class WordSearch:
     def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords) -> Answer:
         how = evidence_of(self.settings, self.mode)
         unknown = known.unknown
+        nothing = fused.match_probability == 0.0 and not bm25[:10].any()  # neither ranking knows the query
         if fused.log_ratios is None and self.mode != "words":
-            nothing = fused.match_probability == 0.0 and not bm25[:10].any()
             return Answer(fused, verdict="nothing" if nothing else None, unknown_words=unknown)
         evidence = how.of_hits(fused.log_ratios, bm25, self.probability.prior_of(known.n_documents))
-        probability = how.match_probability(evidence)
+        probability = 0.0 if nothing else how.match_probability(evidence)
         verdict = judge_answer(probability, self.probability.threshold, how.strong_at)
         if verdict == "nothing" and known.telling and len(known.counts) <= _FEW_WORDS and bm25[:1].any():
             verdict = "weak"  # of a word or two, vectors know little, and here are documents that have them
@@ -254,5 +257,6 @@ def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:
         answer,
         ranking=answer.ranking.take(keep),
         found_by=None if answer.found_by is None else [answer.found_by[at] for at in keep.tolist()],
+        scores=None if answer.scores is None else answer.scores[keep],
         strengths=None if answer.strengths is None else [answer.strengths[at] for at in keep.tolist()],
     )

@@ -55,6 +55,10 @@ class Hits:
         Which of the two rankings has a hit among its first k; None where vectors were asked alone.
     unknown_words : list of str, or None
         Words of the query that no document has; None where words were not asked for.
+    log_ratios : (n,) float64 or None
+        Log-likelihood ratio of each distance: a partner's against any document's; None like probabilities.
+    word_scores : (n,) float64 or None
+        BM25 score of each hit's words, 0 without any; None where vectors were asked alone.
     """
 
     ids: list[Id]
@@ -68,6 +72,8 @@ class Hits:
     strengths: list[Strength] | None = None
     found_by: list[FoundBy] | None = None
     unknown_words: list[str] | None = None
+    log_ratios: Float64 | None = None
+    word_scores: Float64 | None = None
     _codings: NDArray[np.uint8] | None = None  # so that shards need not be asked again
 
     def __len__(self) -> int:

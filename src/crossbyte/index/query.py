@@ -75,6 +75,9 @@ class SearchRequest:
             check_choice(self.mode, "mode", MODES)
         if self.words is not None and self.texts is None:
             raise InvalidInput("words: expected texts=, the features of these words, too")
+        if self.mode in ("both", "words") and (self.words is None or self.rescore is not None):
+            why = "none are given; ask with a text" if self.words is None else "rescore= orders vectors alone"
+            raise InvalidInput(f"mode: {self.mode!r} searches by words, but {why}")
         if self.rescore is not None and not callable(self.rescore):
             raise InvalidInput(f"rescore: expected a function, got {type(self.rescore).__name__}")
         k = check_integer(self.k, "k", 1)
@@ -190,15 +193,13 @@ class SearchRequest:
         Raises
         ------
         InvalidInput
-            Words are asked for that are not given, or not kept in the index.
+            Words are asked for that the index does not keep, or not one text is given per query.
         """
         if settings is None and self.mode in ("both", "words"):
             raise InvalidInput(
                 f'mode: expected "vectors", got {self.mode!r}: this index keeps no words; fit it again from '
                 "its captions, or make it with Index.create(…, words=[…])"
             )
-        if self.mode is not None and self.mode != "vectors" and self.words is None:
-            raise InvalidInput(f"mode: {self.mode!r} searches by words, but none are given; ask with a text")
         if settings is None or self.words is None or self.mode == "vectors":
             return None
         words = [self.words] if isinstance(self.words, str) else list(self.words)
@@ -304,6 +305,8 @@ def _make_hits(backend: SearchBackend, answers: Sequence[Answer], payloads: bool
                 answer.strengths,
                 answer.found_by,
                 answer.unknown_words,
+                ranking.log_ratios,
+                answer.scores,
                 ranking.codings,
             )
         )

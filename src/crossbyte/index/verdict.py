@@ -87,8 +87,8 @@ def _logistic(value: float) -> float:
 
 
 def judge_answer(probability: float, threshold: float = MATCH, strong_at: float = 0.9) -> Verdict:
-    """Put the probability that anything matches into words."""
-    if probability < threshold:
+    """Put the probability that anything matches into words; what is impossible passes no threshold."""
+    if probability < threshold or probability <= 0.0:
         return "nothing"
     if probability >= max(strong_at, threshold):
         return "strong"

@@ -1,0 +1,379 @@
+"""Try a gallery on pairs that it has not seen: choose its bytes, the weight of words, its verdicts.
+
+Some documents with two captions and more are held out, and a gallery is made of the others as ever. The
+held-out documents join it with one caption hidden; the hidden captions ask for them, by words alone, by
+vectors alone and by both, through the same search that users have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from crossbyte.arrays import Float64, Raw
+from crossbyte.calibration.calibration import N_FIRST
+from crossbyte.encoders.base import Encoder
+from crossbyte.gallery import encode
+from crossbyte.index.index import Index
+from crossbyte.index.lexical import WordSettings
+from crossbyte.index.verdict import MATCH, Evidence, join_evidence
+from crossbyte.metrics.auroc import auroc
+from crossbyte.metrics.chance import chance_recall
+from crossbyte.model.estimator import CMCQ
+from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.progress import Progress, ProgressCallback
+
+LENGTHS = (4, 8, 16, 32, 64)
+"""Bytes per document that are tried, each after the one before it."""
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
+_ALWAYS_TRIED = 3  # lengths; longer ones only where the last has helped
+_HELD_SHARE = 0.25
+_MOST_HELD = 500
+_MOST_LEARNED = 5_000
+_MIN_HELD = MIN_GROUPS
+_DEPTH = 50  # hits that verdicts are learned from
+_WANTED_PRECISION = 0.9  # of "strong"
+_ONE_SIDED = 1.28  # standard errors: the share is that high in nine of ten such samples
+_NEVER = 1.01  # no probability is as high
+_NO_EVIDENCE = -50.0
+_PERCENTILES = (25.0, 5.0)  # of the evidence of true partners: above, a hit is strong; above, it is fair
+
+
+class HeldOut(NamedTuple):
+    """Documents that a trial learns from, and those that it asks for.
+
+    Attributes
+    ----------
+    learned, held : list of int
+        Rows of documents.
+    asked : list of str
+        The hidden caption of every held-out document.
+    rest : list of list of str
+        Their other captions.
+    """
+
+    learned: list[int]
+    held: list[int]
+    asked: list[str]
+    rest: list[list[str]]
+
+
+def hold_out(encoded: encode.EncodedDocuments, rows: Sequence[int], seed: int) -> HeldOut | None:
+    """Choose held-out documents among those with both halves; None where there are too few."""
+    rng = np.random.default_rng(seed)
+    groups = encoded.group_numbers(rows)
+    captions = {row: encode.drop_empty_captions(encoded.documents.texts[row]) for row in rows}
+    alone = np.bincount(groups)[groups] == 1
+    single = [row for row, is_alone in zip(rows, alone.tolist(), strict=True) if is_alone]
+    usable = [row for row in single if len(captions[row]) > 1]
+    n_held = min(int(_HELD_SHARE * len(rows)), len(usable), _MOST_HELD)
+    if n_held < _MIN_HELD:
+        return None
+    held = sorted(usable[at] for at in rng.permutation(len(usable))[:n_held].tolist())
+    left = sorted(set(rows) - set(held))
+    learned = left if len(left) <= _MOST_LEARNED else sorted(rng.permutation(left)[:_MOST_LEARNED].tolist())
+    hidden = [int(rng.integers(len(captions[row]))) for row in held]
+    asked = [captions[row][at] for row, at in zip(held, hidden, strict=True)]
+    rest = [
+        [text for place, text in enumerate(captions[row]) if place != at]
+        for row, at in zip(held, hidden, strict=True)
+    ]
+    return HeldOut(learned, held, asked, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What was measured with some number of bytes.
+
+    Attributes
+    ----------
+    n_bytes : int
+    weight : float
+        What one unit of BM25 takes from a distance: the best of those tried.
+    ranks : dict of mode to (n,) int
+        Rank of every held-out document, from 1.
+    n_documents : int
+        In the gallery that was asked.
+    """
+
+    n_bytes: int
+    weight: float
+    ranks: dict[str, NDArray[np.int64]]
+    n_documents: int
+
+    @property
+    def log_ranks(self) -> Float64:
+        """Logarithm (n,) of the ranks by both."""
+        return np.log(self.ranks["both"])
+
+    def recall(self, mode: str) -> float:
+        """Give the share of held-out documents among the first ten."""
+        return float((self.ranks[mode] <= N_FIRST).mean())
+
+
+class TrialResult(NamedTuple):
+    """The number of bytes that was chosen, and how words and vectors are fused.
+
+    Attributes
+    ----------
+    n_bytes : int
+    settings : WordSettings
+        With what was measured.
+    """
+
+    n_bytes: int
+    settings: WordSettings
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRunner:
+    """Makes galleries of a few documents, and asks them.
+
+    Attributes
+    ----------
+    session : EncodingSession
+    encoded : EncodedDocuments
+    held_out : HeldOut
+    text_encoder : Encoder
+    make_model : callable
+        Gives an estimator of so many bytes.
+    folder : Path
+        For files of the trial, which are removed.
+    fields : tuple of str
+        Payload fields whose words are searched.
+    """
+
+    session: encode.EncodingSession
+    encoded: encode.EncodedDocuments
+    held_out: HeldOut
+    text_encoder: Encoder
+    make_model: Callable[[int], CMCQ]
+    folder: Path
+    fields: tuple[str, ...]
+
+    def run(self, lengths: Sequence[int], callback: ProgressCallback) -> TrialResult:
+        """Try lengths until more bytes do not help, choose one, and learn its verdicts."""
+        trials: list[Trial] = []
+        for place, n_bytes in enumerate(lengths):
+            if place >= _ALWAYS_TRIED and not _helps(trials[-1], trials[-2]):
+                break
+            trials.append(self._try_length(n_bytes))
+            callback(Progress("trial", f"{n_bytes} bytes", place + 1, len(lengths) + 1))
+        chosen = choose_trial(trials)
+        result = self._learn_verdicts(chosen, trials)
+        callback(Progress("trial", "verdicts", len(lengths) + 1, len(lengths) + 1))
+        return result
+
+    def _fit(self, n_bytes: int) -> CMCQ:
+        pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
+        return self.make_model(n_bytes).fit(*pairs)
+
+    def _make_index(self, model: CMCQ, settings: WordSettings) -> Index:
+        """Make an index of what was learned from, and of the held-out documents with what is not hidden."""
+        cache, held_out = self.session.cache, self.held_out
+        index = Index.create(self._path(), model, words=settings, n_jobs=model.n_jobs)
+        images, texts, _ = self.encoded.pairs(cache, held_out.learned)
+        names = [f"learned {row}" for row in held_out.learned]
+        payloads = self.encoded.values("payloads", held_out.learned)
+        index.add(names, images=images, texts=texts, payloads=payloads)
+        joined = [encode.join_captions(each) or "" for each in held_out.rest]
+        images = self.encoded.features(cache, "image", held_out.held)
+        payloads = [{"captions": each} for each in held_out.rest]
+        names = [f"held {row}" for row in held_out.held]
+        index.add(names, images=images, texts=self._encode(joined), payloads=payloads)
+        return index
+
+    def _encode(self, texts: Sequence[str]) -> Raw:
+        found = encode.encode_texts(self.session, self.text_encoder, texts)
+        return self.session.cache.get(found.encoder, [digest for digest in found.digests if digest])
+
+    def _path(self) -> Path:
+        return self.folder / "trial.cb"
+
+    def _try_length(self, n_bytes: int) -> Trial:
+        model = self._fit(n_bytes)
+        try:
+            with self._make_index(model, WordSettings(self.fields)) as index:
+                distances, scores, partners = self._measure_all(index)
+        finally:
+            remove_index(self._path())
+        ranks = {weight: _rank(distances - weight * scores, partners) for weight in WEIGHTS}
+        best = min(WEIGHTS, key=lambda weight: float(np.log(ranks[weight]).mean()))
+        by_words = _rank(np.where(scores > 0, -scores, np.inf), partners)
+        by_mode = {"both": ranks[best], "vectors": ranks[0.0], "words": by_words}
+        return Trial(n_bytes, best, by_mode, distances.shape[1])
+
+    def _measure_all(self, index: Index) -> tuple[Float64, Float64, NDArray[np.intp]]:
+        """Compute distances and BM25 scores (n, N) of all documents, and the column of every partner."""
+        features = self._encode(self.held_out.asked)
+        n = len(index)
+        distances, scores = np.empty((len(self.held_out.held), n)), np.zeros((len(self.held_out.held), n))
+        for row, hits in enumerate(index.search(texts=features, k=n)):
+            distances[row, hits.numbers] = hits.distances
+        for row, text in enumerate(self.held_out.asked):
+            for match in index.match_words(text):
+                scores[row, match.number] = match.score
+        return distances, scores, np.arange(n - len(self.held_out.held), n)
+
+    def _learn_verdicts(self, chosen: Trial, trials: Sequence[Trial]) -> TrialResult:
+        """Ask the gallery of the chosen length, calibrated, and learn how sure its answers are."""
+        model = self._fit(chosen.n_bytes)
+        pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
+        if pairs.n_groups >= MIN_GROUPS:
+            model.calibrate(*pairs, curve=())
+        settings = WordSettings(self.fields, chosen.weight)
+        evidence: dict[str, Evidence] = {}
+        told: dict[str, Any] = {}
+        try:
+            with self._make_index(model, settings) as index:
+                for mode in ("both", "vectors", "words"):
+                    asked = self._ask(index, mode)
+                    told[mode] = {"recall": asked.recall}
+                    if asked.has_ratios:
+                        evidence[mode], told[mode]["match_auroc"] = learn_evidence(asked, mode)
+        finally:
+            remove_index(self._path())
+        measured = {
+            "n_held_out": len(self.held_out.held),
+            "n_documents": chosen.n_documents,
+            "chance": chance_recall(chosen.n_documents, N_FIRST),
+            "n_bytes": chosen.n_bytes,
+            "recall": {mode: each["recall"] for mode, each in told.items()},
+            "match_auroc": {mode: each.get("match_auroc") for mode, each in told.items()},
+            "curve": [
+                {"n_bytes": each.n_bytes, "weight": each.weight}
+                | {mode: each.recall(mode) for mode in each.ranks}
+                for each in trials
+            ],
+        }
+        return TrialResult(chosen.n_bytes, replace(settings, evidence=evidence, measured=measured))
+
+    def _ask(self, index: Index, mode: str) -> AskedAnswers:
+        features = self._encode(self.held_out.asked)
+        asked = AskedAnswers([], [], [], 1.0 / max(len(index), 2))
+        answers = index.search(texts=features, words=self.held_out.asked, mode=mode, k=_DEPTH)
+        for row, hits in zip(self.held_out.held, answers, strict=True):
+            name = f"held {row}"
+            asked.partners.append(hits.ids.index(name) if name in hits.ids else None)
+            asked.log_ratios.append(hits.log_ratios)
+            scores = np.zeros(len(hits)) if hits.word_scores is None else hits.word_scores
+            asked.scores.append(scores)
+        return asked
+
+
+def remove_index(path: Path) -> None:
+    """Remove the files of an index, where there is one."""
+    for suffix in ("", "-journal", "-wal", "-shm", ".lock"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _rank(scores: Float64, partners: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Rank the partner (column) of every row, from 1; ties count half of what they hide."""
+    own = np.take_along_axis(scores, partners[:, None], 1)
+    before, equal = (scores < own).sum(axis=1), (scores == own).sum(axis=1) - 1
+    return np.asarray(1 + before + equal // 2, dtype=np.int64)
+
+
+def _helps(longer: Trial, shorter: Trial) -> bool:
+    """Say whether more bytes rank partners better, by more than a standard error."""
+    gained = shorter.log_ranks - longer.log_ranks
+    return bool(gained.mean() > gained.std() / np.sqrt(len(gained)))
+
+
+def choose_trial(trials: Sequence[Trial]) -> Trial:
+    """Choose the fewest bytes that no other length beats by more than a standard error."""
+    best = min(trials, key=lambda trial: float(trial.log_ranks.mean()))
+    return next(trial for trial in trials if trial is best or not _helps(best, trial))
+
+
+# Verdicts
+
+
+class AskedAnswers(NamedTuple):
+    """Answers to hidden captions: the place of the partner, and what is known of every hit, best first."""
+
+    partners: list[int | None]
+    log_ratios: list[Float64 | None]
+    scores: list[Float64]
+    prior: float
+
+    @property
+    def has_ratios(self) -> bool:
+        """Whether the model was calibrated."""
+        return all(ratios is not None for ratios in self.log_ratios)
+
+    @property
+    def recall(self) -> float:
+        """The share of partners among the first ten."""
+        return float(np.mean([place is not None and place < N_FIRST for place in self.partners]))
+
+    def joint_evidence(self, how: Evidence) -> tuple[Float64, Float64, NDArray[np.bool_]]:
+        """Join the evidence of every answer, as it is and without its partner; also whether that is found."""
+        present, absent, found = [], [], []
+        for place, ratios, scores in zip(self.partners, self.log_ratios, self.scores, strict=True):
+            evidence = how.of_hits(ratios, scores, self.prior)
+            present.append(join_evidence(evidence) if len(evidence) else _NO_EVIDENCE)
+            others = evidence if place is None else np.delete(evidence, place)
+            absent.append(join_evidence(others) if len(others) else _NO_EVIDENCE)
+            found.append(place is not None and place < N_FIRST)
+        return np.array(present), np.array(absent), np.array(found)
+
+    def partner_evidence(self, how: Evidence) -> Float64:
+        """List the evidence of partners among the first ten."""
+        return np.array(
+            [
+                how.of_hits(ratios, scores, self.prior)[place]
+                for place, ratios, scores in zip(self.partners, self.log_ratios, self.scores, strict=True)
+                if place is not None and place < N_FIRST
+            ]
+        )
+
+
+def learn_evidence(asked: AskedAnswers, mode: str) -> tuple[Evidence, float]:
+    """Learn how sure answers are, from those with their partner and the same ones without it.
+
+    Returns the evidence, and how well it tells the two kinds apart (AUROC).
+    """
+    ratio_weight = 0.0 if mode == "words" else 1.0
+    start = (1.0, 0.0, 0.3 if mode != "vectors" else 0.0)
+
+    def make(values: Any) -> Evidence:
+        slope, intercept, word_weight = map(float, values)
+        return Evidence(ratio_weight, 0.0 if mode == "vectors" else abs(word_weight), abs(slope), intercept)
+
+    def loss(values: Any) -> float:
+        how = make(values)
+        present, absent, found = asked.joint_evidence(how)
+        right = how.slope * present + how.intercept
+        wrong = how.slope * absent + how.intercept
+        surprise = np.where(found, np.logaddexp(0, -right), np.logaddexp(0, right)).mean()
+        return float(surprise + np.logaddexp(0, wrong).mean() + 0.01 * (np.log(how.slope + 1e-9)) ** 2)
+
+    found = optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 300})
+    how = make(found.x)
+    present, absent, hit = asked.joint_evidence(how)
+    probabilities = 1.0 / (1.0 + np.exp(-(how.slope * np.concatenate([present, absent]) + how.intercept)))
+    truth = np.concatenate([hit, np.zeros(len(absent), dtype=bool)])
+    partners = asked.partner_evidence(how)
+    strong, fair = np.percentile(partners, _PERCENTILES) if len(partners) else (np.inf, np.inf)
+    told = how._replace(
+        strong_at=find_strong(probabilities, truth), strong_hit=float(strong), fair_hit=float(fair)
+    )
+    kinds = np.repeat([True, False], [len(present), len(absent)])
+    return told, float(auroc(np.concatenate([present, absent]), kinds))
+
+
+def find_strong(probabilities: Float64, truth: NDArray[np.bool_]) -> float:
+    """Find the least probability from which on answers are right in nine of ten; above 1 where none are."""
+    order = np.argsort(-probabilities, kind="stable")
+    count = np.arange(1, len(order) + 1)
+    share = np.cumsum(truth[order]) / count
+    error = np.sqrt(np.maximum(share * (1 - share), 1e-9) / count) + 1.0 / count
+    good = np.flatnonzero((share - _ONE_SIDED * error >= _WANTED_PRECISION) & (probabilities[order] >= MATCH))
+    return float(probabilities[order][good[-1]]) if len(good) else _NEVER
