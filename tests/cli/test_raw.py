@@ -16,6 +16,7 @@ import pytest
 from crossbyte import CMCQ, _fs
 from crossbyte.cli import app
 from crossbyte.data.scenes import write_scenes
+from crossbyte.gallery.gallery import Gallery
 from support import raw_samples
 from support.paths import with_tests
 from support.raw_samples import COLOURS, WORDS, build, scenes
@@ -101,7 +102,7 @@ def test_words_that_no_caption_had_are_named(here: Path, capsys: Captured) -> No
     for odd in ("zebrafish", "собака", "犬", "!!!"):
         assert app.run(["search", "photos.cb", "--text", odd, "-k", "2"]) == 0
         said = capsys.readouterr().out
-        assert ("no caption had" in said) == odd.isalpha()
+        assert (f"no caption has: {odd}\n" in said) == odd.isalpha()
 
 
 def test_fit_measures_saves_the_model_and_lists_everything(here: Path, capsys: Captured) -> None:
@@ -235,7 +236,37 @@ def test_words_on_the_command_line(in_made: Path, capsys: Captured) -> None:
     assert found["queries"][0]["query"] == "red circles" and len(found["queries"][0]["hits"]) == 2
     assert found["queries"][0]["hits"][0]["payload"]["captions"]
     nothing = answer(capsys, "search", "scenes.cb", "--text", "123", "--fail-if-none", *ENCODERS, code=4)
-    assert nothing["queries"][0]["no_match"] is True
+    assert nothing["queries"][0]["no_match"] is True and nothing["queries"][0]["verdict"] == "nothing"
+
+
+@pytest.mark.parametrize("mode", ["both", "words", "vectors"])
+@pytest.mark.parametrize("text", ["an orange ring", '"orange hoop" zeppelin', '" OR NEAR(" *', "123"])
+def test_the_command_line_says_what_the_gallery_says(
+    in_made: Path, capsys: Captured, text: str, mode: str
+) -> None:
+    asked = ("search", "scenes.cb", "--text", text, "--mode", mode, "-k", "3", *ENCODERS)
+    (found,) = answer(capsys, *asked)["queries"]
+    with Gallery.open("scenes.cb", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        hits = gallery.search(text=text, k=3, mode=mode)
+    assert found["verdict"] == hits.verdict and found["no_match"] == hits.no_match
+    assert found["unknown_words"] == hits.unknown_words
+    said = [(hit["id"], hit["distance"], hit["strength"], hit["found_by"]) for hit in found["hits"]]
+    assert said == [(hit.id, hit.distance, hit.strength, hit.found_by) for hit in hits]
+
+
+def test_people_read_words_not_numbers(in_made: Path, capsys: Captured) -> None:
+    def shown(*arguments: str) -> str:
+        assert app.run(["search", "scenes.cb", "-k", "3", *arguments, *ENCODERS]) == 0
+        return capsys.readouterr().out
+
+    said = shown("--text", "orange zeppelin")
+    assert "no caption has: zeppelin\n" in said and "found by" in said and "probability" not in said
+    assert shown("--text", "123").startswith("123: nothing ")
+    assert shown("--text", "zeppelin", "--mode", "words").startswith("zeppelin: nothing found\n")
+    assert "found by" not in shown("--text", "orange", "--mode", "vectors")
+    assert "ask with a text" in refusal(
+        capsys, "search", "scenes.cb", "--image", "scenes/scene-00000.png", "--mode", "words", *ENCODERS
+    )
 
 
 @pytest.mark.parametrize(

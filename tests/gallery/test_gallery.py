@@ -138,7 +138,7 @@ def test_everything_is_in_the_index_with_its_payload(gallery: Gallery) -> None:
     document = gallery.index.get("scene-00007.png")
     assert len(gallery) == N and document is not None and document.coding == "document"
     stats = gallery.index.stats()
-    assert (stats["codings"], stats["format"], stats["codes"]) == ({"document": N}, 2, "document")
+    assert (stats["codings"], stats["format"], stats["codes"]) == ({"document": N}, 3, "document")
     assert stats["items"] == {"image": N, "text": N}
     assert document.payload is not None and document.payload["file"] == "scene-00007.png"
     assert len(document.payload["captions"]) == 2 and "colour" in document.payload
@@ -318,7 +318,7 @@ def test_a_gallery_has_two_codes_where_asked_or_where_its_model_has_two(tmp_path
     build(documents, tmp_path / "sides.cb", codes="sides")
     with Index.open(tmp_path / "sides.cb") as index:
         stats = index.stats()
-    assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 2, "document")
+    assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 3, "document")
     two = QUICK["parameters"] | {"scoring": "unit"}
     with pytest.raises(InvalidInput, match="has no codes of whole documents, only two codes"):
         build(documents, tmp_path / "two.cb", codes="document", parameters=two)
@@ -328,7 +328,7 @@ def test_a_gallery_has_two_codes_where_asked_or_where_its_model_has_two(tmp_path
     build(documents, tmp_path / "two.cb", parameters=two)
     with Gallery.open(tmp_path / "two.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
         stats = gallery.index.stats()
-        assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 1, "sides")
+        assert (stats["codings"], stats["format"], stats["codes"]) == ({"pair": 24}, 3, "sides")
         never = Stop("never", 0)
         with pytest.raises(InvalidInput, match="no codes of whole documents"):
             add_documents(gallery, documents, upsert=True, codes="document", callback=never)

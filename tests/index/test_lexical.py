@@ -10,7 +10,7 @@ import pytest
 from crossbyte import CMCQ, Index
 from crossbyte.errors import DamagedIndexFile, InvalidInput, WriteRefused
 from crossbyte.index import lexical
-from crossbyte.index.lexical import WordQuery, match_all, match_any, searched_text
+from crossbyte.index.lexical import searched_text
 
 CAPTIONS = {
     "a": ["A man is standing on an elephant.", "Two dogs"],
@@ -38,7 +38,7 @@ def index(model: CMCQ, tmp_path: Path) -> Index:
 
 
 def find(index: Index, text: str, where: str | None = None) -> list[str]:
-    matches = index.match_words(match_any(WordQuery.parse(text).terms), where)
+    matches = index.match_words(text, where)
     ids = index.ids()
     return [str(ids[each.number]) for each in matches]
 
@@ -86,10 +86,10 @@ def test_filters_hold(index: Index) -> None:
 
 def test_deleted_documents_are_not_found(index: Index) -> None:
     index.delete(["a"])
-    assert index.match_words(match_any(["elephant"])) == []
+    assert index.match_words("elephant") == []
     index.compact()
-    assert index.match_words(match_any(["elephant"])) == []
-    assert len(index.match_words(match_any(["castle"]))) == 1
+    assert index.match_words("elephant") == []
+    assert len(index.match_words("castle")) == 1
     index.verify()
 
 
@@ -99,7 +99,7 @@ def test_updates_replace_words_and_a_pinned_reader_never_sees_the_new_ones(index
     assert find(index, "balloon") == ["b"]
     assert find(index, "fair") == ["b"]
     assert find(index, "zeppelin") == find(index, "Süden") == []
-    assert pinned.match_words(match_any(["balloon"])) == []
+    assert pinned.match_words("balloon") == []
     index.verify()
     index.compact()
     assert find(index, "balloon") == ["b"]
@@ -112,22 +112,17 @@ def test_words_are_there_after_reopening_and_upserting(index: Index, model: CMCQ
     index.close()
     with Index.open(path) as again:
         assert again.word_fields == ("captions", "meta.title")
-        assert len(again.match_words(match_any(["igloo"]))) == 1
-        assert again.match_words(match_any(["zeppelin"])) == []
+        assert len(again.match_words("igloo")) == 1
+        assert again.match_words("zeppelin") == []
         assert again.format == 3
         again.verify()
-
-
-def test_all_words_must_be_there_with_match_all(index: Index) -> None:
-    assert len(index.match_words(match_all(["man", "elephant"]))) == 1
-    assert index.match_words(match_all(["man", "castle"])) == []
 
 
 def test_an_index_without_words_finds_none(model: CMCQ, tmp_path: Path) -> None:
     with Index.create(tmp_path / "b.cb", model) as plain:
         plain.add(["x"], images=np.ones((1, 10)), payloads=[{"captions": ["elephant"]}])
         assert plain.word_fields == ()
-        assert plain.match_words(match_any(["elephant"])) == []
+        assert plain.match_words("elephant") == []
         assert plain.format == 2
 
 

@@ -73,10 +73,13 @@ def refused(response: httpx.Response, code: str) -> dict[str, Any]:
 
 def test_words_find_pictures(reader: Client) -> None:
     answer = reader.get("/v1/search", params={"text": scenes()[5].captions[0], "k": 3}).json()
-    assert list(answer) == ["generation", "target", "no_match", "verdict", "partial", "hits", "took_ms"]
+    names = ["generation", "target", "verdict", "no_match", "unknown_words", "partial", "hits", "took_ms"]
+    assert list(answer) == names
     assert answer["target"] == "image" and len(answer["hits"]) == 3
     for hit in answer["hits"]:
-        assert set(hit) == {"id", "distance", "probability", "payload", "thumbnail"}
+        assert set(hit) == {
+            "id", "distance", "probability", "strength", "found_by", "payload", "thumbnail"
+        }  # fmt: skip
         assert hit["thumbnail"] == f"/v1/thumbnail?id={hit['id']}" and hit["payload"]["captions"]
         assert 0 <= hit["probability"] <= 1
 
@@ -93,10 +96,49 @@ def test_an_answer_is_that_of_the_gallery(reader: Client) -> None:
         assert [hit["payload"] for hit in hits] == expected.payloads
 
 
+@pytest.mark.parametrize("mode", [None, "both", "words", "vectors"])
+@pytest.mark.parametrize(
+    "text", ["a red circle", "zeppelin", '"red circle" zeppelin', '" OR NEAR(" *', "123"]
+)
+def test_every_way_of_asking_says_what_the_gallery_says(reader: Client, text: str, mode: str | None) -> None:
+    expected = reader.service.gallery.search(text=text, k=5, mode=mode)
+    query = {"text": text, "k": 5, "mode": mode, "payloads": False}
+    plain = {name: value for name, value in query.items() if value is not None}
+    batch = reader.post("/v1/search/batch", json={"queries": [query]})
+    got, posted = reader.get("/v1/search", params=plain), reader.post("/v1/search", json=query)
+    for answer in (got.json(), posted.json(), json.loads(batch.text)):
+        said = [answer[name] for name in ("verdict", "no_match", "unknown_words")]
+        assert said == [expected.verdict, expected.no_match, expected.unknown_words]
+        hits = [(hit["id"], hit["probability"], hit["strength"], hit["found_by"]) for hit in answer["hits"]]
+        assert hits == [(hit.id, hit.probability, hit.strength, hit.found_by) for hit in expected]
+
+
+def test_words_that_no_caption_has_are_named(reader: Client) -> None:
+    found = reader.get("/v1/search", params={"text": "a red zeppelin"}).json()
+    assert "zeppelin" in found["unknown_words"] and "red" not in found["unknown_words"]
+    assert reader.get("/v1/info").json()["word_fields"] == ["captions"]
+
+
+@pytest.mark.parametrize("mode", ["both", "words"])
+def test_only_texts_are_searched_by_words(reader: Client, mode: str) -> None:
+    row = features()[1][[4]].toarray()[0].tolist()
+    refused = [
+        reader.post("/v1/search", json={"like": "scene-1", "mode": mode}),
+        reader.post("/v1/search", json={"text_features": row, "mode": mode}),
+        reader.post(f"/v1/search/image?mode={mode}", **upload(2)),
+    ]
+    for answer in refused:
+        assert answer.status_code == 422 and answer.json()["error"]["code"] == "invalid_input"
+        assert "ask with a text" in answer.text
+    assert reader.post("/v1/search", json={"like": "scene-1", "mode": "vectors"}).status_code == 200
+
+
 def test_features_find_as_words_do(reader: Client) -> None:
     row = features()[1][[4]].toarray()[0].tolist()
     by_features = reader.post("/v1/search", json={"text_features": row, "payloads": False}).json()
-    by_words = reader.post("/v1/search", json={"text": scenes()[4].captions[0], "payloads": False}).json()
+    query = {"text": scenes()[4].captions[0], "mode": "vectors", "payloads": False}
+    by_words = reader.post("/v1/search", json=query).json()
+    assert by_words["unknown_words"] is None and by_words["hits"][0]["found_by"] is None
     assert by_features["hits"][0]["payload"] is None
     assert [hit["id"] for hit in by_features["hits"]] == [hit["id"] for hit in by_words["hits"]]
 

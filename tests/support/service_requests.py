@@ -57,6 +57,7 @@ def vectors(side: int) -> Values:
 
 
 options = {
+    "mode": st.sampled_from([None, "vectors"]),
     "k": st.integers(1, 100),
     "where": wheres,
     "max_distance": st.none() | st.floats(allow_nan=False, allow_infinity=False),
@@ -66,9 +67,11 @@ options = {
     "n_probe": st.sampled_from([None, "all"]),  # the sample has no cells
     "payloads": st.booleans(),
 }
+modes = st.sampled_from([None, "both", "words", "vectors"])
 targets = st.sampled_from([None, "image", "text", "document"])
 odd_options = {
     "target": st.sampled_from([None, "sound"]),
+    "mode": st.sampled_from([None, "both", "words", "vectors", "pictures"]),
     "k": st.integers(-1, 30) | st.sampled_from([1000, 1001, 10**20]),
     "where": wheres | odd_wheres,
     "min_probability": st.none() | st.floats(-0.5, 1.5),
@@ -126,7 +129,7 @@ def odd_queries() -> Requests:
 def searches() -> Requests:
     return st.one_of(
         merged(queries(), some({}, {**options, "target": targets})),
-        merged(some({"text": words}), fine_options()),
+        merged(some({"text": words}, {"mode": modes}), fine_options()),
     )
 
 
@@ -219,7 +222,8 @@ def _static() -> Kinds:
 
 def _text_search() -> Kinds:
     return Kinds(
-        in_url(merged(some({"text": words}), fine_options())), odd_url(text=words | odd_words, **odd_options)
+        in_url(merged(some({"text": words}, {"mode": modes}), fine_options())),
+        odd_url(text=words | odd_words, **odd_options),
     )
 
 

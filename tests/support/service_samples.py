@@ -90,7 +90,7 @@ def _made() -> Path:
     """Built once for all tests of a process."""
     _folders.append(tempfile.TemporaryDirectory())
     path = Path(_folders[0].name) / "scenes.cb"
-    Index.create(path, fitted(), n_jobs=1).close()
+    Index.create(path, fitted(), words=["captions"], n_jobs=1).close()
     with Gallery.open(path, "rw", n_jobs=1) as gallery:
         gallery.add([_document(number, scene) for number, scene in enumerate(scenes()[:N_SERVED])])
         gallery.add([NewDocument(7, text="a red circle", payload={"colour": "red"})])

@@ -40,7 +40,8 @@ def bits(hits: Hits) -> tuple[Any, ...]:
     """All that an answer says."""
     probabilities = None if hits.probabilities is None else hits.probabilities.tobytes()
     arrays = hits.distances.tobytes(), hits.numbers.tobytes(), probabilities
-    return hits.ids, hits.distances.dtype, *arrays, hits.no_match, hits.payloads, hits.partial
+    said = hits.verdict, hits.no_match, hits.strengths, hits.found_by, hits.unknown_words
+    return hits.ids, hits.distances.dtype, *arrays, *said, hits.payloads, hits.partial
 
 
 def told(document: Document | None) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def posterior(log_ratios: Any, prior: float) -> Float64:
     prior : float
         Of any one item before looking; its odds are those of the item against no partner at all.
     """
-    odds = np.asarray(log_ratios, np.float64) + prior_odds(min(prior, 1.0 - 1e-12))  # nothing is certain
+    odds = np.asarray(log_ratios, np.float64) + prior_odds(prior)
     odds = np.clip(odds, -700, 700)
     first = np.logaddexp(0.0, np.logaddexp.reduce(odds[..., :N_FIRST], axis=-1, keepdims=True))
     later = np.logaddexp(first, odds[..., N_FIRST:])
@@ -349,7 +349,8 @@ def _halves(n_items: int) -> list[NDArray[np.intp]]:
 
 
 def prior_odds(prior: float) -> float:
-    """Compute the log odds of a prior below 1."""
+    """Compute the log odds of a prior; nothing is certain, whatever it says."""
+    prior = min(prior, 1.0 - 1e-12)
     return log(prior) - log(1.0 - prior)
 
 

@@ -360,6 +360,11 @@ class QueryOptions(NamedTuple):
     notes: list[str]
     by_words: bool = False
 
+    @property
+    def words(self) -> list[str] | None:
+        """The texts themselves, one per query; None where the query is none, or its features alone."""
+        return self.labels if self.by_words and self.keyword == "texts" else None
+
 
 def read_queries(
     gallery: Gallery,

@@ -27,6 +27,7 @@ from starlette.responses import Response
 from crossbyte.errors import ClusterError
 from crossbyte.index.docids import Id
 from crossbyte.index.hits import Document, Hits
+from crossbyte.index.verdict import FoundBy, Strength, Verdict
 from crossbyte.service.settings import LIMITS
 
 if TYPE_CHECKING:
@@ -154,6 +155,13 @@ class SearchOptions(_StrictModel):
         Annotated[Target | None, BeforeValidator(empty_as_none)],
         Field(description="What is searched; null for images by words, and texts by pictures."),
     ] = None
+    mode: Annotated[
+        Annotated[Literal["both", "vectors", "words"] | None, BeforeValidator(empty_as_none)],
+        Field(
+            description="What a text is compared by; null for both, where the index keeps words. Of a query "
+            "without a text, or an index without words, only vectors and null are accepted."
+        ),
+    ] = None
     k: K = 10
     where: Annotated[Where | None, BeforeValidator(empty_as_none)] = None
     min_probability: Annotated[
@@ -174,9 +182,7 @@ class SearchOptions(_StrictModel):
     ] = None
     match_threshold: Annotated[
         Probability,
-        Field(
-            description="no_match says that the probabilities of the first ten hits sum to less than this."
-        ),
+        Field(description="The verdict is nothing where a match is less probable than this."),
     ] = 0.5
     n_probe: Annotated[
         Probe | None,
@@ -371,7 +377,11 @@ class HitAnswer(_Answer):
 
     id: str | int
     distance: float
-    probability: float | None
+    probability: float | None = Field(
+        description="That this is the one document the query was written for; null if not calibrated."
+    )
+    strength: Strength | None = Field(description="How sure this hit is; none is surer than the verdict.")
+    found_by: FoundBy | None = Field(description="What found it; null where vectors were asked alone.")
     payload: dict[str, Any] | None
     thumbnail: str | None
 
@@ -381,11 +391,12 @@ class SearchAnswer(_Answer):
 
     generation: int
     target: Target
-    no_match: bool | None = Field(
-        description="The probabilities of the first ten hits sum to less than match_threshold."
+    verdict: Verdict | None = Field(
+        description="How sure it is that anything here matches: what to tell people; null if not calibrated."
     )
-    verdict: Literal["likely", "unsure", "unlikely"] = Field(
-        description="Whether anything matches, by all that the model knows of itself: what to tell people."
+    no_match: bool | None = Field(description="Whether the verdict is nothing; null where it is null.")
+    unknown_words: list[str] | None = Field(
+        description="Words of the query that no document has; null where vectors were asked alone."
     )
     partial: bool = Field(description=_PARTIAL)
     took_ms: float
@@ -493,6 +504,9 @@ class InfoAnswer(_Answer):
     read_only: bool
     calibrated: bool
     thumbnails: bool
+    word_fields: list[str] = Field(
+        description="Payload fields whose words are searched; none where only vectors are."
+    )
     encoders: EncodersAnswer
     fields: dict[str, list[str]]
     limits: LimitsAnswer
@@ -542,6 +556,8 @@ def hits_to_json(
             "id": hit.id,
             "distance": hit.distance,
             "probability": hit.probability,
+            "strength": hit.strength,
+            "found_by": hit.found_by,
             "payload": body,
             "thumbnail": thumbnail_url(hit.id, thumbnails and "image" in own),
         }

@@ -16,18 +16,21 @@ from crossbyte.cli.inputs import QueryOptions, check_free, read_queries
 from crossbyte.cli.output import Table, emit, escape_control
 
 if TYPE_CHECKING:
-    from crossbyte.gallery.gallery import Gallery
     from crossbyte.index.hits import Hits
-
-_USUAL_THRESHOLD = 0.5
-_NOTHING_TEXTS = ("nothing found", "probably nothing matches")
-_VERDICT_TEXTS = {"likely": "", "unsure": "not sure about any of these", "unlikely": _NOTHING_TEXTS[1]}
 
 
 class Distinct(StrEnum):
     """What counts once."""
 
     GROUP = "group"
+
+
+class SearchMode(StrEnum):
+    """What a text is compared by."""
+
+    BOTH = "both"
+    VECTORS = "vectors"
+    WORDS = "words"
 
 
 def search(
@@ -43,6 +46,12 @@ def search(
         typer.Option("--rows", metavar="A:B", help="Ask with rows A to B of the file, B not included."),
     ] = None,
     target: options.Target = None,
+    mode: Annotated[
+        SearchMode | None,
+        typer.Option(
+            "--mode", help="What --text is compared by; default: both, where the index keeps words."
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("--number", "-k", help="How many at most.")] = 10,
     where: Annotated[
         str | None,
@@ -56,9 +65,9 @@ def search(
         typer.Option("--prior", help="Probability of any one document; one in all if not given."),
     ] = None,
     match_threshold: Annotated[
-        float | None,
-        typer.Option("--match-threshold", help="Nothing matches if the first ten probabilities sum to less."),
-    ] = None,
+        float,
+        typer.Option("--match-threshold", help="Nothing matches where a match is less probable than this."),
+    ] = 0.5,
     max_distance: Annotated[float | None, typer.Option("--max-distance", help="Nothing farther.")] = None,
     distinct: Annotated[
         Distinct | None, typer.Option("--distinct", help="Count every group once, by its nearest document.")
@@ -71,6 +80,9 @@ def search(
     ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Show the payloads of what was found.")
+    ] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Show how probably each is the one document meant.")
     ] = False,
     trec: Annotated[
         Path | None, typer.Option("--trec", metavar="FILE", help="Also write the answers as a TREC run.")
@@ -88,10 +100,12 @@ def search(
     """Find the nearest documents of every query.
 
     The answer is exact, among the cells visited where an index has cells. Texts search images and
-    images search texts, unless --target says otherwise.
+    images search texts, unless --target says otherwise. Captions with a phrase that stands in
+    quotes come first.
 
     Example:
       crossbyte search photos.cb --text "a dog on the beach"
+      crossbyte search photos.cb --text '"purple zeppelin" castle' --mode words
       crossbyte search photos.cb --image dog.jpg --target image
       crossbyte search photos.cb --texts queries.npz:text_query --row 3
       crossbyte search photos.cb --like p17 -k 5 --where "year >= 2020" --payloads
@@ -105,6 +119,8 @@ def search(
         )
         answers = gallery.index.search(
             **{queries.keyword: queries.value},
+            words=queries.words,
+            mode=mode and mode.value,
             target=target and target.value,
             k=k,
             where=where,
@@ -112,22 +128,19 @@ def search(
             min_probability=min_probability,
             distinct=distinct and distinct.value,
             prior=prior,
-            match_threshold=_USUAL_THRESHOLD if match_threshold is None else match_threshold,
+            match_threshold=match_threshold,
             payloads=payloads or queries.by_words,
             n_probe=_parse_probe(n_probe),
         )
-        if prior is not None or match_threshold is not None:
-            verdicts = list(map(_judge_by_options, answers))
-        else:
-            verdicts = _judge_answers(gallery, queries, target and target.value, answers)
     if trec is not None:
         from crossbyte.index.export.trec import write_trec
 
         names = list(map(str, queries.labels))
         write_trec(trec, answers, names, run_name=run_name, overwrite=overwrite)
     document = {"index": path, "queries": list(map(_describe_hits, queries.labels, answers))}
-    emit(document, _format_answers(queries, answers, verdicts, payloads), as_json=as_json)
-    return _choose_exit_code(verdicts, fail_if_none)
+    shown = _format_answers(queries, answers, payloads=payloads, probabilities=probabilities)
+    emit(document, shown, as_json=as_json)
+    return _choose_exit_code(answers, fail_if_none)
 
 
 def _parse_probe(n_probe: str | None) -> int | str | None:
@@ -138,41 +151,41 @@ def _parse_probe(n_probe: str | None) -> int | str | None:
 def _describe_hits(label: Any, hits: Hits) -> dict[str, Any]:
     found = []
     for hit in hits:
-        entry: dict[str, Any] = {"id": hit.id, "distance": hit.distance, "probability": hit.probability}
-        if hits.payloads is not None:
-            entry["payload"] = hit.payload
-        found.append(entry)
-    return {"query": label, "no_match": hits.no_match, "partial": hits.partial, "hits": found}
-
-
-def _judge_answers(
-    gallery: Gallery, queries: QueryOptions, target: str | None, answers: list[Hits]
-) -> list[str]:
-    """Judge every answer by the gallery's verdict."""
-    texts = queries.labels if queries.by_words and queries.keyword == "texts" else [None] * len(answers)
-    return [
-        _VERDICT_TEXTS[gallery.verdict(queries.keyword, target, hits, text)]
-        if len(hits)
-        else _NOTHING_TEXTS[0]
-        for hits, text in zip(answers, texts, strict=True)
-    ]
-
-
-def _judge_by_options(hits: Hits) -> str:
-    """Judge by ``no_match`` alone: with a prior or threshold of the options, it is what was asked for."""
-    return _NOTHING_TEXTS[0] if not len(hits) else _NOTHING_TEXTS[1] if hits.no_match else ""
+        entry = hit._asdict()
+        payload = entry.pop("payload")
+        found.append(entry if hits.payloads is None else entry | {"payload": payload})
+    return {
+        "query": label,
+        "verdict": hits.verdict,
+        "no_match": hits.no_match,
+        "unknown_words": hits.unknown_words,
+        "partial": hits.partial,
+        "hits": found,
+    }
 
 
 def _format_answers(
-    queries: QueryOptions, answers: list[Hits], verdicts: list[str], payloads: bool
+    queries: QueryOptions, answers: list[Hits], *, payloads: bool, probabilities: bool
 ) -> Iterator[str | Table]:
-    yield from queries.notes
-    for label, hits, said in zip(queries.labels, answers, verdicts, strict=True):
-        name = _name_query(queries, label)
+    for label, hits in zip(queries.labels, answers, strict=True):
+        name, said = _name_query(queries, label), _say_verdict(hits)
         yield f"{name}: {said}" if said else name
+        yield from queries.notes if hits.unknown_words is None else _name_unknown_words(hits.unknown_words)
         if len(hits):
-            yield _make_table(hits, payloads)
+            yield _make_table(hits, payloads=payloads, probabilities=probabilities)
         yield ""
+
+
+def _say_verdict(hits: Hits) -> str | None:
+    """Say how sure an answer is; None where that is not known."""
+    if not len(hits):
+        return "nothing found"
+    return "nothing matches" if hits.no_match else hits.verdict
+
+
+def _name_unknown_words(words: list[str]) -> Iterator[str]:
+    if words:
+        yield f"no caption has: {', '.join(map(escape_control, words))}"
 
 
 def _name_query(queries: QueryOptions, label: Any) -> str:
@@ -185,13 +198,17 @@ def _name_query(queries: QueryOptions, label: Any) -> str:
     )
 
 
-def _make_table(hits: Hits, payloads: bool) -> Table:
+def _make_table(hits: Hits, *, payloads: bool, probabilities: bool) -> Table:
     columns: dict[str, list[str]] = {
         ">": [str(place) for place in range(1, len(hits) + 1)],
         "distance>": [f"{distance:.4f}" for distance in hits.distances],
     }
-    if hits.probabilities is not None:
+    if probabilities and hits.probabilities is not None:
         columns["probability>"] = [f"{probability:.3f}" for probability in hits.probabilities]
+    if hits.strengths is not None:
+        columns["strength"] = list(hits.strengths)
+    if hits.found_by is not None:
+        columns["found by"] = list(hits.found_by)
     columns["id"] = list(map(str, hits.ids))
     if payloads:
         columns["payload"] = [json.dumps(payload, ensure_ascii=False) for payload in hits.payloads or []]
@@ -205,8 +222,8 @@ def _join_captions(payload: dict[str, Any] | None) -> str:
     return " / ".join(map(str, captions)) if isinstance(captions, list) else ""
 
 
-def _choose_exit_code(verdicts: list[str], fail_if_none: bool) -> int:
-    if not fail_if_none or any(said not in _NOTHING_TEXTS for said in verdicts):
+def _choose_exit_code(answers: list[Hits], fail_if_none: bool) -> int:
+    if not fail_if_none or any(len(hits) and not hits.no_match for hits in answers):
         return ExitCode.FINE
     print_error("no query found anything that matches", "ask otherwise, or relax --where and the limits")
     return ExitCode.NOTHING_FOUND

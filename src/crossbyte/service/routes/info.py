@@ -77,7 +77,7 @@ async def info(request: Request) -> Response:
 
 def _describe_index(service: Service) -> dict[str, Any]:
     gallery = service.gallery
-    stats, lost = service.read(lambda view: (view.stats(), list(view.lost)))
+    stats, lost, words = service.read(lambda view: (view.stats(), list(view.lost), list(view.word_fields)))
     return {
         "name": Path(gallery.index.path).stem,
         "version": __version__,
@@ -92,6 +92,7 @@ def _describe_index(service: Service) -> dict[str, Any]:
         "read_only": not service.settings.writes,
         "calibrated": _find_report(service) is not None,
         "thumbnails": gallery.has_thumbnails,
+        "word_fields": words,
         "encoders": {side: _describe_encoder(service, side) for side in ("image", "text")},
         "fields": stats["fields"],
         "limits": {

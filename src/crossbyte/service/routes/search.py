@@ -1,8 +1,8 @@
 """Answer the routes that search, and those that explain a hit.
 
-A query is the one keyword argument of ``Index.search`` that says what is looked for (``texts``, ``images`` or
-``like``) with its value; the options of a request are its other keyword arguments. Every answer is of one
-generation.
+A query is the keyword argument of ``Index.search`` that says what is looked for (``texts``, ``images`` or
+``like``) with its value, and ``words`` where it is a text; the options of a request are its other keyword
+arguments. Every answer is of one generation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.settings import LIMITS
 from crossbyte.service.state import Service, get_service
 
-_OTHER_SIDE = {"images": "text", "texts": "image"}
 _NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
 _EXAMPLE_FIELDS = ("id", "payload", "thumbnail")
 router = APIRouter(tags=["search"])
@@ -137,24 +136,23 @@ def _search_view(
         hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
     with service.metrics.time_step("payload"):
         payloads = schemas.read_payloads(view, hits) if options.payloads else None
-    [(keyword, value)] = query.items()
-    target = options.target or _default_target(view, keyword, value)
     shown = schemas.hits_to_json(service.gallery, view, hits, payloads)
     return {
         "generation": view.generation,
-        "target": target,
+        "target": options.target or _default_target(view, query),
+        "verdict": hits.verdict,
         "no_match": hits.no_match,
-        "verdict": service.gallery.verdict(keyword, target, hits, getattr(options, "text", None)),
+        "unknown_words": hits.unknown_words,
         "partial": service.is_partial(view, hits),
         "hits": shown,
     }
 
 
-def _default_target(view: BaseIndex, keyword: str, value: Any) -> str:
+def _default_target(view: BaseIndex, query: dict[str, Any]) -> str:
     """Choose what is searched where the caller did not: the other side, or a document's own."""
-    if keyword != "like":
-        return _OTHER_SIDE[keyword]
-    document = view.get(value)
+    if "like" not in query:
+        return "image" if "texts" in query else "text"
+    document = view.get(query["like"])
     if document is not None and document.document_code is not None:
         return "document"
     return "text" if document is not None and document.image_code is None else "image"
@@ -191,6 +189,7 @@ async def explain(request: Request) -> Response:
 def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
     wanted = parse_body(schemas.Explain, request, body)
     query = encode_query(service, wanted)
+    query.pop("words", None)  # distances alone are explained
     return service.read(lambda view: explain_document(service, view, wanted.id, query, wanted.target))
 
 
@@ -237,7 +236,7 @@ def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str,
 def encode_text(service: Service, text: str) -> dict[str, Any]:
     """Encode words as a query."""
     with service.metrics.time_step("encode"):
-        return {"texts": service.gallery.encode_texts([text])}
+        return {"texts": service.gallery.encode_texts([text]), "words": [text]}
 
 
 def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
