@@ -35,8 +35,30 @@ def test_words_find_pictures_as_they_are_typed(page: Page) -> None:
     page.shot("text")
     assert parameters(page) == {"q": "red circle"}
     assert any("red" in text.lower() for text in alternatives(page)[:5])
-    assert page.all(".tile .probability .unseen")[0].get_attribute("textContent").startswith("probability")
+    label = page.all(".tile .match .unseen")[0].get_attribute("textContent") or ""
+    assert "match, found by its " in label and "%" not in page.text("#results")
     page.until(lambda: "shown" in page.script("return document.getElementById('live').textContent"))
+
+
+def test_words_are_chosen_named_and_shared(page: Page) -> None:
+    page.open()
+    page.settled()
+    assert not page.one("#modes").is_displayed()
+    page.type("red zeppelin")
+    page.until_text("#verdict", "No caption has: zeppelin")
+    page.one("#modes input[value=words] + span").click()
+    page.until(lambda: parameters(page).get("mode") == "words")
+    page.settled()
+    page.shot("words")
+    page.type("zeppelin")
+    page.until_text("#notice", "Nothing found.")
+    page.one("#modes input[value=vectors] + span").click()
+    page.until(lambda: page.all(".tile"))
+    page.settled()
+    assert not page.one("#verdict").is_displayed() or "No caption" not in page.text("#verdict")
+    page.all(".tile .open")[0].click()
+    page.until_text("#drawer .probability", "the one document the query was written for: ")
+    page.shot("drawer-probability")
 
 
 def test_an_old_answer_never_replaces_a_newer_one(page: Page) -> None:

@@ -114,7 +114,7 @@ export const getReport = () => get("/v1/report");
 
 export const getAudit = (limit) => get("/v1/audit", { limit });
 
-/** query: {text} | {like} | {picture}; options: {target, k, where}. */
+/** query: {text} | {like} | {picture}; options: {target, k, where, mode}. */
 export function search(query, options, signal) {
   if (query.picture) return upload("/v1/search/image", options, query.picture, signal);
   if (query.like !== undefined) return post("/v1/search", { like: query.like, ...options }, signal);

@@ -6,7 +6,7 @@ import { announce, byId } from "./dom.js";
 import { closeDrawer, openDrawer, setOpener } from "./drawer.js";
 import { fetchFacets, showActive, showFacets, toggled, withChoice } from "./filters.js";
 import { startKeyboard } from "./keyboard.js";
-import { clearNotice, PARTIAL, showError, showHint, showNoMatch, showNothing, showPartial, showUnsure } from "./notices.js";
+import { clearNotice, PARTIAL, showError, showHint, showNoMatch, showNothing, showPartial, showVerdict } from "./notices.js";
 import { startPictures } from "./pictures.js";
 import { showReport } from "./report.js";
 import { showResults, watchWidth } from "./results.js";
@@ -14,9 +14,9 @@ import { debounced, Session } from "./session.js";
 import { EMPTY, fromAddress, queryKind, queryOf, writeAddress } from "./state.js";
 import { statusLine, summaryLine } from "./status.js";
 import { startTheme } from "./theme.js";
-import { showSegments, showTabs, toggleFilters } from "./views.js";
+import { showModes, showSegments, showTabs, toggleFilters } from "./views.js";
 import { fromWhere, toWhere } from "./where.js";
-import { plural, titleOf } from "./words.js";
+import { plural, titleOf, verdictText } from "./words.js";
 
 const PAGE = 36; // results at first, and more with every "show more"
 const PAUSE = 60; // milliseconds without a new letter before asking
@@ -94,6 +94,7 @@ async function fetchHits(query, target, k, signal) {
   const isLike = query.like !== undefined;
   const options = { target, k: Math.min(info.limits.k, k + (isLike ? 1 : 0)) };
   if (state.where) options.where = state.where;
+  if (state.mode && query.text !== undefined && info.word_fields.length) options.mode = state.mode;
   const found = await api.search(query, options, signal);
   const hits = isLike ? found.hits.filter((hit) => hit.id !== query.like).slice(0, k) : found.hits;
   return { ...found, hits, next: hits.length >= k && k < info.limits.k };
@@ -111,18 +112,18 @@ function busy(isBusy) {
 
 function sayFound(found, target) {
   const { hits } = found;
-  const judged = found.verdict ?? "likely";
   showPartial(found.partial, run);
+  showVerdict(found);
   if (!hits.length && found.partial) clearNotice();
-  else if (!hits.length) showNothing(Boolean(state.where), () => ask({ where: "" }));
-  else if (judged === "unlikely") showNoMatch();
-  else if (judged === "unsure") showUnsure();
+  else if (!hits.length) showNothing(Boolean(answer.query), Boolean(state.where), () => ask({ where: "" }));
+  else if (found.verdict === "nothing") showNoMatch();
   else if (!answer.query && boxHint(info)) showHint(boxHint(info));
   else clearNotice();
   byId("more").hidden = !found.next;
   byId("summary").textContent = summaryLine(found, answer, info, state.where);
   const noun = answer.query ? NOUNS[target] : "document";
-  announce(`${found.partial ? `${PARTIAL} ` : ""}${judged === "unlikely" ? "Nothing seems to match. " : ""}${plural(hits.length, noun)} shown`);
+  const verdict = verdictText(found.verdict);
+  announce(`${found.partial ? `${PARTIAL} ` : ""}${verdict && `${verdict}. `}${plural(hits.length, noun)} shown`);
 }
 
 async function run() {
@@ -168,6 +169,7 @@ function fail(error, retry) {
   const isTemporary = error.status === 0 || error.status >= 429;
   showError(error, isTemporary ? retry : null);
   showPartial(false);
+  byId("verdict").hidden = true;
   byId("summary").textContent = "";
   announce(error.message);
 }
@@ -256,6 +258,7 @@ function show() {
     return;
   }
   showSegments(targetOf(state), info);
+  showModes(state, info);
   run();
   count();
 }
@@ -306,6 +309,7 @@ function startControls() {
   byId("results").addEventListener("click", onResultClick);
   byId("more").addEventListener("click", showMore);
   byId("segments").addEventListener("change", (event) => ask({ target: event.target.value }));
+  byId("modes").addEventListener("change", (event) => ask({ mode: event.target.value === "both" ? null : event.target.value }));
   byId("filters-toggle").addEventListener("click", toggleFilters);
   for (const link of [byId("home"), ...document.querySelectorAll("[data-tab]")]) link.addEventListener("click", goTo);
   window.addEventListener("popstate", () => {

@@ -4,10 +4,10 @@ import { explain } from "./api.js";
 import { byId, h, icon } from "./dom.js";
 import { explanationView } from "./explanation.js";
 import { errorText } from "./notices.js";
-import { probabilityBar } from "./results.js";
+import { matchLabel } from "./results.js";
 import { thumbnail } from "./thumbnails.js";
 import { readableField, spellField } from "./where.js";
-import { textsOf, titleOf } from "./words.js";
+import { percent, textsOf, titleOf } from "./words.js";
 
 let opener = null; // what had the focus before
 let running = null; // the explanation on its way
@@ -58,6 +58,13 @@ function actions(hit, context) {
   );
 }
 
+/** The probability with its meaning; null where the model was not calibrated. */
+function probability(hit) {
+  if (hit.probability === null || hit.probability === undefined) return null;
+  const meaning = "Probability that this is the one document the query was written for";
+  return h("p", { class: "hint probability" }, `${meaning}: ${percent(hit.probability)}`);
+}
+
 function head(context) {
   const quiet = (label, name, run, disabled = false) =>
     h("button", { type: "button", class: "quiet", "aria-label": label, title: label, onclick: run, disabled }, icon(name));
@@ -101,7 +108,8 @@ export function openDrawer(hit, context) {
       hit.thumbnail ? h("div", { class: "drawer-picture" }, thumbnail(hit.thumbnail, titleOf(hit))) : "",
       title,
       texts.length > 1 ? h("ul", { class: "captions" }, texts.slice(1).map((text) => h("li", {}, text))) : "",
-      probabilityBar(hit.probability) || "",
+      matchLabel(hit) || "",
+      probability(hit) || "",
       actions(hit, context),
       why || "",
       facts(hit, context),

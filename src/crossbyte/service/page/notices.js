@@ -1,6 +1,7 @@
 // What the page has to say above the results: nothing matches, nothing there, or an error, in plain words.
 
 import { byId, h } from "./dom.js";
+import { verdictText } from "./words.js";
 
 /** An error of the server as a paragraph or two. */
 export function errorText(error) {
@@ -38,11 +39,17 @@ export function showNoMatch() {
   notice("calm", "Nothing here seems to match.", h("p", {}, "These are the nearest, but none of them is likely to be what you mean."));
 }
 
-export function showUnsure() {
-  notice("calm", "Not sure about any of these.", h("p", {}, "They are the nearest. A fuller description may help."));
+/** Say how sure an answer is, and which words no caption has; nothing of documents that were not asked for. */
+export function showVerdict(found) {
+  const verdict = verdictText(found.verdict);
+  const unknown = found.unknown_words?.length ? `No caption has: ${found.unknown_words.join(", ")}` : "";
+  const isSaid = found.hits.length > 0 && verdict !== "" && found.verdict !== "nothing"; // a notice says that
+  byId("verdict").hidden = !isSaid && !unknown;
+  byId("verdict").replaceChildren(...(isSaid ? [h("span", { class: `match ${found.verdict}` }, verdict)] : []), unknown);
 }
 
-export function showNothing(isFiltered, clearFilters) {
+export function showNothing(isAsked, isFiltered, clearFilters) {
+  if (isAsked && !isFiltered) return notice("calm", "Nothing found.", h("p", {}, "No caption has these words; compare by both."));
   if (!isFiltered) return notice("calm", "There is nothing here yet.", h("p", {}, "Add documents with crossbyte add."));
   const button = h("button", { type: "button", class: "button", onclick: clearFilters }, "Clear the filters");
   return notice("calm", "No document passes these filters.", button);

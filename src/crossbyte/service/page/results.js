@@ -3,22 +3,21 @@
 import { byId, h, icon, unseen } from "./dom.js";
 import { layGrid } from "./grid.js";
 import { thumbnail, whenShaped } from "./thumbnails.js";
-import { count, percent, textsOf, titleOf } from "./words.js";
+import { count, sourceText, textsOf, titleOf, verdictText } from "./words.js";
 
 const PATIENCE = 160; // milliseconds to wait for the shapes of new pictures
 const EAGER = 30; // pictures that are fetched at once; the others when they come near
 
-/** A quiet bar; null where the model was not calibrated. */
-export function probabilityBar(probability) {
-  if (probability === null || probability === undefined) return null;
-  const fill = h("span", { class: "bar-fill" });
-  fill.style.width = `${100 * probability}%`;
+/** How sure a hit is and what found it, in two words; null where neither is known. */
+export function matchLabel(hit) {
+  const shown = [hit.strength, hit.found_by].filter(Boolean);
+  if (!shown.length) return null;
+  const whole = [verdictText(hit.strength), sourceText(hit.found_by)].filter(Boolean).join(", ");
   return h(
     "span",
-    { class: "probability", title: `Probability that this is the right one: ${percent(probability)}` },
-    h("span", { class: "bar", "aria-hidden": "true" }, fill),
-    h("span", { class: "bar-number", "aria-hidden": "true" }, percent(probability)),
-    unseen(`probability ${percent(probability)}`),
+    { class: `match ${hit.strength ?? ""}`, title: whole },
+    h("span", { "aria-hidden": "true" }, shown.join(" · ")),
+    unseen(whole),
   );
 }
 
@@ -52,7 +51,7 @@ function pictureTile(hit, place, info) {
       "button",
       { type: "button", class: "open tile-open" },
       h("span", { class: "tile-picture" }, face),
-      probabilityBar(hit.probability),
+      matchLabel(hit),
     ),
     hoverActions(hit, info),
   );
@@ -69,7 +68,7 @@ function textRow(hit, place) {
       "button",
       { type: "button", class: "open row-open" },
       h("span", { class: "row-words" }, h("span", { class: "row-text" }, titleOf(hit)), more, rest),
-      probabilityBar(hit.probability),
+      matchLabel(hit),
       h("span", { class: "row-picture" }, hit.thumbnail && thumbnail(hit.thumbnail, "", true)),
     ),
   );
@@ -99,7 +98,7 @@ function card(hit, place) {
         h("span", { class: "row-text" }, titleOf(hit)),
         texts.slice(1, 2).map((text) => h("span", { class: "row-more" }, text)),
         h("span", { class: "tags" }, glance(hit.payload)),
-        probabilityBar(hit.probability),
+        matchLabel(hit),
       ),
     ),
   );

@@ -5,9 +5,10 @@ const pictures = new Map();
 
 /**
  * tab: "search" | "report"; text: string; like: id or null; picture: File or null;
- * target: "image" | "text" | "document" | null (what suits the query); where: filter text.
+ * target: "image" | "text" | "document" | null (what suits the query); where: filter text;
+ * mode: "words" | "vectors" | null (both, where there are words).
  */
-export const EMPTY = { tab: "search", text: "", like: null, picture: null, target: null, where: "" };
+export const EMPTY = { tab: "search", text: "", like: null, picture: null, target: null, where: "", mode: null };
 
 export function queryKind(state) {
   if (state.picture) return "picture";
@@ -31,6 +32,7 @@ function likeOf(parameters) {
 export function fromAddress() {
   const parameters = new URLSearchParams(window.location.search);
   const target = parameters.get("target");
+  const mode = parameters.get("mode");
   return {
     tab: parameters.get("tab") === "report" ? "report" : "search",
     text: parameters.get("q") || "",
@@ -38,6 +40,7 @@ export function fromAddress() {
     picture: pictures.get(window.history.state?.picture) ?? null,
     target: ["image", "text", "document"].includes(target) ? target : null,
     where: parameters.get("where") || "",
+    mode: ["words", "vectors"].includes(mode) ? mode : null,
   };
 }
 
@@ -48,6 +51,7 @@ export function toAddress(state) {
   if (state.like !== null) parameters.set(typeof state.like === "number" ? "like_number" : "like", state.like);
   if (state.target) parameters.set("target", state.target);
   if (state.where) parameters.set("where", state.where);
+  if (state.mode) parameters.set("mode", state.mode);
   if (state.tab !== "search") parameters.set("tab", state.tab);
   const text = parameters.toString();
   return text ? `/?${text}` : "/";

@@ -25,6 +25,12 @@ export function showSegments(target, info) {
   }
 }
 
+/** Mark what a text is compared by; there is a choice only where the index keeps words. */
+export function showModes(state, info) {
+  byId("modes").hidden = !info.word_fields.length || queryKind(state) !== "text";
+  for (const radio of byId("modes").querySelectorAll("input")) radio.checked = radio.value === (state.mode ?? "both");
+}
+
 /** Open or close the filters. */
 export function toggleFilters() {
   const panel = byId("filters");

@@ -48,6 +48,15 @@ export function textsOf(document) {
 /** What to call a document. */
 export const titleOf = (document) => textsOf(document)[0] || String(document.id);
 
+const VERDICTS = { strong: "Strong match", fair: "Fair match", weak: "Weak match", nothing: "Nothing seems to match" };
+const SOURCES = { words: "found by its words", picture: "found by its picture", both: "found by its words and its picture" };
+
+/** How sure an answer or a hit is; empty where that is not known. */
+export const verdictText = (verdict) => VERDICTS[verdict] ?? "";
+
+/** What found a hit; empty where that is not known. */
+export const sourceText = (source) => SOURCES[source] ?? "";
+
 /** A file without its folders and extension is a better name than its path. */
 export function fileTitle(name) {
   return name.split(/[\\/]/).pop() || name;
