@@ -36,6 +36,7 @@ BENCHMARKS = (
     "cells",
     "sharded",
     "paper_scale",
+    "words",
 )
 
 

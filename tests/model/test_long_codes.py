@@ -1,4 +1,4 @@
-"""Codes of up to 64 bytes: their products, what they stand for, the scan, and a model in a file and an index."""
+"""Codes of up to 64 bytes: their products, what they stand for, the scan; a model in a file and an index."""
 
 from __future__ import annotations
 

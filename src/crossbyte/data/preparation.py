@@ -14,7 +14,7 @@ First the two forms of prepared rows, then principal directions, then the prepar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -241,12 +241,15 @@ class Preparation:
         Principal directions, strongest first; None where PCA is off.
     power : float
         The power that values are taken to, signs apart, before everything else.
+    unit : bool
+        Whether rows are brought to unit length before they are centred, as embeddings of a shared space are.
     """
 
     scale: float
     mean: Float64
     components: Float64 | None
     power: float = 1.0
+    unit: bool = False
 
     @classmethod
     def fit(
@@ -262,6 +265,24 @@ class Preparation:
         if n_components is not None and n_components < d:
             components = _find_components(raw, units, mean, n_components, workers)
         return cls(units.scale, mean, components, power)
+
+    @classmethod
+    def fit_unit(cls, raw: Raw, name: str, workers: Executor, *, centred: bool) -> Preparation:
+        """Learn the mean of (n, d) dense rows at unit length; without centring, it is zero."""
+        n, d = raw.shape
+        _choose_scale(_find_largest(raw, workers), name)
+        if not _rows_differ(raw):
+            raise InvalidInput(f"{name}: expected rows that differ, but all {n} rows are equal")
+        plain = cls(1.0, np.zeros(d), None, unit=True)
+        if not centred:
+            return plain
+        mean = workers.total(lambda rows: _sum_columns(plain._read(raw, rows)), n) / n
+        return replace(plain, mean=mean)
+
+    def _read(self, raw: Raw, rows: slice) -> Any:
+        """Read rows as a canonical block: scaled, or each at unit length."""
+        block = _read_block(raw, rows, self.units)
+        return bring_to_unit(block) if self.unit else block
 
     @property
     def units(self) -> Units:
@@ -284,7 +305,7 @@ class Preparation:
             return self._apply_sparse(raw, workers)
 
         def prepare(rows: slice) -> Float32:
-            block = _read_block(raw, rows, self.units)
+            block = self._read(raw, rows)
             return _normalize_rows(self._centre_and_project(block), ~_find_zero_rows(block))
 
         return DenseRows(workers.rows(prepare, raw.shape[0], (self.n_dims,), np.float32))
@@ -320,6 +341,15 @@ class Preparation:
         n, d = raw.shape
         factors = workers.rows(invert_lengths, n, (), np.float64)
         return CentredSparseRows(workers.sparse_rows(scale_to_float32, n, d), self.mean, factors)
+
+
+def bring_to_unit(block: Any) -> Float64:
+    """Divide dense rows (n, d) by their length; zero rows stay zero."""
+    rows = np.asarray(block, dtype=np.float64)
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    rows = rows / np.where(largest > 0, largest, 1.0)  # first, so that no square overflows
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
 
 
 def _read_block(raw: Raw, rows: slice, units: Units) -> Any:

@@ -362,7 +362,7 @@ def _list_unseen(folder: Path) -> list[tuple[Path, str]]:
 WIDTH = 100
 CELL = 18  # characters that a picture and its name may take
 ROWS = 6  # lines of a picture
-_PERCENT = "Percent: how likely this very one is meant, among all of them; where many are right, they share."
+_STRENGTHS = "Below each: how sure it is (strong, fair or weak), and what found it: words, picture or both."
 
 
 # Bits of the dots of a character, row by row, two in each of four rows.
@@ -383,7 +383,7 @@ def make_page(results: DemoResults, *, pictures: bool = True) -> Iterator[Render
     yield _make_heading("Type words, see pictures")
     for answer in _select_answers(results, "text"):
         yield _show_pictures(results, answer, pictures)
-    yield _make_text(_PERCENT, "dim")
+    yield _make_text(_STRENGTHS, "dim")
     yield _make_heading("Show a picture, read words")
     yield _make_text(
         f"These {len(_select_answers(results, 'picture'))} were kept away from everything above, and are not "
@@ -443,7 +443,7 @@ def _show_pictures(results: DemoResults, answer: Answer, pictures: bool) -> Rend
     if pictures:
         table.add_row(*(_draw_thumbnail(results, hit) for hit in answer.hits))
     table.add_row(*(Text(_name_hit(results, hit)) for hit in answer.hits))
-    table.add_row(*(Text(_format_probability(hit), style="dim") for hit in answer.hits))
+    table.add_row(*(Text(_describe_match(hit), style="dim") for hit in answer.hits))
     return Padding(Group(query, table), (1, 0, 0, 0))
 
 
@@ -466,7 +466,7 @@ def _show_texts(results: DemoResults, answer: Answer, pictures: bool) -> Rendera
 def _make_text_line(place: int, hit: Hit, own: str) -> Text:
     """Make the line of a found text, with the words of the picture's own caption in green."""
     caption = str(((hit.payload or {}).get("captions") or [hit.id])[0])
-    line = Text(f"{place}  {_format_probability(hit):>5}  {caption}", no_wrap=True, overflow="ellipsis")
+    line = Text(f"{place}  {_describe_match(hit):6}  {caption}", no_wrap=True, overflow="ellipsis")
     shared = _split_words(own) & _split_words(caption)
     if shared:
         line.highlight_regex(rf"(?i)\b({'|'.join(map(re.escape, sorted(shared)))})\b", "green")
@@ -481,8 +481,9 @@ def _name_hit(results: DemoResults, hit: Hit) -> str:
     return results.subject.title(hit.payload or {})
 
 
-def _format_probability(hit: Hit) -> str:
-    return "" if hit.probability is None else f"{100 * hit.probability:.0f} %"
+def _describe_match(hit: Hit) -> str:
+    """Say how sure a hit is and what found it, as far as that is known."""
+    return ", ".join(each for each in (hit.strength, hit.found_by) if each is not None)
 
 
 def _draw_thumbnail(results: DemoResults, hit: Hit) -> Text:

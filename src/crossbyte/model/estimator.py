@@ -77,18 +77,19 @@ class CMCQ(BaseEstimator):
     ----------
     n_bits : int, default=32
         Bits per item and side; a multiple of 8. One codebook of 256 words per byte.
-    mapping : {"cca", "sparse", "contrastive", "auto"}, default="cca"
-        The common space: regularised canonical correlation, the paper's sparse coding, or the contrastive
-        refinement of canonical correlation. "auto" is "cca" with powers, components and dimensions chosen on
-        held-out pairs, at the cost of a few fits.
+    mapping : {"cca", "sparse", "contrastive", "joint", "auto"}, default="cca"
+        The common space: regularised canonical correlation, the paper's sparse coding, the contrastive
+        refinement of canonical correlation, or the space that two encoders share already (CLIP and its kind),
+        which needs no pairs and is refined by pairs where held-out ones rank better so. "auto" is "cca" with
+        powers, components and dimensions chosen on held-out pairs, at the cost of a few fits.
     scoring : {"likelihood", "unit"} or None, default=None
         How a canonical space is scored: by the likelihood of a Gaussian model of the pair, with a
         dictionary of images and texts and one of whole documents; or by points of unit length, with a
-        dictionary for each side. None: by likelihood with "cca" and "auto" (unless ``shared_codebooks``),
-        else unit length.
+        dictionary for each side. None: by likelihood with "cca" and "auto" (unless ``shared_codebooks``) and
+        with "joint", else unit length.
     n_components : int or None, default=None
         Dimensions of the common space; None for 128 (256 from 64 bits on) where scored by likelihood,
-        else ``n_bits``. At most the rank of a canonical space.
+        512 with "joint", else ``n_bits``. At most the rank of a canonical space, or the width of a joint one.
     n_atoms : int, default=512
         Atoms of the image dictionary (sparse mapping).
     image_components, text_components : int or None, default=None
@@ -143,7 +144,7 @@ class CMCQ(BaseEstimator):
         C and D.
     image_codes_, text_codes_ : (N, M) uint8
         P and Q: codes of the training pairs; with one code per document (``document_codes_``), both are codes
-        of what that stands for.
+        of what that stands for. Fitted without pairs, codes of the training images and of the training texts.
     image_cross_, text_cross_ : float
         ε₁ and ε₂: mean cross terms.
     image_dictionary_, text_basis_, image_map_ : ndarray
@@ -254,10 +255,11 @@ class CMCQ(BaseEstimator):
         texts: Any,
         groups: Any = None,
         *,
+        paired: bool = True,
         cluster: str | None = None,
         max_memory: str | int | None = None,
     ) -> Self:
-        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``.
+        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``, unless ``paired`` is False.
 
         The same rows give the same model, byte for byte, wherever they are stored and processed.
 
@@ -268,9 +270,12 @@ class CMCQ(BaseEstimator):
             which is read through its file; or an iterable of blocks (arrays or sparse matrices of one width),
             which is written to scratch files once. An iterator will do, and is used up.
         texts : (N, d_T) array or sparse matrix, or rows on disk
-            Never made dense as a whole.
+            Never made dense as a whole. With ``paired=False``, any number of texts, or None: texts are then
+            compared as they are, not centred, and coded by what was learned from images.
         groups : (N,) labels, optional
             Rows of one group (captions of one picture) are held out together in selection.
+        paired : bool
+            False where nobody knows which text belongs to which image; only with ``mapping="joint"``.
         cluster : str, optional
             ``"local"`` to start Ray on this machine, or the address of a Ray cluster; by default, threads.
         max_memory : int or str, optional
@@ -290,17 +295,17 @@ class CMCQ(BaseEstimator):
         FitInterrupted
             On Ctrl-C; the model is as it was before.
         """
-        if texts is None:
+        if texts is None and paired:
             raise InvalidInput(
                 "fit requires y to be passed, but the target y is None: expected the texts, row by row"
             )
-        settings = check_parameters(self)
+        settings = check_parameters(self)._replace(paired=_check_paired(paired, groups, self.mapping))
         executor = make_executor(self.n_jobs, cluster=cluster, max_memory=max_memory)
         watch = Watch(self.callback or ignore_progress)
         rng = make_generator(self.random_state)
         try:
             with keep_connected(cluster, self.n_jobs):  # a missing cluster is refused before rows are read
-                raw = validation.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"))
+                raw = _check_rows(images, texts, settings)
                 labels = validation.check_groups(groups, raw[0].shape[0])
                 if cluster is None and max_memory is None and any(map(validation.is_stored, raw)):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
@@ -715,6 +720,8 @@ class CMCQ(BaseEstimator):
 
     @property
     def _file_format(self) -> int:
+        if self.mapping_ == "joint":
+            return 3
         return 2 if self.fitted_.has_document_codes else 1
 
     def _file_contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -763,3 +770,44 @@ class CMCQ(BaseEstimator):
         tags.target_tags.single_output = False
         tags.input_tags.sparse = True
         return tags
+
+
+def _check_paired(paired: Any, groups: Any, mapping: str) -> bool:
+    """Check whether rows are pairs: all mappings but "joint" learn from pairs alone."""
+    if not isinstance(paired, (bool, np.bool_)):
+        raise InvalidInput(f"paired: expected True or False, got {paired!r}")
+    if not paired and mapping != "joint":
+        raise InvalidInput(
+            f"paired: expected True with mapping={mapping!r}, which learns the common space from pairs; "
+            "encoders that share a space need none: mapping='joint'"
+        )
+    if not paired and groups is not None:
+        raise InvalidInput("groups: expected None with paired=False, as they group pairs")
+    return bool(paired)
+
+
+def _check_rows(images: Any, texts: Any, settings: Settings) -> tuple[Any, Any]:
+    """Check the training rows; those of a joint space are dense and of one width."""
+    images = coerce_rows(images, "images")
+    if settings.paired:
+        raw: tuple[Any, Any] = validation.check_pairs(images, coerce_rows(texts, "texts"))
+    else:
+        some = None if texts is None else coerce_rows(texts, "texts")
+        raw = (
+            validation.check_features(images, "images", min_rows=2),
+            None if some is None else validation.check_features(some, "texts", min_rows=2),
+        )
+    if settings.mapping != "joint":
+        return raw
+    for rows, name in zip(raw, ("images", "texts"), strict=True):
+        if rows is not None and validation.is_sparse(rows):
+            raise InvalidInput(
+                f"{name}: expected dense rows with mapping='joint', got sparse ones; features of two kinds "
+                "need mapping='cca', and pairs"
+            )
+    if raw[1] is not None and raw[0].shape[1] != raw[1].shape[1]:
+        raise InvalidInput(
+            f"mapping='joint': expected images and texts of one width, as encoders that share a space give "
+            f"them, got {raw[0].shape[1]} and {raw[1].shape[1]}; use mapping='cca', which learns from pairs"
+        )
+    return raw

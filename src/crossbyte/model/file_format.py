@@ -35,7 +35,7 @@ from crossbyte import errors
 from crossbyte._fs import read_regular_file, replace_file
 from crossbyte._json import canonical_json, parse_json, plain_json
 
-FORMAT = 2
+FORMAT = 3
 """The newest that is read; 2 has models with one code per document, which earlier programs cannot use."""
 NAME = "crossbyte-model"
 KEY = "crossbyte"

@@ -22,7 +22,7 @@ from crossbyte.model.params import Settings, Trial, reduce_wide_texts, take_root
 from crossbyte.model.quantization import collaborative
 from crossbyte.model.quantization.codebooks import mean_cross, renumber_codewords
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.space import gaussian, memory
+from crossbyte.model.space import gaussian, joint, memory
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
 from crossbyte.model.space.contrastive import refine_contrastively
 from crossbyte.model.space.gaussian import GaussianSpace
@@ -31,9 +31,11 @@ from crossbyte.model.training import (
     alternate,
     document_blocks,
     initial_item_sides,
+    initial_own_sides,
     initial_sides,
     item_blocks,
     mapping_blocks,
+    own_blocks,
     quantization_blocks,
 )
 from crossbyte.progress import Progress, ProgressCallback, ignore_progress
@@ -85,7 +87,7 @@ class FittedModel:
     @property
     def document_codes(self) -> Codes | None:
         """Codes (N, M) of the training documents, one each; None where each half has its own."""
-        return self.image_codes if self.has_document_codes else None
+        return self.image_codes if self.has_document_codes and self.settings.paired else None
 
     @cached_property
     def codes_by_side(self) -> dict[str, Codes]:
@@ -93,20 +95,23 @@ class FittedModel:
 
         Where a document has one code, the dictionary of the halves codes what that code stands for.
         """
-        document = self.document_quantizer
-        if document is None:
+        document, codes = self.document_quantizer, self.document_codes
+        if document is None or codes is None:
             return {"image": self.image_codes, "text": self.text_codes}
+        image, text = self.image_quantizer, self.text_quantizer
         with Workers(1) as workers:
-            points = document.to_coding(document.decode(self.image_codes, workers))
-            halves = self.image_quantizer.encode(points, workers)
-        return {"image": halves, "text": halves, "document": self.image_codes}
+            points = document.to_coding(document.decode(codes, workers))
+            images = image.encode(points, workers)
+            texts = images if text is image else text.encode(points, workers)
+        return {"image": images, "text": texts, "document": codes}
 
     @cached_property
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
         if self.document_codes is not None:
             return Cohort.of(self.quantizers, {"document": self.document_codes}, self.settings.group_size)
-        return Cohort.of(self.quantizers, {"image": self.image_codes, "text": self.text_codes})
+        known = {"image": self.image_codes, "text": self.text_codes}
+        return Cohort.of(self.quantizers, {side: codes for side, codes in known.items() if len(codes)})
 
     def check_images(self, images: Any, min_rows: int = 0) -> Raw:
         """Check raw image features (n, d_I) that this model can place."""
@@ -225,14 +230,14 @@ class Cohort:
         cls, quantizers: Mapping[str, Quantizer], codes: Mapping[str, Codes], group_size: int = 1
     ) -> Cohort:
         """Take at most 4,096 training documents, evenly over their rows; quantizers and codes are by side."""
-        n_rows = len(next(iter(codes.values())))
-        rows = np.linspace(0, n_rows - 1, min(n_rows, _COHORT_SIZE)).astype(np.intp)
+        n_rows = min(len(each) for each in codes.values())
+        n_taken = min(n_rows, _COHORT_SIZE)
         with Workers(1) as workers:
-            packed = {
-                side: kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
-                for side, each in codes.items()
-            }
-        return cls(quantizers, packed, len(rows), max(1, round(group_size * len(rows) / n_rows)))
+            packed = {}
+            for side, each in codes.items():
+                rows = np.linspace(0, len(each) - 1, n_taken).astype(np.intp)
+                packed[side] = kernels.pack_codes(quantizers[side].scan_codes(each[rows], workers))
+        return cls(quantizers, packed, n_taken, max(1, round(group_size * n_taken / n_rows)))
 
     def levels(
         self, points: Float32, target: str, temperature: float = 0.0, n_threads: int = 1
@@ -295,10 +300,10 @@ def fit_pairs(
     trials: list[Trial] | None = None,
 ) -> FittedModel:
     """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``."""
-    if settings.one_code:
+    if settings.one_code and settings.mapping != "joint":
         settings = reduce_wide_texts(take_roots(settings, images, texts), texts.shape[1])
         settings = settings._replace(open_powers=(False, False))
-    images, texts = workers.hold(images), workers.hold(texts)
+    images, texts = workers.hold(images), None if texts is None else workers.hold(texts)
     preparations, rows = prepare_pairs(settings, images, texts, workers)
     report(Progress("prepare", "features", 1, 1))
     return fit_prepared(
@@ -309,7 +314,17 @@ def fit_pairs(
 def prepare_pairs(
     settings: Settings, images: Any, texts: Any, workers: Executor
 ) -> tuple[tuple[Preparation, Preparation], tuple[PreparedRows, PreparedRows]]:
-    """Learn both preparations and apply them to the training rows."""
+    """Learn both preparations and apply them to the training rows.
+
+    Of a shared space, texts may be None: then they are not centred, and there are no rows of them.
+    """
+    if settings.mapping == "joint":
+        image = Preparation.fit_unit(images, "images", workers, centred=True)
+        if texts is None:
+            text = replace(image, mean=np.zeros(image.n_features))
+            return (image, text), (image.apply(images, workers), text.apply(images[:0], workers))
+        text = Preparation.fit_unit(texts, "texts", workers, centred=True)
+        return (image, text), (image.apply(images, workers), text.apply(texts, workers))
     image = Preparation.fit(images, settings.image_components, "images", workers, settings.image_power)
     text = Preparation.fit(texts, settings.text_components, "texts", workers, settings.text_power)
     return (image, text), (image.apply(images, workers), text.apply(texts, workers))
@@ -330,6 +345,8 @@ def fit_prepared(
     """Fit on prepared pairs; a linear space that was learned before may be given."""
     if settings.one_code:
         tried = [] if trials is None else trials
+        if settings.mapping == "joint":
+            return _fit_joint(settings, preparations, rows, groups, rng, report, workers, tried)
         return _fit_one_code(settings, preparations, rows, groups, rng, report, workers, tried)
     problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
@@ -479,6 +496,131 @@ def _make_one_code_model(
         history,
         document,
         gaussian.likelihood_constant(whole, halves),
+    )
+    _check_finite(model)
+    return model
+
+
+# Spaces that encoders share
+
+
+def _fit_joint(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    rng: np.random.Generator,
+    report: ProgressCallback,
+    workers: Executor,
+    trials: list[Trial],
+) -> FittedModel:
+    """Take the space as the encoders have it, or as pairs refine it; a dictionary for each kind of item."""
+    settings, W = _choose_refinement(settings, rows, groups, rng, workers, trials)
+    moments = joint.joint_moments(*rows, settings.paired, workers)
+    space = joint.make_space(moments, W, settings.n_components)
+    if settings.paired:
+        some = sample_rows(rows[0].shape[0], rng)
+        pairs = rows if some is None else (rows[0][some], rows[1][some])
+        space = joint.make_space(moments, W, settings.n_components, joint.measure_told(space, *pairs))
+        settings = settings._replace(group_size=max(1, round(len(groups) / (int(groups.max()) + 1))))
+    report(Progress("space", settings.mapping, 1, 1))
+    points = _joint_points(space, rows, settings.paired, rng, workers)
+    weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
+    problem = Problem(*rows, settings.weights, weights, workers.local)
+    state = initial_own_sides(problem, State(points), settings.n_codebooks, rng)
+    report(Progress("codebooks", "initialised", 1, 1))
+    blocks = [block for name in ("image", "text", "document") for block in own_blocks(name)]
+    tell = _report_updates("alternate", settings.max_iter * len(blocks), report)
+    state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
+    return _make_joint_model(settings, preparations, rows, space, state, history, workers)
+
+
+def _choose_refinement(
+    settings: Settings,
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    rng: np.random.Generator,
+    workers: Executor,
+    trials: list[Trial],
+) -> tuple[Settings, Float64 | None]:
+    """Choose out of fold how far pairs move the space, and learn W from all; None for not at all."""
+    if not settings.paired or len(groups) < _LEAST_HELD * gaussian.N_FOLDS:
+        return settings._replace(refinement=None), None
+    apart, _ = gaussian.join_equal_pairs(*rows, groups, workers)
+    moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
+    tried = joint.try_refinements(moments, *rows, groups, workers)
+    for trial in tried:
+        params = {"refinement": trial.refinement and list(trial.refinement), "compressed": False}
+        trials.append(_score_trial(params, trial.log_ranks))
+    chosen = joint.choose_refinement(tried)
+    W = None if chosen is None else joint.refine(moments.total, chosen)
+    return settings._replace(refinement=None if chosen is None else (chosen.ridge, chosen.shrinkage)), W
+
+
+def _joint_points(
+    space: GaussianSpace,
+    rows: tuple[PreparedRows, PreparedRows],
+    paired: bool,
+    rng: np.random.Generator,
+    workers: Executor,
+) -> Points:
+    """Place what dictionaries are learned from: images, texts and documents, at most 20,000 of each.
+
+    Without pairs, a document is an image with the text that is nearest to it; without texts, images stand in
+    for texts and documents, as all three share the space.
+    """
+    chosen = [sample_rows(side.shape[0], rng) for side in rows]
+    if paired:
+        chosen[1] = chosen[0]
+    X, Y = (side if some is None else side[some] for side, some in zip(rows, chosen, strict=True))
+    images = space.item_points(X, None, workers)
+    if not Y.shape[0]:
+        return Points(images, images, images)
+    texts = space.item_points(None, Y, workers)
+    if not paired:
+        Y = Y[joint.find_nearest(images, texts, workers)]
+    return Points(images, texts, space.item_points(X, Y, workers))
+
+
+def _make_joint_model(
+    settings: Settings,
+    preparations: tuple[Preparation, Preparation],
+    rows: tuple[PreparedRows, PreparedRows],
+    space: GaussianSpace,
+    state: State,
+    history: list[ObjectiveRecord],
+    workers: Executor,
+) -> FittedModel:
+    """Bring codewords to where queries are expected, and code the training items."""
+    assert state.sides is not None
+    told = float(space.correlations[0])
+    scales = [np.full(space.n_dims, each) for each in (told, told, joint.told_by_both(told))]
+    made = [
+        _scale_quantizer(side.codewords, np.asarray(side.codes), scale)
+        for side, scale in zip(state.sides, scales, strict=True)
+    ]
+    image, text, document = (
+        replace(
+            quantizer.with_cross_term(settings.cross_term, codes, workers.local, _CROSS_MARGIN),
+            epsilon=mean_cross(quantizer.codewords, codes, workers.local),
+        )
+        for quantizer, codes in made
+    )
+    if settings.paired:
+        image_codes = text_codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
+    else:
+        image_codes = np.asarray(image.encode(space.item_points(rows[0], None, workers), workers))
+        text_codes = np.asarray(text.encode(space.item_points(None, rows[1], workers), workers))
+    model = FittedModel(
+        settings._replace(n_components=space.n_dims),
+        *preparations,
+        space,
+        image,
+        text,
+        image_codes,
+        text_codes,
+        history,
+        document,
     )
     _check_finite(model)
     return model

@@ -166,7 +166,7 @@ def document_quantization(problem: Problem, state: State) -> float:
 
 def correlation(problem: Problem, state: State) -> float:
     """γ |C P - D Q|²."""
-    if state.sides is None:
+    if state.sides is None or problem.quantization_weights.correlation == 0.0:
         return 0.0
     images, texts = state.sides[:2]
     return problem.quantization_weights.correlation * _squared_distance(

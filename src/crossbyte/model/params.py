@@ -17,7 +17,7 @@ from crossbyte.validation import check_choice, check_integer, check_number
 if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
 
-MAPPINGS = ("sparse", "cca", "contrastive", "auto")
+MAPPINGS = ("sparse", "cca", "contrastive", "joint", "auto")
 QUERY_MAPS = ("paper", "ridge")
 MAX_BITS = 512
 SPARSE_IMAGE_COMPONENTS = 64  # the paper's PCA
@@ -25,10 +25,21 @@ IMAGE_COMPONENTS = 256
 _FEWER_TEXT_COMPONENTS = 512  # only for texts too wide for canonical correlation
 DEFAULT_RIDGE = 1.0  # of the mean variance, for points of unit length
 LIKELIHOOD_RIDGE = 0.3  # where the choice of ridges begins, and ends with too few pairs to choose
+JOINT_DIMS = 512  # encoders of a shared space have few more, and each dimension counts
 LIKELIHOOD_DIMS = 128  # a coordinate without correlation does no harm there
 _LONG_CODE = 8  # bytes that can tell of twice as many dimensions
 _ROOT = 0.5
 _ROWS_LOOKED_AT = 2_048
+_NOT_JOINT = (
+    "image_components",
+    "text_components",
+    "image_power",
+    "text_power",
+    "ridge",
+    "text_ridge",
+    "memory",
+    "shared_codebooks",
+)
 SCORINGS = ("likelihood", "unit")
 SHRINKAGE = 1.0  # of the codewords, where generalisation to unseen items counts; the paper has none
 
@@ -65,6 +76,10 @@ class Settings(NamedTuple):
     """rows of a group that was fitted, rounded; known where documents have one code"""
     memory_strength: float | None = None
     """β, what the memory counts; None where there is none, or the fit chooses it on held-out pairs"""
+    paired: bool = True
+    """whether row i of the images belongs to row i of the texts"""
+    refinement: tuple[float, float] | None = None
+    """ridge and shrinkage by which pairs have moved a joint space; None where it is as encoders have it"""
 
     @property
     def one_code(self) -> bool:
@@ -86,7 +101,10 @@ def check_parameters(model: CMCQ) -> Settings:
     mapping = check_choice(model.mapping, "mapping", MAPPINGS)
     is_sparse = mapping == "sparse"
     scoring = _check_scoring(model.scoring, mapping, model.shared_codebooks)
-    likelihood = scoring == "likelihood"
+    likelihood, is_joint = scoring == "likelihood", mapping == "joint"
+    canonical = likelihood and not is_joint
+    if is_joint:
+        _check_joint(model)
     components = SPARSE_IMAGE_COMPONENTS if is_sparse else default_components(n_codebooks, likelihood)
     if not isinstance(model.shared_codebooks, (bool, np.bool_)):
         raise InvalidInput(f"shared_codebooks: expected True or False, got {model.shared_codebooks!r}")
@@ -98,9 +116,11 @@ def check_parameters(model: CMCQ) -> Settings:
         n_codebooks=n_codebooks,
         mapping=mapping,
         n_components=_check_optional(model.n_components, "n_components")
-        or default_dims(n_codebooks, one_code=likelihood),
+        or (JOINT_DIMS if is_joint else default_dims(n_codebooks, one_code=likelihood)),
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
-        image_components=_check_optional(model.image_components, "image_components") or components,
+        image_components=None
+        if is_joint
+        else _check_optional(model.image_components, "image_components") or components,
         text_components=_check_optional(model.text_components, "text_components"),
         ridge=_default_ridge(likelihood) if model.ridge is None else check_number(model.ridge, "ridge", 0.0),
         weights=SparseWeights(
@@ -124,11 +144,11 @@ def check_parameters(model: CMCQ) -> Settings:
         text_ridge=None if model.text_ridge is None else check_number(model.text_ridge, "text_ridge", 0.0),
         scoring=scoring,
         open_ridges=(
-            likelihood and model.ridge is None,
-            likelihood and model.ridge is None and model.text_ridge is None,
+            canonical and model.ridge is None,
+            canonical and model.ridge is None and model.text_ridge is None,
         ),
-        open_powers=(likelihood and model.image_power is None, likelihood and model.text_power is None),
-        memory=_check_memory(model.memory, likelihood),
+        open_powers=(canonical and model.image_power is None, canonical and model.text_power is None),
+        memory=_check_memory(model.memory, canonical),
     )
 
 
@@ -194,6 +214,12 @@ def make_generator(random_state: Any) -> np.random.Generator:
 
 def _check_scoring(scoring: Any, mapping: str, shared_codebooks: bool) -> str:
     """Resolve the scoring: a canonical space has a likelihood, the others have points of unit length."""
+    if mapping == "joint":
+        if scoring not in (None, "likelihood"):
+            raise InvalidInput(
+                f"scoring: expected None or 'likelihood' with mapping='joint', got {scoring!r}"
+            )
+        return "likelihood"
     if scoring is None:
         return "likelihood" if mapping in ("cca", "auto") and not shared_codebooks else "unit"
     if check_choice(scoring, "scoring", SCORINGS) == "likelihood" and mapping not in ("cca", "auto"):
@@ -202,6 +228,14 @@ def _check_scoring(scoring: Any, mapping: str, shared_codebooks: bool) -> str:
             "canonical coordinates of mapping='cca'"
         )
     return str(scoring)
+
+
+def _check_joint(model: CMCQ) -> None:
+    """Refuse what would change rows before they are compared: a shared space is taken as it is."""
+    for name in _NOT_JOINT:
+        value = getattr(model, name)
+        if value is not None and value is not False:
+            raise InvalidInput(f"{name}: expected it left out with mapping='joint', got {value!r}")
 
 
 def _check_memory(memory: Any, likelihood: bool) -> int:

@@ -81,6 +81,15 @@ def model_contents(learned: FittedModel) -> tuple[dict[str, NDArray[Any]], dict[
         document["image.epsilon"] = half.epsilon
         document["document.epsilon"] = document_quantizer.epsilon
         document["document.constant"] = learned.document_constant
+        if learned.settings.mapping == "joint":
+            text = learned.text_quantizer
+            arrays |= {
+                "text.words": text.codewords,
+                "text.coding_scales": text.coding_scales,
+                "text.cross_levels": text.cross_levels,
+                "text_codes": None if learned.settings.paired else learned.text_codes,
+            }
+            document["text.epsilon"] = text.epsilon
         return {name: array for name, array in arrays.items() if array is not None}, document
     arrays["text_codes"] = learned.text_codes
     for side, quantizer in (("image", learned.image_quantizer), ("text", learned.text_quantizer)):
@@ -110,16 +119,17 @@ def _restore_parts(arrays: Arrays, document: Mapping[str, Any]) -> FittedModel:
     settings = _restore_settings(document["settings"])
     _require(settings.group_size in range(1, 2**31), "groups of another size")
     image = _restore_quantizer(arrays, document, "image", settings)
-    one = settings.one_code
+    one, joint = settings.one_code, settings.mapping == "joint"
+    _require(joint or settings.paired, "no pairs without a space that encoders share")
     return FittedModel(
         settings=settings,
-        image_preparation=_restore_preparation(arrays, document, "image", settings.image_power),
-        text_preparation=_restore_preparation(arrays, document, "text", settings.text_power),
+        image_preparation=_restore_preparation(arrays, document, "image", settings),
+        text_preparation=_restore_preparation(arrays, document, "text", settings),
         space=_restore_space(arrays, settings),
         image_quantizer=image,
-        text_quantizer=image if one else _restore_quantizer(arrays, document, "text", settings),
+        text_quantizer=image if one and not joint else _restore_quantizer(arrays, document, "text", settings),
         image_codes=arrays["image_codes"],
-        text_codes=arrays["image_codes" if one else "text_codes"],
+        text_codes=arrays["image_codes" if one and settings.paired else "text_codes"],
         document_quantizer=_restore_quantizer(arrays, document, "document", settings) if one else None,
         document_constant=float(document["document.constant"]) if one else 0.0,
         history=[
@@ -139,13 +149,18 @@ def _settings_document(settings: Settings) -> dict[str, Any]:
 
 def _restore_settings(document: Mapping[str, Any]) -> Settings:
     plain = {name: value for name, value in document.items() if name not in ("weights", "pull")}
+    if plain.get("refinement") is not None:
+        plain["refinement"] = tuple(plain["refinement"])
     weights, pull = SparseWeights(**document["weights"]), QuantizationWeights(**document["pull"])
     return Settings(**plain, weights=weights, quantization_weights=pull)
 
 
-def _restore_preparation(arrays: Arrays, document: Mapping[str, Any], side: str, power: float) -> Preparation:
+def _restore_preparation(
+    arrays: Arrays, document: Mapping[str, Any], side: str, settings: Settings
+) -> Preparation:
     mean, components = arrays[f"{side}.mean"], arrays.get(f"{side}.components")
-    return Preparation(document[f"{side}.scale"], mean, components, power)
+    power = settings.image_power if side == "image" else settings.text_power
+    return Preparation(document[f"{side}.scale"], mean, components, power, settings.mapping == "joint")
 
 
 def _restore_space(arrays: Arrays, settings: Settings) -> SparseSpace | LinearSpace | GaussianSpace:
@@ -208,7 +223,8 @@ def _check_shapes(learned: FittedModel) -> None:
             if space.memory is not None:
                 _check_memory(space.memory, learned.settings.memory, n_dims)
     _require(all(bool(np.isfinite(matrix).all()) for matrix in matrices), "matrices that are not finite")
-    _require(len(learned.image_codes) == len(learned.text_codes), "sides of different lengths")
+    same_length = len(learned.image_codes) == len(learned.text_codes)
+    _require(same_length or not learned.settings.paired, "sides of different lengths")
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
     _check_side(learned, learned.text_preparation, widths[1], learned.text_quantizer, learned.text_codes)
     if learned.document_quantizer is not None:

@@ -21,6 +21,7 @@ from crossbyte.model.space.sparse import SparseState, Targets
 Report = Callable[[ObjectiveRecord], object]
 
 _ITEM_CODES = {"image": "P", "text": "Q", "document": "b"}  # letters of the codes
+_OWN_CODEWORDS = {"image": "C", "text": "D", "document": "E"}
 _FEW_STEPS = 4  # of L-BFGS, between codes that are found anew
 
 
@@ -90,8 +91,14 @@ def item_blocks() -> list[Block]:
 
 def document_blocks() -> list[Block]:
     """List the blocks of a dictionary that is of documents alone: E, and their codes."""
-    changes = ("document_quantization", "shrinkage")
-    return [Block("E", _update_document_codewords, changes), _own_codes_block("document")]
+    return own_blocks("document")
+
+
+def own_blocks(name: str) -> list[Block]:
+    """List the blocks of a dictionary that is of one kind of item alone: C, D or E, and their codes."""
+    side, letter = list(_ITEM_CODES).index(name), _OWN_CODEWORDS[name]
+    changes = (f"{name}_quantization", "shrinkage")
+    return [Block(letter, partial(_update_own_codewords, side=side), changes), _own_codes_block(name)]
 
 
 def _own_codes_block(name: str) -> Block:
@@ -147,6 +154,18 @@ def initial_item_sides(problem: Problem, state: State, n_codebooks: int, rng: np
         collaborative.code_points(codewords, each, none, problem.workers, problem.tables)
         for each in state.mapping.points
     )
+    return state._replace(sides=tuple(sides))
+
+
+def initial_own_sides(problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator) -> State:
+    """Initialise a dictionary of each kind of item alone by the survivors of a beam."""
+    none = CrossPenalty(0.0, 0.0)
+    sides = []
+    for points in state.mapping.points:
+        chosen = sample_rows(len(points), rng, codebooks.MOST_POINTS)
+        some = points if chosen is None else points[chosen]
+        codewords = codebooks.beam_codebooks(some, n_codebooks, rng, problem.workers)
+        sides.append(collaborative.code_points(codewords, points, none, problem.workers, problem.tables))
     return state._replace(sides=tuple(sides))
 
 
@@ -248,11 +267,11 @@ def _update_codes(problem: Problem, state: State, side: int) -> State:
     return _update_given_other(collaborative.update_codes, problem, state, side)
 
 
-def _update_document_codewords(problem: Problem, state: State) -> State:
+def _update_own_codewords(problem: Problem, state: State, side: int) -> State:
     assert state.sides is not None
-    own, points, weights = state.sides[2], state.mapping.points[2], problem.quantization_weights
+    own, points, weights = state.sides[side], state.mapping.points[side], problem.quantization_weights
     new = collaborative.update_codewords(own, points, own.decoded, weights, problem.workers, _FEW_STEPS)
-    return state.with_side(2, new)
+    return state.with_side(side, new)
 
 
 def _recode(problem: Problem, state: State, side: int) -> State:

@@ -114,7 +114,8 @@ def _make_document(results: DemoResults) -> dict[str, Any]:
 
 
 def _describe_answer(answer: Answer) -> dict[str, Any]:
-    hits = [{"id": hit.id, "distance": hit.distance, "probability": hit.probability} for hit in answer.hits]
+    names = ("id", "distance", "probability", "strength", "found_by")
+    hits = [{name: getattr(hit, name) for name in names} for hit in answer.hits]
     return {
         "text": answer.text,
         "picture": answer.picture,

@@ -1,0 +1,226 @@
+"""Words and vectors together: what own photographs and their captions answer, by words, by vectors, by both.
+
+    python -m benchmarks words [--case network|minilm|builtin] [--bytes 4 8 16 32]
+
+Flickr8k's 1,000 test photographs in a folder with captions 0 and 1, as in ``benchmarks/photographs.py``.
+Captions 2 to 4, which are in no index, ask for their photograph: recall@10 among all 1,000, with the bytes
+that the program chooses and with fixed ones. Then a word that stands in the captions of one photograph alone asks for
+it; captions just added ask for their document; half of the photographs lose their captions; and captions of
+another collection (the fashion pairs) ask for nothing that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.datasets import data_root
+from benchmarks.photographs import ASKED, INDEXED, Photographs, describe_network, write_folder
+from crossbyte.data.captions.layout import read_raw
+from crossbyte.encoders.builtin_text import split_words
+from crossbyte.gallery.build import build_gallery
+from crossbyte.gallery.gallery import Gallery
+from crossbyte.metrics.auroc import auroc
+from crossbyte.metrics.chance import chance_recall
+
+MODES = ("both", "vectors", "words")
+CASES = ("network", "minilm", "builtin")
+BYTES = (4, 8, 16, 32)
+N_RESAMPLES = 2_000
+RESULTS = Path(__file__).parent / "results" / "words.json"
+
+
+def encoders_of(case: str, folder: Path) -> dict[str, str]:
+    """Name the encoders of a case; those left out are the program's own choice."""
+    network = {"image_encoder": str(describe_network(folder))}
+    if case == "minilm":
+        return network | {"text_encoder": str(data_root().resolve() / "encoders" / "minilm-l6-int8.onnx")}
+    return network if case == "network" else {"image_encoder": "builtin"}
+
+
+def build(folder: Path, source: str, case: str, n_bytes: int | None, seed: int = 0) -> Path:
+    """Build the gallery anew; features are kept beside it."""
+    index = folder / f"{source}.cb"
+    index.unlink(missing_ok=True)
+    bits = None if n_bytes is None else 8 * n_bytes
+    documents = read_raw(folder / source)
+    build_gallery(documents, index, n_bits=bits, seed=seed, curve=(), **encoders_of(case, folder))
+    return index
+
+
+def find_partners(gallery: Gallery, queries: list[tuple[str, str]]) -> dict[str, Any]:
+    """Ask by every mode whether a document is among the first ten of its text: (n,) booleans each."""
+    features = gallery.encode_texts([text for _, text in queries])
+    words = [text for _, text in queries]
+    found = {}
+    for mode in MODES:
+        answers = gallery.index.search(texts=features, words=words, mode=mode, k=10)
+        found[mode] = np.array([id in hits.ids for (id, _), hits in zip(queries, answers, strict=True)])
+    return found
+
+
+def paired_interval(ahead: Any, behind: Any, n_photographs: int) -> list[float]:
+    """Give the 95 % interval of a difference of recalls, over photographs drawn again."""
+    rng = np.random.default_rng(0)
+    gained = (ahead.astype(float) - behind).reshape(n_photographs, -1).mean(axis=1)
+    drawn = gained[rng.integers(n_photographs, size=(N_RESAMPLES, n_photographs))].mean(axis=1)
+    return [round(float(each), 4) for each in np.percentile(drawn, [2.5, 97.5])]
+
+
+def measure_recall(folder: Path, data: Photographs, case: str, n_bytes: int | None) -> dict[str, Any]:
+    """Measure recall@10 of unseen captions by every mode."""
+    began = time.perf_counter()
+    index = build(folder, "photographs", case, n_bytes)
+    seconds = time.perf_counter() - began
+    queries = [(name, own[at]) for name, own in zip(data.names, data.captions, strict=True) for at in ASKED]
+    with Gallery.open(index) as gallery:
+        found = find_partners(gallery, queries)
+        settings = gallery.index.word_settings
+        assert settings is not None
+        return {
+            "case": case,
+            "wanted_bytes": n_bytes,
+            "n_bytes": gallery.index.model.n_bits // 8,
+            "weight": settings.weight,
+            "recall": {mode: round(float(each.mean()), 4) for mode, each in found.items()},
+            "ahead_of_words": paired_interval(found["both"], found["words"], len(data)),
+            "ahead_of_vectors": paired_interval(found["both"], found["vectors"], len(data)),
+            "chance": chance_recall(len(data), 10),
+            "held_out": dict(settings.measured),
+            "fit_seconds": round(seconds, 1),
+        }
+
+
+def measure_details(folder: Path, data: Photographs, case: str) -> dict[str, Any]:
+    """Measure rare words, exact captions, and verdicts, with the index that is there."""
+    with Gallery.open(folder / "photographs.cb") as gallery:
+        told = {"rare_words": measure_rare_words(gallery, data), "verdicts": measure_verdicts(gallery, data)}
+    with Gallery.open(folder / "photographs.cb", "rw") as gallery:
+        told["exact"] = measure_exact(gallery, data)
+    return {"case": case, **told}
+
+
+def measure_rare_words(gallery: Gallery, data: Photographs) -> dict[str, Any]:
+    """Ask with every word that the indexed captions of one photograph have alone."""
+    holders: dict[str, set[str]] = {}
+    for name, captions in zip(data.names, data.captions, strict=True):
+        for at in INDEXED:
+            for word in split_words(captions[at], pairs=False):
+                holders.setdefault(word, set()).add(name)
+    rare = [(next(iter(names)), word) for word, names in sorted(holders.items()) if len(names) == 1]
+    found = find_partners(gallery, rare)
+    return {"n": len(rare)} | {mode: round(float(each.mean()), 4) for mode, each in found.items()}
+
+
+def measure_exact(gallery: Gallery, data: Photographs) -> dict[str, Any]:
+    """Add unseen captions to their documents, and ask with them."""
+    from crossbyte.gallery.gallery import NewDocument
+
+    chosen = range(0, len(data), 10)
+    added = [NewDocument(f"new {row}", text=data.captions[row][ASKED[0]]) for row in chosen]
+    gallery.add(added)
+    ranks = Counter[int]()
+    for document in added:
+        assert document.text is not None
+        hits = gallery.search(text=document.text, target="document", k=10)
+        ranks[hits.ids.index(document.id) + 1 if document.id in hits.ids else 0] += 1
+    gallery.delete([document.id for document in added])
+    return {"n": len(added), "first": ranks[1], "in_ten": len(added) - ranks[0]}
+
+
+def measure_verdicts(gallery: Gallery, data: Photographs) -> dict[str, Any]:
+    """Ask with unseen captions, and with captions of another collection."""
+    own = [(name, captions[ASKED[0]]) for name, captions in zip(data.names, data.captions, strict=True)]
+    foreign = read_foreign(len(own))
+    told: dict[str, Any] = {"n_own": len(own), "n_foreign": len(foreign)}
+    for mode in MODES:
+        mine = [gallery.search(text=text, mode=mode) for _, text in own]
+        others = [gallery.search(text=text, mode=mode) for text in foreign]
+        order = {"nothing": 0, "weak": 1, "fair": 2, "strong": 3}
+        scores = [order[hits.verdict or "nothing"] for hits in (*mine, *others)]
+        strong = [
+            name in hits.ids for (name, _), hits in zip(own, mine, strict=True) if hits.verdict == "strong"
+        ]
+        n_wrong = sum(hits.verdict == "strong" for hits in others)
+        told[mode] = {
+            "own": dict(Counter(str(hits.verdict) for hits in mine)),
+            "foreign": dict(Counter(str(hits.verdict) for hits in others)),
+            "auroc": round(auroc(scores, np.repeat([True, False], [len(mine), len(others)])), 4),
+            "precision_of_strong": round(sum(strong) / max(1, len(strong) + n_wrong), 4),
+        }
+    return told
+
+
+def read_foreign(n: int) -> list[str]:
+    """Read titles of the fashion pairs."""
+    with np.load(next((data_root() / "fashion").glob("*.npz"))) as arrays:
+        name = next(each for each in arrays.files if each.startswith("title"))
+        return [str(each) for each in arrays[name][:n]]
+
+
+def measure_without_captions(folder: Path, data: Photographs, case: str) -> dict[str, Any]:
+    """Take the captions from every second photograph, and ask for these."""
+    write_folder(folder / "half", data, range(0, len(data), 2))
+    for row in range(1, len(data), 2):
+        shutil.copy(data_root() / "flickr8k" / "images_test" / data.names[row], folder / "half")
+    index = build(folder, "half", case, None)
+    queries = [(data.names[row], data.captions[row][at]) for row in range(1, len(data), 2) for at in ASKED]
+    with Gallery.open(index) as gallery:
+        found = find_partners(gallery, queries)
+        return {
+            "case": case,
+            "n_documents": len(gallery),
+            "n_bytes": gallery.index.model.n_bits // 8,
+            "recall_without_captions": {mode: round(float(each.mean()), 4) for mode, each in found.items()},
+            "uncompressed": round(measure_uncompressed(gallery, folder / "half", queries), 4),
+        }
+
+
+def measure_uncompressed(gallery: Gallery, folder: Path, queries: list[tuple[str, str]]) -> float:
+    """Measure recall@10 of points that are not coded: pictures alone, asked by texts, among all."""
+    model, names = gallery.index.model, sorted(map(str, gallery.index.ids()))
+    pictures = gallery.encode_pictures([gallery.read_picture(folder / name) for name in names])
+    items = model.transform_images(pictures)
+    asked = model.transform_texts(gallery.encode_texts([text for _, text in queries]))
+    distances = (items**2).sum(axis=1)[None] - 2 * asked @ items.T
+    first = np.argsort(distances, axis=1)[:, :10]
+    return float(
+        np.mean([id in [names[at] for at in row] for (id, _), row in zip(queries, first, strict=True)])
+    )
+
+
+def main() -> int:
+    """Measure, print, and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--bytes", nargs="*", type=int, default=list(BYTES))
+    parser.add_argument("--skip-details", action="store_true")
+    options = parser.parse_args()
+    data = Photographs.read()
+    kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for case in options.case:
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            write_folder(folder / "photographs", data, range(len(data)))
+            for n_bytes in (*options.bytes, None):
+                row = measure_recall(folder, data, case, n_bytes)
+                print(json.dumps(row), flush=True)
+                kept.setdefault(case, {}).setdefault("recall", {})[str(n_bytes or "chosen")] = row
+            if not options.skip_details:
+                for key, measure in (("details", measure_details), ("half", measure_without_captions)):
+                    kept[case][key] = measure(folder, data, case)
+                    print(json.dumps(kept[case][key]), flush=True)
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

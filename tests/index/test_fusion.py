@@ -1,0 +1,196 @@
+"""Words and vectors in one answer: what comes first, what is said of it; nothing typed is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossbyte import CMCQ, Index, ShardedIndex, split_index
+from crossbyte.errors import InvalidInput
+from crossbyte.index.hits import Hits
+from crossbyte.index.verdict import USUAL, Evidence, judge_answer, judge_hits
+
+N = 200
+_RNG = np.random.default_rng(0)
+_LATENT = _RNG.normal(size=(N + 100, 5))
+IMAGES = _LATENT @ _RNG.normal(size=(5, 12)) + 0.3 * _RNG.normal(size=(N + 100, 12))
+TEXTS = _LATENT @ _RNG.normal(size=(5, 9)) + 0.3 * _RNG.normal(size=(N + 100, 9))
+SPECIAL = {
+    3: "a purple zeppelin over a castle",
+    7: "zeppelin, purple",
+    11: "an elephant in the snow",
+    13: "a man on an elephant",
+    17: "one okapi",
+}
+FAR = 150  # a query that is near to none of these
+
+
+def caption(row: int) -> str:
+    return SPECIAL.get(row, f"a dog number{row} on the {('beach', 'street', 'grass')[row % 3]}")
+
+
+@pytest.fixture(scope="module")
+def model() -> CMCQ:
+    fitted = CMCQ(n_bits=16, mapping="cca", random_state=0, n_jobs=1).fit(IMAGES[N:], TEXTS[N:])
+    fitted.calibrate(IMAGES[:100], TEXTS[:100])
+    return fitted
+
+
+def fill(index: Any) -> Any:
+    payloads = [{"captions": [caption(row)], "odd": row % 2} for row in range(N)]
+    index.add(list(range(N)), images=IMAGES[:N], payloads=payloads, groups=[row // 2 for row in range(N)])
+    return index
+
+
+@pytest.fixture
+def index(model: CMCQ, tmp_path: Path) -> Index:
+    made: Index = fill(Index.create(tmp_path / "a.cb", model, words=["captions"], n_jobs=1))
+    return made
+
+
+def ask(index: Any, text: str, **options: Any) -> Hits:
+    (hits,) = index.search(texts=TEXTS[FAR], words=[text], **options)
+    found: Hits = hits
+    return found
+
+
+def test_a_word_of_one_document_is_found_first(index: Index) -> None:
+    assert 17 not in index.search(texts=TEXTS[FAR])[0].ids[:1]
+    hits = ask(index, "okapi")
+    assert hits.ids[0] == 17 and hits.found_by is not None and hits.found_by[0] in ("words", "both")
+    assert len(hits) == 10 and not hits.no_match
+
+
+def test_a_phrase_in_quotes_comes_first(index: Index) -> None:
+    assert ask(index, '"purple zeppelin"').ids[0] == 3
+    assert ask(index, "“zeppelin, purple” dog beach").ids[0] == 7
+    assert set(ask(index, "purple zeppelin").ids[:2]) == {3, 7}
+
+
+def test_words_that_nobody_has_are_named(index: Index) -> None:
+    assert ask(index, "a dog and a narwhal").unknown_words == ["and", "narwhal"]
+    assert ask(index, '"castle zeppelin" dog').unknown_words == ["castle zeppelin"]
+    assert ask(index, "okapi").unknown_words == []
+    assert index.search(texts=TEXTS[FAR])[0].unknown_words is None
+    assert ask(index, "narwhal", mode="vectors").unknown_words is None
+
+
+def test_words_alone_never_pad(index: Index) -> None:
+    hits = ask(index, "elephant", mode="words")
+    assert set(hits.ids) == {11, 13} and set(hits.found_by or []) <= {"words", "both"}
+    nothing = ask(index, "narwhal", mode="words")
+    assert len(nothing) == 0 and nothing.verdict == "nothing" and nothing.no_match is True
+
+
+def test_vectors_alone_are_as_without_words(index: Index) -> None:
+    asked, plain = ask(index, "okapi", mode="vectors"), index.search(texts=TEXTS[FAR])[0]
+    assert asked.ids == plain.ids and asked.verdict == plain.verdict and asked.found_by is None
+    assert [hit.strength for hit in asked] == plain.strengths
+
+
+def test_filters_deletes_and_updates_hold(index: Index) -> None:
+    assert ask(index, "elephant okapi", where="odd = 0", mode="words").ids == []
+    assert all(id % 2 == 0 for id in ask(index, "okapi", where="odd = 0").ids)
+    index.update_payloads([20, 17], [{"captions": ["two narwhals"], "odd": 0}, {"odd": 1}])
+    assert ask(index, "narwhals").ids[0] == 20 and ask(index, "okapi").unknown_words == ["okapi"]
+    index.delete([20])
+    assert 20 not in ask(index, "narwhals").ids and ask(index, "narwhals").unknown_words == ["narwhals"]
+
+
+def test_groups_count_once_and_limits_hold(index: Index) -> None:
+    index.update_payloads([100, 101], [{"captions": ["narwhal"]}] * 2)
+    assert len(ask(index, "narwhal", mode="words", distinct="group")) == 1
+    hits = ask(index, "narwhal dog", k=50, distinct="group")
+    assert len({id // 2 for id in hits.ids}) == len(hits) == 50
+    near = ask(index, "narwhal dog", k=N)
+    limit = float(np.median(near.distances))
+    assert (ask(index, "narwhal dog", k=N, max_distance=limit).distances <= limit).all()
+    assert near.probabilities is not None
+    least = float(np.median(near.probabilities))
+    kept = ask(index, "narwhal dog", k=N, min_probability=least)
+    assert kept.ids == [hit.id for hit in near if hit.probability is not None and hit.probability >= least]
+
+
+@pytest.mark.parametrize("mode", ["both", "words"])
+@pytest.mark.parametrize(
+    "text", ['" OR NEAR(" *', '"', '""', "NOT", "dog*", "^", "text:dog", "\0", " ", "x" * 9999]
+)
+def test_nothing_that_is_typed_is_an_error(index: Index, text: str, mode: str) -> None:
+    hits = ask(index, text, mode=mode)
+    assert hits.unknown_words is not None and len(hits) == (10 if mode == "both" else len(hits))
+
+
+def test_an_index_without_words_has_vectors_alone(model: CMCQ, tmp_path: Path) -> None:
+    old = fill(Index.create(tmp_path / "old.cb", model, format=1, n_jobs=1))
+    assert ask(old, "okapi").ids == old.search(texts=TEXTS[FAR])[0].ids
+    assert ask(old, "okapi").unknown_words is None
+    for mode in ("both", "words"):
+        with pytest.raises(InvalidInput, match="keeps no words"):
+            ask(old, "okapi", mode=mode)
+
+
+def test_words_need_a_text(index: Index) -> None:
+    with pytest.raises(InvalidInput, match="expected texts="):
+        index.search(images=IMAGES[0], words=["a dog"])
+    for query in ({"texts": TEXTS[0]}, {"images": IMAGES[0]}, {"like": 3}):
+        with pytest.raises(InvalidInput, match="ask with a text"):
+            index.search(**query, mode="words")
+    with pytest.raises(InvalidInput, match="rescore"):
+        ask(index, "dog", mode="both", rescore=lambda number, hits: hits.distances)
+    with pytest.raises(InvalidInput, match="one per query"):
+        index.search(texts=TEXTS[:2], words=["a dog"])
+
+
+@pytest.mark.parametrize("prior", [None, 1e-9, 1.0])
+def test_a_query_that_neither_knows_matches_nothing(index: Index, prior: float | None) -> None:
+    (hits,) = index.search(texts=np.zeros(9), words=["narwhal"], prior=prior, match_threshold=0.0)
+    assert index.model.transform_texts(np.zeros((1, 9))).any() or hits.verdict == "nothing"
+    assert np.isfinite(ask(index, "okapi", prior=prior).probabilities).all()
+
+
+def test_shards_find_the_same_first_and_name_the_same_words(index: Index, tmp_path: Path) -> None:
+    """Scores of words are those of a shard, so only what must come first is the same everywhere."""
+    path = index.path
+    index.close()
+    split_index(path, tmp_path / "many.cbs", 3)
+    with Index.open(path) as one, ShardedIndex.open(tmp_path / "many.cbs") as many:
+        for text in ("okapi", '"purple zeppelin"', '"two narwhals" okapi'):
+            for options in ({}, {"mode": "words"}, {"where": "odd = 1"}, {"distinct": "group"}):
+                expected, found = ask(one, text, **options), ask(many, text, **options)
+                assert expected.ids[0] == found.ids[0] and expected.unknown_words == found.unknown_words
+        for text in ("a dog on the beach", "narwhal", '" OR NEAR(" *'):
+            assert ask(one, text).unknown_words == ask(many, text).unknown_words
+            assert set(ask(one, text, mode="words", k=N).ids) == set(ask(many, text, mode="words", k=N).ids)
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("probability", "said"),
+    [(0.0, "nothing"), (0.49, "nothing"), (0.5, "weak"), (0.7, "fair"), (0.89, "fair"), (0.9, "strong")],
+)
+def test_a_probability_in_words(probability: float, said: str) -> None:
+    assert judge_answer(probability) == said
+
+
+def test_a_threshold_is_the_least_that_is_told() -> None:
+    assert judge_answer(0.95, 0.96) == "nothing" and judge_answer(0.97, 0.96) == "strong"
+    assert judge_answer(0.1, 0.0) == "weak" and judge_answer(0.0, 0.0) == "nothing"
+
+
+def test_no_hit_is_stronger_than_the_answer() -> None:
+    evidence = np.array([3.0, -1.0, -9.0])
+    assert judge_hits(evidence, USUAL["both"], "strong") == ["strong", "fair", "weak"]
+    assert judge_hits(evidence, USUAL["both"], "fair") == ["fair", "fair", "weak"]
+    assert judge_hits(evidence, USUAL["both"], "nothing") == ["weak"] * 3
+
+
+def test_evidence_is_read_as_it_was_written() -> None:
+    how = Evidence(0.5, 0.3, 1.2, -0.4, 0.8, 1.0, -1.0)
+    assert Evidence.from_dict(how.to_dict()) == how
+    assert how.match_probability(np.zeros(0)) == 0.0
+    assert USUAL["both"].of_hits(np.array([1.0]), np.array([4.0]), 0.5) == pytest.approx([2.0])
