@@ -18,6 +18,7 @@ LINE = [
     # What documents are counted and named by
     "crossbyte.index.bitset",
     "crossbyte.index.docids",
+    "crossbyte.index.verdict",
     "crossbyte.index.hits",
     # The file
     "crossbyte.index.storage.records",
@@ -26,6 +27,7 @@ LINE = [
     "crossbyte.index.storage.creation",
     "crossbyte.index.storage.store",
     # Payloads
+    "crossbyte.index.lexical",
     "crossbyte.index.filters.grammar",
     "crossbyte.index.filters.vocabulary",
     "crossbyte.index.filters.columns",
@@ -44,6 +46,7 @@ LINE = [
     # Searching
     "crossbyte.index.scan",
     "crossbyte.index.probabilities",
+    "crossbyte.index.fusion",
     "crossbyte.index.query",
     "crossbyte.index.explain.explanation",
     "crossbyte.index.explain.explain",

@@ -13,7 +13,7 @@ import pytest
 from crossbyte import CMCQ
 from support.paths import ROOT
 
-MOST_FILES = 280
+MOST_FILES = 290
 MOST_IMPORTS = 0.06
 MOST_SINGLE_IMPORTERS = 59
 MOST_FILES_OF_A_FIT = 18

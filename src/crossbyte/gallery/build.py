@@ -35,6 +35,8 @@ from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 MIN_PAIRS = 2
 USUAL_BITS = 32
 """Bits per item, where nothing else is chosen."""
+USUAL_CURVE = (2, 4, 8, 16)
+"""Bytes per item at which quality is measured, where nothing else is chosen."""
 WORD_FIELDS = ("captions",)
 """Payload fields whose words are searched."""
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
@@ -83,7 +85,7 @@ def build_gallery(
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
-    curve: Sequence[int] | None = (2, 4, 8, 16),
+    curve: Sequence[int] | None = USUAL_CURVE,
     codes: str | None = None,
     thumbnails: bool = True,
     callback: ProgressCallback | None = None,
@@ -115,8 +117,9 @@ def build_gallery(
     n_jobs : int or None
         Threads, and processes that decode; None for all cores.
     curve : sequence of int or None
-        Bytes per item at which quality is measured, too; None to measure nothing. With fewer than 20 groups
-        nothing is measured, either.
+        Bytes per item at which the report measures quality, too; None to measure nothing. The usual ones are
+        left out where a trial on held-out captions has measured some (``Index.word_settings.measured``). With
+        fewer than 20 groups nothing is measured, either.
     codes : {"document", "sides"}, optional
         What documents with a picture and a text get, as in :meth:`crossbyte.Index.add`.
     thumbnails : bool
@@ -213,6 +216,8 @@ def _build(
         with clock.timed("trial"):
             tried = _try_gallery(session, documents, encoded, rows, options, chooser, files.folder, callback)
             options = options._replace(n_bits=8 * tried.n_bytes)
+            if len(tried.settings.measured.get("curve", ())) > 1 and options.has_usual_curve:
+                options = options._replace(curve=())  # the trial has measured it
         with clock.timed("fit"):
             learned = _sample_rows(rows, _MOST_FITTED, options.seed)
             model = fit_model(encoded.pair_captions(session.cache, learned), options, callback)
@@ -294,8 +299,12 @@ def _try_gallery(
         return usual
     width = encoded.features(session.cache, "text", held_out.learned[:1]).shape[1]
 
+    # One round of codes and codewords tells what a length is worth, in half the time.
+    once = {} if options.mapping in ("sparse", "contrastive") else {"max_iter": 1}
+    parameters = once | dict(options.parameters)
+
     def make(n_bytes: int) -> CMCQ:
-        return make_model(options._replace(n_bits=8 * n_bytes), MIN_GROUPS, width)
+        return make_model(options._replace(n_bits=8 * n_bytes, parameters=parameters), MIN_GROUPS, width)
 
     encoder = chooser("text", encode.DocumentParts(documents))
     runner = TrialRunner(session, encoded, held_out, encoder, make, folder, WORD_FIELDS)
@@ -463,6 +472,11 @@ class FitOptions(NamedTuple):
     max_memory: int | None = None
     cluster: str | None = None
     codes: str | None = None
+
+    @property
+    def has_usual_curve(self) -> bool:
+        """Whether nobody has chosen the bytes at which quality is measured."""
+        return self.curve is not None and tuple(self.curve) == USUAL_CURVE
 
     def model(self, callback: ProgressCallback | None = None, **usual: Any) -> CMCQ:
         """Make the estimator; ``usual`` parameters are taken where others are not given."""

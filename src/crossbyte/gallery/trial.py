@@ -7,7 +7,7 @@ vectors alone and by both, through the same search that users have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +18,11 @@ from scipy import optimize
 
 from crossbyte.arrays import Float64, Raw
 from crossbyte.calibration.calibration import N_FIRST
+from crossbyte.compute.executor import Workers
 from crossbyte.encoders.base import Encoder
 from crossbyte.gallery import encode
 from crossbyte.index.index import Index
-from crossbyte.index.lexical import WordSettings
+from crossbyte.index.lexical import USUAL_WEIGHT, WordSettings
 from crossbyte.index.verdict import MATCH, Evidence, join_evidence
 from crossbyte.metrics.auroc import auroc
 from crossbyte.metrics.chance import chance_recall
@@ -30,12 +31,12 @@ from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import Progress, ProgressCallback
 
 LENGTHS = (4, 8, 16, 32, 64)
-"""Bytes per document that are tried, each after the one before it."""
-WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
-_ALWAYS_TRIED = 3  # lengths; longer ones only where the last has helped
+"""Bytes per document that are tried, each after the one before it, until nothing is lost by compression."""
+WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+"""Of words, that are tried."""
 _HELD_SHARE = 0.25
 _MOST_HELD = 500
-_MOST_LEARNED = 5_000
+_MOST_LEARNED = 2_000
 _MIN_HELD = MIN_GROUPS
 _DEPTH = 50  # hits that verdicts are learned from
 _WANTED_PRECISION = 0.9  # of "strong"
@@ -98,6 +99,8 @@ class Trial:
         What one unit of BM25 takes from a distance: the best of those tried.
     ranks : dict of mode to (n,) int
         Rank of every held-out document, from 1.
+    uncompressed : (n,) int or None
+        The same by vectors that are not compressed; None where documents have no code of their own.
     n_documents : int
         In the gallery that was asked.
     """
@@ -105,7 +108,15 @@ class Trial:
     n_bytes: int
     weight: float
     ranks: dict[str, NDArray[np.int64]]
+    uncompressed: NDArray[np.int64] | None
     n_documents: int
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether no loss to uncompressed vectors can be shown, by two standard errors."""
+        if self.uncompressed is None:
+            return False
+        return not _is_more(np.log(self.ranks["vectors"]) - np.log(self.uncompressed), errors=2.0)
 
     @property
     def log_ranks(self) -> Float64:
@@ -114,7 +125,7 @@ class Trial:
 
     def recall(self, mode: str) -> float:
         """Give the share of held-out documents among the first ten."""
-        return float((self.ranks[mode] <= N_FIRST).mean())
+        return _recall(self.ranks[mode])
 
 
 class TrialResult(NamedTuple):
@@ -158,15 +169,17 @@ class TrialRunner:
     fields: tuple[str, ...]
 
     def run(self, lengths: Sequence[int], callback: ProgressCallback) -> TrialResult:
-        """Try lengths until more bytes do not help, choose one, and learn its verdicts."""
+        """Try lengths until more bytes cannot help, choose one, and learn its verdicts."""
         trials: list[Trial] = []
+        models: dict[int, CMCQ] = {}
         for place, n_bytes in enumerate(lengths):
-            if place >= _ALWAYS_TRIED and not _helps(trials[-1], trials[-2]):
-                break
-            trials.append(self._try_length(n_bytes))
+            models[n_bytes] = self._fit(n_bytes)
+            trials.append(self._try_length(models[n_bytes]))
             callback(Progress("trial", f"{n_bytes} bytes", place + 1, len(lengths) + 1))
+            if trials[-1].loses_nothing or (place and not _helps(trials[-1], trials[-2])):
+                break
         chosen = choose_trial(trials)
-        result = self._learn_verdicts(chosen, trials)
+        result = self._learn_verdicts(chosen, models[chosen.n_bytes], trials)
         callback(Progress("trial", "verdicts", len(lengths) + 1, len(lengths) + 1))
         return result
 
@@ -174,19 +187,27 @@ class TrialRunner:
         pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
         return self.make_model(n_bytes).fit(*pairs)
 
-    def _make_index(self, model: CMCQ, settings: WordSettings) -> Index:
-        """Make an index of what was learned from, and of the held-out documents with what is not hidden."""
+    def _list_documents(self) -> list[tuple[Raw, Raw]]:
+        """List images and texts of what is learned from, and of the held-out documents, but what is hidden."""
         cache, held_out = self.session.cache, self.held_out
-        index = Index.create(self._path(), model, words=settings, n_jobs=model.n_jobs)
         images, texts, _ = self.encoded.pairs(cache, held_out.learned)
+        joined = [encode.join_captions(each) or "" for each in held_out.rest]
+        return [
+            (images, texts),
+            (self.encoded.features(cache, "image", held_out.held), self._encode(joined)),
+        ]
+
+    def _make_index(self, model: CMCQ, settings: WordSettings) -> Index:
+        """Make an index of all these documents, the held-out ones last."""
+        held_out = self.held_out
+        learned, held = self._list_documents()
+        index = Index.create(self._path(), model, words=settings, n_jobs=model.n_jobs)
         names = [f"learned {row}" for row in held_out.learned]
         payloads = self.encoded.values("payloads", held_out.learned)
-        index.add(names, images=images, texts=texts, payloads=payloads)
-        joined = [encode.join_captions(each) or "" for each in held_out.rest]
-        images = self.encoded.features(cache, "image", held_out.held)
-        payloads = [{"captions": each} for each in held_out.rest]
+        index.add(names, images=learned[0], texts=learned[1], payloads=payloads)
         names = [f"held {row}" for row in held_out.held]
-        index.add(names, images=images, texts=self._encode(joined), payloads=payloads)
+        payloads = [{"captions": each} for each in held_out.rest]
+        index.add(names, images=held[0], texts=held[1], payloads=payloads)
         return index
 
     def _encode(self, texts: Sequence[str]) -> Raw:
@@ -196,18 +217,31 @@ class TrialRunner:
     def _path(self) -> Path:
         return self.folder / "trial.cb"
 
-    def _try_length(self, n_bytes: int) -> Trial:
-        model = self._fit(n_bytes)
+    def _try_length(self, model: CMCQ) -> Trial:
         try:
             with self._make_index(model, WordSettings(self.fields)) as index:
                 distances, scores, partners = self._measure_all(index)
         finally:
             remove_index(self._path())
         ranks = {weight: _rank(distances - weight * scores, partners) for weight in WEIGHTS}
-        best = min(WEIGHTS, key=lambda weight: float(np.log(ranks[weight]).mean()))
+        best = choose_weight(ranks)
         by_words = _rank(np.where(scores > 0, -scores, np.inf), partners)
         by_mode = {"both": ranks[best], "vectors": ranks[0.0], "words": by_words}
-        return Trial(n_bytes, best, by_mode, distances.shape[1])
+        whole = self._measure_uncompressed(model)
+        uncompressed = None if whole is None else _rank(whole, partners)
+        return Trial(model.n_bits // 8, best, by_mode, uncompressed, distances.shape[1])
+
+    def _measure_uncompressed(self, model: CMCQ) -> Float64 | None:
+        """Compute distances (n, N) to what would be coded, but for what is the same of all documents."""
+        learned = model.fitted_
+        quantizer = learned.document_quantizer
+        if quantizer is None:
+            return None
+        with Workers(model.n_jobs) as workers:
+            parts = [learned.item_points(*pairs, workers) for pairs in self._list_documents()]
+        items = quantizer.from_coding(np.concatenate(parts)).astype(np.float64)
+        queries = model.transform_texts(self._encode(self.held_out.asked)).astype(np.float64)
+        return np.asarray(np.einsum("nd,nd->n", items, items) - 2.0 * (queries @ items.T))
 
     def _measure_all(self, index: Index) -> tuple[Float64, Float64, NDArray[np.intp]]:
         """Compute distances and BM25 scores (n, N) of all documents, and the column of every partner."""
@@ -221,9 +255,8 @@ class TrialRunner:
                 scores[row, match.number] = match.score
         return distances, scores, np.arange(n - len(self.held_out.held), n)
 
-    def _learn_verdicts(self, chosen: Trial, trials: Sequence[Trial]) -> TrialResult:
+    def _learn_verdicts(self, chosen: Trial, model: CMCQ, trials: Sequence[Trial]) -> TrialResult:
         """Ask the gallery of the chosen length, calibrated, and learn how sure its answers are."""
-        model = self._fit(chosen.n_bytes)
         pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
         if pairs.n_groups >= MIN_GROUPS:
             model.calibrate(*pairs, curve=())
@@ -249,6 +282,7 @@ class TrialRunner:
             "curve": [
                 {"n_bytes": each.n_bytes, "weight": each.weight}
                 | {mode: each.recall(mode) for mode in each.ranks}
+                | ({} if each.uncompressed is None else {"uncompressed": _recall(each.uncompressed)})
                 for each in trials
             ],
         }
@@ -280,10 +314,30 @@ def _rank(scores: Float64, partners: NDArray[np.intp]) -> NDArray[np.int64]:
     return np.asarray(1 + before + equal // 2, dtype=np.int64)
 
 
+def _recall(ranks: NDArray[np.int64]) -> float:
+    return float((ranks <= N_FIRST).mean())
+
+
+def _is_more(differences: Float64, errors: float = 1.0) -> bool:
+    """Say whether differences are more than nothing, by more than so many standard errors."""
+    return bool(differences.mean() > errors * differences.std() / np.sqrt(len(differences)))
+
+
 def _helps(longer: Trial, shorter: Trial) -> bool:
     """Say whether more bytes rank partners better, by more than a standard error."""
-    gained = shorter.log_ranks - longer.log_ranks
-    return bool(gained.mean() > gained.std() / np.sqrt(len(gained)))
+    return _is_more(shorter.log_ranks - longer.log_ranks)
+
+
+def choose_weight(ranks: Mapping[float, NDArray[np.int64]]) -> float:
+    """Choose the weight of words: of those that no other beats by more than a standard error, the most usual.
+
+    A few hundred held-out captions cannot tell weights apart that are near each other; and they find fewer
+    words than later queries do, as one caption of their document is hidden.
+    """
+    log_ranks = {weight: np.log(each) for weight, each in ranks.items()}
+    best = min(log_ranks.values(), key=lambda each: float(each.mean()))
+    good = [weight for weight, each in log_ranks.items() if not _is_more(each - best)]
+    return min(good, key=lambda weight: abs(weight - USUAL_WEIGHT))
 
 
 def choose_trial(trials: Sequence[Trial]) -> Trial:
@@ -313,16 +367,17 @@ class AskedAnswers(NamedTuple):
         """The share of partners among the first ten."""
         return float(np.mean([place is not None and place < N_FIRST for place in self.partners]))
 
-    def joint_evidence(self, how: Evidence) -> tuple[Float64, Float64, NDArray[np.bool_]]:
-        """Join the evidence of every answer, as it is and without its partner; also whether that is found."""
-        present, absent, found = [], [], []
+    def join(self, how: Evidence) -> JoinedEvidence:
+        """Join the evidence of every answer: as it is, without its partner, and without all that is near it."""
+        whole, alone, far, found = [], [], [], []
         for place, ratios, scores in zip(self.partners, self.log_ratios, self.scores, strict=True):
             evidence = how.of_hits(ratios, scores, self.prior)
-            present.append(join_evidence(evidence) if len(evidence) else _NO_EVIDENCE)
             others = evidence if place is None else np.delete(evidence, place)
-            absent.append(join_evidence(others) if len(others) else _NO_EVIDENCE)
+            whole.append(_join_some(evidence))
+            alone.append(_join_some(others))
+            far.append(_join_some(others[N_FIRST:]))
             found.append(place is not None and place < N_FIRST)
-        return np.array(present), np.array(absent), np.array(found)
+        return JoinedEvidence(np.array(whole), np.array(alone), np.array(far), np.array(found))
 
     def partner_evidence(self, how: Evidence) -> Float64:
         """List the evidence of partners among the first ten."""
@@ -335,10 +390,36 @@ class AskedAnswers(NamedTuple):
         )
 
 
-def learn_evidence(asked: AskedAnswers, mode: str) -> tuple[Evidence, float]:
-    """Learn how sure answers are, from those with their partner and the same ones without it.
+class JoinedEvidence(NamedTuple):
+    """The evidence (n,) that anything matches, by what an answer still has.
 
-    Returns the evidence, and how well it tells the two kinds apart (AUROC).
+    Attributes
+    ----------
+    whole : (n,) float64
+        Of answers as they are.
+    alone : (n,) float64
+        Without the partner; others that fit the words as well are still there.
+    far : (n,) float64
+        Without the partner and the ten nearest others: what is left of a collection that has nothing of the
+        kind.
+    found : (n,) bool
+        Whether the partner is among the first ten.
+    """
+
+    whole: Float64
+    alone: Float64
+    far: Float64
+    found: NDArray[np.bool_]
+
+
+def _join_some(evidence: Float64) -> float:
+    return join_evidence(evidence) if len(evidence) else _NO_EVIDENCE
+
+
+def learn_evidence(asked: AskedAnswers, mode: str) -> tuple[Evidence, float]:
+    """Learn how sure answers are, from those that found their partner and from what is far from the query.
+
+    Returns the evidence, and how well it tells answers from the same ones without their partner (AUROC).
     """
     ratio_weight = 0.0 if mode == "words" else 1.0
     start = (1.0, 0.0, 0.3 if mode != "vectors" else 0.0)
@@ -349,24 +430,26 @@ def learn_evidence(asked: AskedAnswers, mode: str) -> tuple[Evidence, float]:
 
     def loss(values: Any) -> float:
         how = make(values)
-        present, absent, found = asked.joint_evidence(how)
-        right = how.slope * present + how.intercept
-        wrong = how.slope * absent + how.intercept
-        surprise = np.where(found, np.logaddexp(0, -right), np.logaddexp(0, right)).mean()
+        joined = asked.join(how)
+        right = how.slope * joined.whole[joined.found] + how.intercept
+        wrong = how.slope * joined.far + how.intercept
+        surprise = np.logaddexp(0, -right).mean() if len(right) else 0.0
         return float(surprise + np.logaddexp(0, wrong).mean() + 0.01 * (np.log(how.slope + 1e-9)) ** 2)
 
     found = optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 300})
     how = make(found.x)
-    present, absent, hit = asked.joint_evidence(how)
-    probabilities = 1.0 / (1.0 + np.exp(-(how.slope * np.concatenate([present, absent]) + how.intercept)))
-    truth = np.concatenate([hit, np.zeros(len(absent), dtype=bool)])
+    joined = asked.join(how)
+    log_odds = how.slope * np.concatenate([joined.whole, joined.far]) + how.intercept
+    truth = np.concatenate([joined.found, np.zeros(len(joined.far), dtype=bool)])
     partners = asked.partner_evidence(how)
     strong, fair = np.percentile(partners, _PERCENTILES) if len(partners) else (np.inf, np.inf)
     told = how._replace(
-        strong_at=find_strong(probabilities, truth), strong_hit=float(strong), fair_hit=float(fair)
+        strong_at=find_strong(1.0 / (1.0 + np.exp(-np.clip(log_odds, -500, 500))), truth),
+        strong_hit=float(strong),
+        fair_hit=float(fair),
     )
-    kinds = np.repeat([True, False], [len(present), len(absent)])
-    return told, float(auroc(np.concatenate([present, absent]), kinds))
+    kinds = np.repeat([True, False], [len(joined.whole), len(joined.alone)])
+    return told, float(auroc(np.concatenate([joined.whole, joined.alone]), kinds))
 
 
 def find_strong(probabilities: Float64, truth: NDArray[np.bool_]) -> float:

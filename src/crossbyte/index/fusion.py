@@ -1,8 +1,8 @@
 """Fuse the ranking by vectors with the ranking by words: distance less a share of the BM25 score.
 
-Words must never be lost, so some documents come first whatever their distance: those with every phrase in
-quotes, those that alone have all rare words of the query, and, for a query of few words, those with its
-rarest word.
+Words must never be lost, so some documents come first whatever their distance: those that say the very
+sentence that was asked, where they are few; then those with every phrase in quotes, those that alone have all
+rare words of the query, and, for a query of few words, those with its rarest word.
 """
 
 from __future__ import annotations
@@ -106,8 +106,16 @@ class KnownWords(NamedTuple):
             (term for term in self.telling if self.counts[term] <= most), key=self.counts.__getitem__
         )
 
+    def told_word_by_word(self, backend: SearchBackend, where: str | None) -> set[int]:
+        """List the numbers of the documents that say the very sentence, where they are few."""
+        sentence = self.query.sentence
+        if " " not in sentence or not self.telling or self.unknown:
+            return set()
+        found = _numbers(backend.match_words(match_all([sentence]), where))
+        return found if len(found) <= _FEW_DOCUMENTS else set()
+
     def promoted(self, backend: SearchBackend, where: str | None) -> set[int]:
-        """List the numbers of documents that must come first."""
+        """List the numbers of documents that must come next."""
         chosen: set[int] = set()
         if self.query.phrases:
             chosen |= _numbers(backend.match_words(match_all(self.query.phrases), where))
@@ -152,12 +160,13 @@ class WordSearch:
         """Answer one query, given its nearest documents, judged."""
         known = KnownWords.of(text, self.backend)
         matches = self.backend.match_words(match_any(known.telling), self.where)
-        first = known.promoted(self.backend, self.where)
+        exact = known.told_word_by_word(self.backend, self.where)
+        first = exact | known.promoted(self.backend, self.where)
         kept = [each for at, each in enumerate(matches) if at < _MOST_CANDIDATES or each.number in first]
         scores = {match.number: match.score for match in matches}
         whole = self._with_matches(query, near, [each.number for each in kept])
         bm25 = np.array([scores.get(number, 0.0) for number in whole.numbers.tolist()])
-        order = self._order(whole, bm25, first)
+        order = self._order(whole, bm25, exact, first)
         if self.distinct:
             ranked = whole.take(order)
             kept_first = keep_first_of_groups(ranked, self.backend.groups(ranked))
@@ -193,9 +202,10 @@ class WordSearch:
             match_probability=near.match_probability,
         )
 
-    def _order(self, whole: Ranking, bm25: Float64, first: set[int]) -> NDArray[np.intp]:
+    def _order(self, whole: Ranking, bm25: Float64, exact: set[int], first: set[int]) -> NDArray[np.intp]:
         """Order documents: those that must come first, then by the fused score; words alone by BM25."""
-        later = np.array([number not in first for number in whole.numbers.tolist()], dtype=bool)
+        numbers = whole.numbers.tolist()
+        later = np.array([(number not in exact) + (number not in first) for number in numbers], dtype=np.intp)
         if self.mode == "words":
             order = np.lexsort((whole.numbers, whole.distances, -bm25, later))
             return order[bm25[order] > 0]

@@ -18,7 +18,7 @@ from crossbyte.index.verdict import Evidence
 
 KIND = "words"
 """Kind of the record that says which payload fields are searched."""
-USUAL_WEIGHT = 0.5
+USUAL_WEIGHT = 1.0
 """What one unit of BM25 takes from a distance, where nothing was measured."""
 MOST_WORDS = 64  # of a query; longer ones are cut, so that the time of a search is bounded
 _MOST_FIELDS = 16
@@ -133,10 +133,13 @@ class WordQuery:
         Each once, in their order, without those of phrases.
     phrases : tuple of str
         What stood in quotes: words with spaces between them.
+    sentence : str
+        All words in their order, quoted or not: what a caption would have to say, word by word.
     """
 
     words: tuple[str, ...]
     phrases: tuple[str, ...]
+    sentence: str
 
     @classmethod
     def parse(cls, text: str) -> WordQuery:
@@ -144,7 +147,8 @@ class WordQuery:
         plain = text.translate(_QUOTES)
         quoted = [" ".join(split_words(each, pairs=False)[:MOST_WORDS]) for each in _QUOTED.findall(plain)]
         words = dict.fromkeys(split_words(_QUOTED.sub(" ", plain), pairs=False))
-        return cls(tuple(words)[:MOST_WORDS], tuple(dict.fromkeys(each for each in quoted if each)))
+        sentence = " ".join(split_words(plain, pairs=False)[:MOST_WORDS])
+        return cls(tuple(words)[:MOST_WORDS], tuple(dict.fromkeys(each for each in quoted if each)), sentence)
 
     @property
     def terms(self) -> tuple[str, ...]:
