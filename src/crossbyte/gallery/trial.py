@@ -188,7 +188,7 @@ class TrialRunner:
         return self.make_model(n_bytes).fit(*pairs)
 
     def _list_documents(self) -> list[tuple[Raw, Raw]]:
-        """List images and texts of what is learned from, and of the held-out documents, but what is hidden."""
+        """List images and texts of learned documents, and of held-out ones without what is hidden."""
         cache, held_out = self.session.cache, self.held_out
         images, texts, _ = self.encoded.pairs(cache, held_out.learned)
         joined = [encode.join_captions(each) or "" for each in held_out.rest]
@@ -201,6 +201,7 @@ class TrialRunner:
         """Make an index of all these documents, the held-out ones last."""
         held_out = self.held_out
         learned, held = self._list_documents()
+        remove_index(self._path())  # left behind by a trial that was killed
         index = Index.create(self._path(), model, words=settings, n_jobs=model.n_jobs)
         names = [f"learned {row}" for row in held_out.learned]
         payloads = self.encoded.values("payloads", held_out.learned)
