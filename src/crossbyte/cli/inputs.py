@@ -348,8 +348,6 @@ class QueryOptions(NamedTuple):
     value : features, or ids
     labels : list
         A name per query.
-    notes : list of str
-        Remarks on the query itself, to be printed.
     by_words : bool
         Whether the query was words or a picture, rather than features.
     """
@@ -357,7 +355,6 @@ class QueryOptions(NamedTuple):
     keyword: str
     value: Any
     labels: list[Any]
-    notes: list[str]
     by_words: bool = False
 
     @property
@@ -393,7 +390,7 @@ def read_queries(
         raise InvalidInput(
             f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
         )
-    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
+    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen))
 
 
 def _read_single_query(
@@ -402,22 +399,12 @@ def _read_single_query(
     if text is not None:
         if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions(
-            "texts", gallery.encode_texts([text]), [text], _describe_unknown_words(gallery, text), True
-        )
+        return QueryOptions("texts", gallery.encode_texts([text]), [text], True)
     if image is not None:
         features = gallery.encode_pictures([gallery.read_picture(image)])
-        return QueryOptions("images", features, [str(image)], [], True)
+        return QueryOptions("images", features, [str(image)], True)
     names = resolve_ids(gallery.index, like)
-    return QueryOptions("like", names, list(names), [])
-
-
-def _describe_unknown_words(gallery: Gallery, text: str) -> list[str]:
-    """Name the words of a text that were in no caption, where the encoder can tell."""
-    unknown = gallery.unknown_words(text)
-    if not unknown:
-        return []
-    return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
+    return QueryOptions("like", names, list(names))
 
 
 def _choose_rows(n_rows: int, row: int | None, rows: str | None) -> range:

@@ -396,7 +396,8 @@ class SearchAnswer(_Answer):
     )
     no_match: bool | None = Field(description="Whether the verdict is nothing; null where it is null.")
     unknown_words: list[str] | None = Field(
-        description="Words of the query that no document has; null where vectors were asked alone."
+        description="Words of the query that no document has; null where vectors were asked alone. Of an "
+        "index without words, those that the built-in encoder has not learned; null of another encoder."
     )
     partial: bool = Field(description=_PARTIAL)
     took_ms: float
