@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crossbyte.data.safe_open import Limits, OpenFile
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.index.docids import Id
+    from crossbyte.index.index import BaseIndex
     from crossbyte.model.estimator import CMCQ
 
 
@@ -450,6 +451,24 @@ def load_model(path: Path) -> CMCQ:
         return CMCQ.load(path)
     with Index.open(path) as index:
         return index.model
+
+
+def read_word_settings(path: Path) -> dict[str, Any] | None:
+    """Read how an index searches words, and what was measured of it; None where it keeps none."""
+    from contextlib import closing
+
+    from crossbyte.gallery.gallery import open_index
+
+    with closing(open_index(path)) as index:
+        return describe_word_settings(index)
+
+
+def describe_word_settings(index: BaseIndex) -> dict[str, Any] | None:
+    """Describe how an index searches words, for JSON; None where it keeps none."""
+    settings = index.word_settings
+    if settings is None:
+        return None
+    return {"fields": settings.fields, "weight": settings.weight, "measured": settings.measured}
 
 
 def check_free(*paths: Path | None, overwrite: bool = False) -> None:
