@@ -191,10 +191,12 @@ def test_the_probability_is_in_the_drawer_with_its_meaning(
         page.settled()
         page.one(".tile-open").click()
         page.until_text("#drawer .probability", "Probability that this is the one document")
+        page.one(".why-line")
         page.until(page.pictures_are_there)
+        page.until(lambda: page.script("return document.getAnimations().length") == 0)
         page.shot(f"answers-drawer-{name}")
         assert "%" in page.text("#drawer .probability")
-        assert "match, found by" in (page.one("#drawer .match .unseen").get_attribute("textContent") or "")
+        assert page.text("#drawer .match").startswith("Strong match, found by its ")
 
 
 def test_the_report_tells_words_vectors_and_both(

@@ -93,7 +93,8 @@ def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
     ]
     yield (
         f"documents: {document['documents']:,} ({items['image']:,} images, {items['text']:,} texts"
-        f"{''.join(alone)}), {document['deleted']:,} deleted ones still in the file; generation {document['generation']}"
+        f"{''.join(alone)}), {document['deleted']:,} deleted ones still in the file; generation "
+        f"{document['generation']}"
     )
     codings = ", ".join(f"{count:,} {coding}" for coding, count in document["codings"].items() if count)
     yield f"coded as: {codings or 'nothing yet'}"
