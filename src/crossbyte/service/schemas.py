@@ -498,7 +498,9 @@ class InfoAnswer(_Answer):
     texts: int
     partial: bool = Field(description=_PARTIAL)
     bytes_per_item: int
-    format: int = Field(description="Of the index file: 2 where a document may have one code of both halves.")
+    format: int = Field(
+        description="Of the index file: 2 and 3 may hold one code of both halves, 3 keeps words."
+    )
     codes: Literal["document", "sides"] = Field(
         description="What a new document with both halves gets: one code, or one for each side."
     )
