@@ -120,6 +120,35 @@ def test_fit_measures_saves_the_model_and_lists_everything(here: Path, capsys: C
     assert "the right picture is among the first 10 for" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [(), ("--bits", "16"), ("--bytes", "2")])
+def test_bytes_are_chosen_or_named_and_what_they_find_is_told(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("crossbyte.gallery.build.LENGTHS", (1, 2))
+    write_scenes(here / "photos", 90)
+    quick = ("--curve", "", "--param", "max_iter=2", "--quiet")
+    assert app.run(["fit", "photos", *ENCODERS, *quick, *options]) == 0
+    said = capsys.readouterr().out
+    told, served = answer(capsys, "info", "photos.cb"), answer(capsys, "report", "photos.cb")
+    measured = told["words"]["measured"]
+    assert measured == served["words"] and measured["n_held_out"] == 22
+    tried = [each["n_bytes"] for each in measured["curve"]]
+    assert tried == ([2] if options else [1, 2]) and measured["n_bytes"] in tried
+    assert told["model"]["bits"] == 8 * measured["n_bytes"]
+    for command in (None, "info", "report"):
+        shown = said if command is None else (app.run([command, "photos.cb"]), capsys.readouterr().out)[1]
+        assert "22 captions that were held out asked for their documents, among 90:" in shown
+        assert "by words alone" in shown and "by vectors alone" in shown and "(chance: 11)" in shown
+        assert ("Beside " in shown.partition("(chance: 11)")[2].partition("Among")[0]) == (not options)
+        assert ", chosen " in shown
+
+
+def test_bytes_are_named_once(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 4)
+    assert "leave one out" in refusal(capsys, "fit", "photos", "--bytes", "2", "--bits", "16")
+    assert "bits" in refusal(capsys, "fit", "photos", "--bytes", "0")
+
+
 def test_a_quality_that_is_not_reached_is_code_3(here: Path, capsys: Captured) -> None:
     write_scenes(here / "photos", 24)
     assert app.run(["fit", "photos", *ENCODERS, *QUICK, "--min-recall", "1"]) in (0, 3)
@@ -200,6 +229,78 @@ def test_pictures_without_captions_are_indexed_and_counted(here: Path, capsys: C
     assert (found["added"], found["without_text"], found["documents"]) == (22, 22, 22)
 
 
+def keep_captions(folder: Path, layout: str) -> tuple[list[str], list[str]]:
+    """Write the captions of every second picture in a layout; all names, and those with captions."""
+    with (folder / "captions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    (folder / "captions.csv").unlink()
+    names = sorted({row["image"] for row in rows})
+    texts = {name: [row["caption"] for row in rows if row["image"] == name] for name in names[::2]}
+    if layout == "csv":
+        lines = [[name, text] for name, own in texts.items() for text in own]
+        with (folder / "captions.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["image", "caption"], *lines])
+    elif layout == "jsonl":
+        lines = [json.dumps({"image": name, "caption": own}) for name, own in texts.items()]
+        (folder / "captions.jsonl").write_text("\n".join(lines))
+    elif layout == "sidecar":
+        for name, own in texts.items():
+            (folder / name).with_suffix(".txt").write_text("\n".join(own))
+    elif layout == "img2dataset":
+        for name, own in texts.items():
+            (folder / name).with_suffix(".json").write_text(json.dumps({"caption": own[0]}))
+    elif layout == "coco":
+        images = [{"id": place, "file_name": name} for place, name in enumerate(names)]
+        numbers = {name: place for place, name in enumerate(names)}
+        annotations = [
+            {"image_id": numbers[name], "caption": text} for name, own in texts.items() for text in own
+        ]
+        (folder / "annotations").mkdir()
+        document = {"images": images, "annotations": annotations}
+        (folder / "annotations" / "captions.json").write_text(json.dumps(document))
+    return names, list(texts)
+
+
+@pytest.mark.parametrize("layout", ["csv", "jsonl", "sidecar", "img2dataset", "coco"])
+def test_no_picture_is_lost_in_any_layout(here: Path, capsys: Captured, layout: str) -> None:
+    write_scenes(here / "photos", 24)
+    names, captioned = keep_captions(here / "photos", layout)
+    found = answer(capsys, "fit", "photos", *ENCODERS, *QUICK, "--no-calibrate")
+    counts = {name: found[name] for name in ("form", "documents", "pairs", "without_text", "skipped")}
+    assert counts == {"form": layout, "documents": 24, "pairs": 12, "without_text": 12, "skipped": []}
+
+    told = answer(capsys, "info", "photos.cb")
+    assert (told["documents"], told["items"]) == (24, {"image": 24, "text": 12})
+    assert told["words"]["fields"] == ["captions"]
+    assert app.run(["info", "photos.cb"]) == 0
+    assert "(24 images, 12 texts; 12 with an image alone)" in capsys.readouterr().out
+
+    for name in (names[1], names[-1]):
+        asked = ("--image", f"photos/{name}", "--target", "image", "-k", "24", *ENCODERS)
+        hits = answer(capsys, "search", "photos.cb", *asked)["queries"][0]["hits"]
+        assert sorted(hit["id"] for hit in hits) == names
+        assert name in [hit["id"] for hit in hits[:5]]
+    by_words = answer(capsys, "search", "photos.cb", "--text", "a", "--mode", "words", "-k", "30", *ENCODERS)
+    assert {hit["id"] for hit in by_words["queries"][0]["hits"]} <= set(captioned)
+
+    found = answer(capsys, "add", "photos.cb", "photos", *ENCODERS, "--upsert", "-q")
+    assert (found["added"], found["without_text"], found["documents"]) == (24, 12, 24)
+
+
+def test_no_caption_at_all_is_added_to_an_index_from_elsewhere(here: Path, capsys: Captured) -> None:
+    build(scenes(here / "old", 20), here / "photos.cb")
+    write_scenes(here / "photos", 6, 5)
+    names, _ = keep_captions(here / "photos", "none")
+    for name in names:
+        (here / "photos" / name).rename(here / "photos" / f"new-{name}")
+    found = answer(capsys, "add", "photos.cb", "photos", *ENCODERS, "-q")
+    assert (found["added"], found["without_text"], found["documents"]) == (6, 6, 26)
+    asked = ("--image", f"photos/new-{names[0]}", "--target", "image", "-k", "5", *ENCODERS)
+    hits = answer(capsys, "search", "photos.cb", *asked)["queries"][0]["hits"]
+    assert f"new-{names[0]}" in [hit["id"] for hit in hits]
+    assert "6 with an image alone" in (app.run(["info", "photos.cb"]), capsys.readouterr().out)[1]
+
+
 def test_too_few_captions_and_what_to_do_instead(here: Path, capsys: Captured) -> None:
     write_scenes(here / "photos", 4)
     (here / "photos" / "captions.csv").unlink()
@@ -226,6 +327,27 @@ def test_captions_that_contradict_each_other_are_several_captions(here: Path, ca
     ]
     captions = {hit["id"]: hit["payload"]["captions"] for hit in hits}
     assert captions == {f"scene-0000{n}.png": [f"red {n}", f"not red {n}", f"blue {n}"] for n in range(6)}
+
+
+def test_contradicting_captions_are_all_searched(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 4)
+    who = ("ann", "bob", "cem", "dag")
+    rows = [f"scene-0000{n}.png,{text} {who[n]}" for n in range(4) for text in ("day of", "night of")]
+    (here / "photos" / "captions.csv").write_text("\n".join(["image,caption", *rows]))
+    answer(capsys, "fit", "photos", *ENCODERS, *QUICK)
+    for text in ("day", "night", '"night of cem"'):
+        asked = ("search", "photos.cb", "--text", text, "--mode", "words", "-k", "4", *ENCODERS)
+        (said,) = answer(capsys, *asked)["queries"]
+        assert said["unknown_words"] == [] and len(said["hits"]) == (1 if "cem" in text else 4)
+
+
+def test_captions_that_are_the_same_for_every_picture(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 4)
+    rows = [f"scene-0000{n}.png,{text} {n}" for n in range(4) for text in ("day", "night")]
+    (here / "photos" / "captions.csv").write_text("\n".join(["image,caption", *rows]))
+    told = refusal(capsys, "fit", "photos", *ENCODERS, *QUICK)  # the encoder does not know numbers
+    assert "expected pairs that differ" in told and "give texts that tell the images apart" in told
+    assert not (here / "photos.cb").exists()
 
 
 # Asked oddly
@@ -304,6 +426,7 @@ def test_an_encoder_that_the_index_cannot_make_is_asked_for(in_made: Path, capsy
     [
         ("empty", "photos"),
         ("captions only", "picture"),
+        ("text files only", "put 0.jpg beside 0.txt"),
         ("one picture", "at least 2 pictures"),
         ("pictures only", "at least 2 pictures"),
         ("all bad", "picture"),
@@ -317,8 +440,11 @@ def test_folders_that_cannot_be_learned_from(here: Path, capsys: Captured, case:
     else:
         write_scenes(here / "photos", 1 if case == "one picture" else 4)
     pictures = sorted((here / "photos").glob("*.png"))
-    if case == "captions only":
+    if case in ("captions only", "text files only"):
         [picture.unlink() for picture in pictures]
+    if case == "text files only":
+        (here / "photos" / "captions.csv").unlink()
+        [(here / "photos" / f"{n}.txt").write_text(f"text {n}") for n in range(3)]
     if case == "pictures only":
         (here / "photos" / "captions.csv").unlink()
     if case == "all bad":

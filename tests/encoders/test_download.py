@@ -180,6 +180,20 @@ def test_a_full_disk_is_told_before_and_while(
     assert list_cache(tmp_path) == ["encoders"]
 
 
+def test_an_interrupted_download_leaves_nothing_and_can_be_made_again(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crossbyte.encoders.download.os.fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            download_network("tiny-eyes")
+    assert list_cache(tmp_path) == ["encoders"]
+    assert download_network("tiny-eyes").n_bytes > 0
+
+
 def test_a_cache_that_is_no_folder(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(StorageFailed, match="expected a folder that can be written to"):

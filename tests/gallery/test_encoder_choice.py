@@ -20,7 +20,7 @@ from crossbyte.gallery.build import build_gallery
 from crossbyte.gallery.gallery import Gallery
 from support.hub import Hub, publish_networks, serve_hub
 from support.raw_samples import QUICK
-from support.token_networks import make_table, write_clip_folder, write_text_network
+from support.token_networks import WORDS, make_table, write_clip_folder, write_text_network, write_tokenizer
 
 Captured = pytest.CaptureFixture[str]
 
@@ -184,3 +184,27 @@ def test_a_clip_folder_that_is_not_whole(here: Path, capsys: Captured, missing: 
     assert app.run(["fit", "photos", "--encoder", "clip:clip"]) == 2
     assert Path(missing).name in capsys.readouterr().err
     assert not (here / "photos.cb").exists()
+
+
+@pytest.mark.parametrize("damage", ["network", "tokenizer", "other tokenizer"])
+def test_a_damaged_network_is_told_before_any_picture_is_read(
+    hub: Hub, here: Path, capsys: Captured, damage: str
+) -> None:
+    path = here / "networks" / "ears" / "model.onnx"
+    tokenizer = path.with_name("tokenizer.json")
+    if damage == "network":
+        path.write_bytes(path.read_bytes()[:100])
+    elif damage == "tokenizer":
+        tokenizer.write_text("{}")
+    else:
+        write_tokenizer(tokenizer, [*WORDS, *(f"more{number}" for number in range(50))])
+    assert app.run(["fit", "photos", "--text-encoder", str(path), "--quiet"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 2
+    said = {
+        "network": "cannot open it",
+        "tokenizer": "expected a tokenizer.json",
+        "other tokenizer": "belong",
+    }
+    assert said[damage] in captured.err
+    assert not (here / "photos.cb").exists() and not (here / "photos.cb.files").exists()

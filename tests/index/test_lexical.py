@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from crossbyte import CMCQ, Index
 from crossbyte.errors import DamagedIndexFile, InvalidInput, WriteRefused
 from crossbyte.index import lexical
-from crossbyte.index.lexical import searched_text
+from crossbyte.index.lexical import MOST_WORDS, WordQuery, match_all, match_any, searched_text
 
 CAPTIONS = {
     "a": ["A man is standing on an elephant.", "Two dogs"],
@@ -78,6 +80,62 @@ def test_quoted_words_must_stand_together_in_one_caption(index: Index) -> None:
 def test_operators_are_only_words(index: Index, text: str) -> None:
     find(index, text)
     assert find(index, "elephant") == ["a"]
+
+
+@given(st.text(max_size=60), st.sampled_from(["{}", '"{}"', 'text : "{}"', "NEAR({}, 2)", "{}*", "^{}"]))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_a_query(index: Index, text: str, form: str) -> None:
+    asked = form.format(text)
+    terms = WordQuery.parse(asked).terms
+    for expression in filter(None, (match_any(terms), match_all(terms))):
+        index._store.match_words(expression)
+    find(index, asked)
+    assert len(index) == len(CAPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("part", "found"),
+    [
+        ("elephant ", ["a"]),
+        ("犬", ["d"]),
+        *((part, []) for part in ('"', "NEAR(", "q*b^c:d ", "😀", "\0", "(")),
+    ],
+)
+def test_a_text_of_100_kilobytes_is_answered(index: Index, part: str, found: list[str]) -> None:
+    assert find(index, part * (100_000 // len(part.encode()) + 1)) == found
+    assert len(WordQuery.parse(" ".join(f"w{n}" for n in range(20_000))).terms) == MOST_WORDS
+
+
+@pytest.mark.parametrize(
+    ("caption", "asked"),
+    [
+        ("一只大象站在河边", "大象"),
+        ("象が川を渡る", "川"),
+        ("カメラとネコ", "ネコ"),
+        ("코끼리가 강을 건넌다", "강을"),
+        ("ช้างเดินข้ามแม่น้ำ", "ช้าง"),
+        ("فيل يعبر النهر", "النهر"),
+        ("हाथी नदी पार करता है", "हाथी"),
+        ("слон переходит реку", "РЕКУ"),
+        ("Ελέφαντας στο ποτάμι", "ΠΟΤΑΜΙ"),
+        ("un éléphant près de la rivière", "riviere elephant"),
+        ("ein Löwe im Fluß", "FLUSS"),
+        ("con voi băng qua sông", "sông"),
+        ("פיל חוצה נהר", "נהר"),
+    ],
+)
+def test_every_script_is_found_whole_and_in_quotes(
+    model: CMCQ, tmp_path: Path, caption: str, asked: str
+) -> None:
+    with Index.create(tmp_path / "s.cb", model, words=["captions"]) as made:
+        others = [{"captions": [f"nothing of it {n}"]} for n in range(8)]
+        payloads = [{"captions": [caption]}, *others]
+        made.add(["it", *range(8)], images=np.ones((9, 10)), payloads=payloads)
+        rows = np.ones((1, 8))
+        for text in (asked, caption, f'"{asked.split()[0]}"'):
+            for mode in ("words", "both"):
+                hits = made.search(texts=rows, words=text, mode=mode, k=3)[0]
+                assert hits.ids[0] == "it" and hits.unknown_words == [], (text, mode)
 
 
 def test_filters_hold(index: Index) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crossbyte.data.safe_open import Limits, OpenFile
     from crossbyte.gallery.gallery import Gallery
     from crossbyte.index.docids import Id
+    from crossbyte.index.index import BaseIndex
     from crossbyte.model.estimator import CMCQ
 
 
@@ -348,8 +349,6 @@ class QueryOptions(NamedTuple):
     value : features, or ids
     labels : list
         A name per query.
-    notes : list of str
-        Remarks on the query itself, to be printed.
     by_words : bool
         Whether the query was words or a picture, rather than features.
     """
@@ -357,7 +356,6 @@ class QueryOptions(NamedTuple):
     keyword: str
     value: Any
     labels: list[Any]
-    notes: list[str]
     by_words: bool = False
 
     @property
@@ -393,7 +391,7 @@ def read_queries(
         raise InvalidInput(
             f"expected rows of the file, which has {features.shape[0]}, got none; change --rows"
         )
-    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen), [])
+    return QueryOptions(keyword, features[chosen.start : chosen.stop], list(chosen))
 
 
 def _read_single_query(
@@ -402,22 +400,12 @@ def _read_single_query(
     if text is not None:
         if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions(
-            "texts", gallery.encode_texts([text]), [text], _describe_unknown_words(gallery, text), True
-        )
+        return QueryOptions("texts", gallery.encode_texts([text]), [text], True)
     if image is not None:
         features = gallery.encode_pictures([gallery.read_picture(image)])
-        return QueryOptions("images", features, [str(image)], [], True)
+        return QueryOptions("images", features, [str(image)], True)
     names = resolve_ids(gallery.index, like)
-    return QueryOptions("like", names, list(names), [])
-
-
-def _describe_unknown_words(gallery: Gallery, text: str) -> list[str]:
-    """Name the words of a text that were in no caption, where the encoder can tell."""
-    unknown = gallery.unknown_words(text)
-    if not unknown:
-        return []
-    return [f"no caption had {', '.join(map(repr, unknown))}: compared by parts of words only"]
+    return QueryOptions("like", names, list(names))
 
 
 def _choose_rows(n_rows: int, row: int | None, rows: str | None) -> range:
@@ -463,6 +451,24 @@ def load_model(path: Path) -> CMCQ:
         return CMCQ.load(path)
     with Index.open(path) as index:
         return index.model
+
+
+def read_word_settings(path: Path) -> dict[str, Any] | None:
+    """Read how an index searches words, and what was measured of it; None where it keeps none."""
+    from contextlib import closing
+
+    from crossbyte.gallery.gallery import open_index
+
+    with closing(open_index(path)) as index:
+        return describe_word_settings(index)
+
+
+def describe_word_settings(index: BaseIndex) -> dict[str, Any] | None:
+    """Describe how an index searches words, for JSON; None where it keeps none."""
+    settings = index.word_settings
+    if settings is None:
+        return None
+    return {"fields": settings.fields, "weight": settings.weight, "measured": settings.measured}
 
 
 def check_free(*paths: Path | None, overwrite: bool = False) -> None:

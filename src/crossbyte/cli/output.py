@@ -65,6 +65,16 @@ def describe_bytes(model: Mapping[str, Any]) -> str:
     return f"{plural(n_bytes, 'byte')} per item, {2 * n_bytes} per document with both picture and text"
 
 
+def describe_words(measured: Mapping[str, Any]) -> Iterator[str]:
+    """Tell what words and vectors find, of an index where that was measured."""
+    from crossbyte.report.model_report import words_section
+    from crossbyte.report.text import render_text
+
+    section = words_section(measured)
+    if section is not None:
+        yield render_text([section]).rstrip()
+
+
 def escape_control(value: object) -> str:
     """Escape control characters and line ends, which a terminal would obey."""
     text = str(value)

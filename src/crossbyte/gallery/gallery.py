@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
@@ -226,7 +227,16 @@ class Gallery:
         answers = self.index.search(**query, **options)
         if len(answers) != 1:
             raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
-        return answers[0]
+        return answers[0] if text is None else self.name_unknown_words(answers[0], text)
+
+    def name_unknown_words(self, hits: Hits, text: str) -> Hits:
+        """Name the words of a text that no caption had, in an answer of an index that keeps no words itself.
+
+        These are the words that the built-in encoder has not learned; with another encoder, nothing is known.
+        """
+        if hits.unknown_words is not None or self.index.word_fields:
+            return hits
+        return replace(hits, unknown_words=self.unknown_words(text))
 
     def explain(
         self,

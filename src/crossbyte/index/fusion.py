@@ -263,8 +263,10 @@ def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:
     least, probabilities = probability.min_probability, answer.ranking.probabilities
     if least is not None and probabilities is not None:
         keep = keep[probabilities[keep] >= least]
+    nothing = answer.verdict is not None and not len(keep)  # an answer without hits is sure of none
     return replace(
         answer,
+        verdict="nothing" if nothing else answer.verdict,
         ranking=answer.ranking.take(keep),
         found_by=None if answer.found_by is None else [answer.found_by[at] for at in keep.tolist()],
         scores=None if answer.scores is None else answer.scores[keep],

@@ -54,7 +54,8 @@ class Hits:
     found_by : list of {"words", "picture", "both"}, or None
         Which of the two rankings has a hit among its first k; None where vectors were asked alone.
     unknown_words : list of str, or None
-        Words of the query that no document has; None where words were not asked for.
+        Words of the query that no document has; None where words were not asked for. A gallery names for
+        an index without words those that its built-in encoder has not learned.
     log_ratios : (n,) float64 or None
         Log-likelihood ratio of each distance: a partner's against any document's; None like probabilities.
     word_scores : (n,) float64 or None

@@ -20,6 +20,7 @@ from crossbyte.index.ivf.router import ALL_CELLS
 from crossbyte.index.lexical import WordSettings
 from crossbyte.index.probabilities import MatchProbability, coding_offset
 from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.index.storage.database import has_word_search
 from crossbyte.model.estimator import CMCQ
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
 
@@ -196,10 +197,14 @@ class SearchRequest:
             Words are asked for that the index does not keep, or not one text is given per query.
         """
         if settings is None and self.mode in ("both", "words"):
-            raise InvalidInput(
-                f'mode: expected "vectors", got {self.mode!r}: this index keeps no words; fit it again from '
-                "its captions, or make it with Index.create(…, words=[…])"
+            why = (
+                "this index keeps no words; fit it again from its captions, or make it with "
+                "Index.create(…, words=[…])"
+                if has_word_search()
+                else "this SQLite cannot search words (it was built without FTS5); search by vectors, or use "
+                "a Python whose SQLite has FTS5"
             )
+            raise InvalidInput(f'mode: expected "vectors", got {self.mode!r}: {why}')
         if settings is None or self.words is None or self.mode == "vectors":
             return None
         words = [self.words] if isinstance(self.words, str) else list(self.words)

@@ -31,6 +31,7 @@ from crossbyte.index.lexical import KIND as WORDS_KIND
 from crossbyte.index.lexical import WordMatch, WordSettings
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
+from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
@@ -217,7 +218,8 @@ class Snapshot:
                 return self._with_cells(record)
         if record.kind == WORDS_KIND:
             with refuse_damage(self.store.path, f"record {record.number}"):
-                return replace(self, words=WordSettings.from_dict(record.document))
+                found = WordSettings.from_dict(record.document)
+                return replace(self, words=found if has_word_search() else None)
         if record.kind not in ("deletions", "updates"):
             return self
         with refuse_damage(self.store.path, f"record {record.number}"):

@@ -436,6 +436,11 @@ def learn_points(
     space, unseen = gaussian.fit_gaussian_space(
         moments, *rows, settings.n_components, ridges, sample, workers
     )
+    if not space.n_dims:
+        raise InvalidInput(
+            "images and texts: expected pairs that differ, but no feature of the images goes with one of the "
+            "texts (the same texts for every image, for example); give texts that tell the images apart"
+        )
     folds, own_groups = (each if sample is None else each[sample] for each in (moments.folds, groups))
     settings, remembered = _remember_pairs(
         settings, space, unseen, folds, own_groups, rng, workers.local, trials

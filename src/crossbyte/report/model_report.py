@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 from crossbyte._format import count, of_100, percent, plural
 from crossbyte.report import content, measurements
@@ -119,6 +121,56 @@ def report_sections(report: measurements.Measurements) -> list[content.Section]:
             )
         )
     return [*sections, content.Section("method", "How it was measured", [_describe_method(report)])]
+
+
+# Words and vectors
+
+
+def words_section(measured: Mapping[str, Any]) -> content.Section | None:
+    """Tell what words alone, vectors alone and both find; None where nothing was measured.
+
+    Parameters
+    ----------
+    measured : mapping
+        ``WordSettings.measured`` of an index: what :mod:`crossbyte.gallery.trial` has kept.
+    """
+    if not measured:
+        return None
+    recall = {mode: of_100(measured["recall"][mode]) for mode in ("words", "vectors", "both")}
+    found = (
+        f"{count(measured['n_held_out'])} captions that were held out asked for their documents, among "
+        f"{count(measured['n_documents'])}: the right one is among the first 10 for {recall['words']} of 100 "
+        f"by words alone, {recall['vectors']} by vectors alone, {recall['both']} by both (chance: "
+        f"{of_100(measured['chance'])})."
+    )
+    return content.Section(
+        "words", "Words and vectors", [found, *_tell_bytes(measured)], [_words_table(measured)]
+    )
+
+
+def _tell_bytes(measured: Mapping[str, Any]) -> list[str]:
+    """Say what other numbers of bytes cost or bring; nothing where one alone was tried."""
+    curve, chosen = measured["curve"], measured["n_bytes"]
+    own = next(each["both"] for each in curve if each["n_bytes"] == chosen)
+    others = [each for each in curve if each["n_bytes"] != chosen]
+    if not others:
+        return []
+    changes = ", ".join(
+        f"{plural(each['n_bytes'], 'byte')} would {_describe_change(each['both'] - own)}" for each in others
+    )
+    return [f"Beside {plural(chosen, 'byte')} per document, of 100 captions by both: {changes}."]
+
+
+def _words_table(measured: Mapping[str, Any]) -> content.Table:
+    rows = []
+    for each in measured["curve"]:
+        mark = ", chosen" if each["n_bytes"] == measured["n_bytes"] else ""
+        shares = [of_100(each[mode]) for mode in ("words", "vectors", "both")]
+        rows.append(content.plain_row([plural(each["n_bytes"], "byte") + mark, *shares]))
+    chance = of_100(measured["chance"])
+    rows.append(content.Row(tuple(map(content.Cell, ("chance", chance, chance, chance))), quiet=True))
+    caption = "Among the first 10, of 100 captions"
+    return content.Table(caption, ("per document", "words alone", "vectors alone", "both"), rows)
 
 
 # Documents known from both halves

@@ -396,7 +396,8 @@ class SearchAnswer(_Answer):
     )
     no_match: bool | None = Field(description="Whether the verdict is nothing; null where it is null.")
     unknown_words: list[str] | None = Field(
-        description="Words of the query that no document has; null where vectors were asked alone."
+        description="Words of the query that no document has; null where vectors were asked alone. Of an "
+        "index without words, those that the built-in encoder has not learned; null of another encoder."
     )
     partial: bool = Field(description=_PARTIAL)
     took_ms: float
@@ -497,7 +498,9 @@ class InfoAnswer(_Answer):
     texts: int
     partial: bool = Field(description=_PARTIAL)
     bytes_per_item: int
-    format: int = Field(description="Of the index file: 2 where a document may have one code of both halves.")
+    format: int = Field(
+        description="Of the index file: 2 and 3 may hold one code of both halves, 3 keeps words."
+    )
     codes: Literal["document", "sides"] = Field(
         description="What a new document with both halves gets: one code, or one for each side."
     )

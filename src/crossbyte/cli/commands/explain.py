@@ -47,4 +47,10 @@ def explain(
         (id,) = resolve_ids(gallery.index, [document])
         query = {queries.keyword: queries.value[0] if queries.keyword == "like" else queries.value}
         found = gallery.explain(id, **query, target=target and target.value, vocabulary=words)
-    emit(found.to_dict(), [*queries.notes, str(found)], as_json=as_json)
+        unknown = None if text is None else gallery.unknown_words(text)
+    notes = (
+        [f"the encoder has not learned {', '.join(map(repr, unknown))}: parts of words count alone"]
+        if unknown
+        else []
+    )
+    emit(found.to_dict(), [*notes, str(found)], as_json=as_json)

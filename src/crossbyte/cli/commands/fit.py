@@ -32,8 +32,9 @@ from crossbyte.cli.inputs import (
     parse_size,
     read_pairs,
     read_raw_documents,
+    read_word_settings,
 )
-from crossbyte.cli.output import connect_cluster, describe_bytes, emit, show_progress
+from crossbyte.cli.output import connect_cluster, describe_bytes, describe_words, emit, show_progress
 from crossbyte.errors import FitInterrupted, InvalidInput
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _LONGEST_EXAMPLE = 48
 _SIDES = {"image": "Pictures", "text": "Texts"}
 _BLOCK = 20_000  # documents that are coded and written at a time
 _CLUSTER_BLOCK = 100_000  # several shares of rows, so that every worker has one
-_OWN_OPTIONS = {"n_bits": "--bits", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
+_OWN_OPTIONS = {"n_bits": "--bytes", "mapping": "--mapping", "random_state": "--seed", "n_jobs": "--jobs"}
 
 
 class FitResult(NamedTuple):
@@ -76,7 +77,14 @@ def fit(
     payloads: options.PayloadFile = None,
     ids: options.Ids = None,
     groups: options.GroupColumn = None,
-    bits: Annotated[int, typer.Option("--bits", help="Bits per item; 8 make a byte.")] = 32,
+    item_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--bytes",
+            help="Bytes per item; not given: 4 of features, of pictures as many as help held-out captions.",
+        ),
+    ] = None,
+    bits: Annotated[int | None, typer.Option("--bits", help="The same in bits; 8 make a byte.")] = None,
     mapping: Annotated[
         options.Mapping,
         typer.Option(
@@ -147,9 +155,9 @@ def fit(
 
     Example:
       crossbyte fit photos
-      crossbyte fit photos --encoder efficientnet.onnx --index album.cb --bits 64
+      crossbyte fit photos --encoder efficientnet.onnx --index album.cb --bytes 8
       crossbyte fit photos.npz -o model.cbm
-      crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bits 64
+      crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bytes 8
       crossbyte fit embeddings -o model.cbm --sample all --max-memory 2GB
       crossbyte fit embeddings -o model.cbm --cluster 10.0.0.1:6379
     """
@@ -164,7 +172,8 @@ def fit(
     widths = parse_bytes(curve) if calibrate else None
     parameters, sample_size = _parse_model_parameters(param or []), parse_sample(sample)
     n_bytes = parse_size(max_memory, "--max-memory")
-    fit_options = FitOptions(bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster, codes)
+    n_bits = _choose_bits(item_bytes, bits)
+    fit_options = FitOptions(n_bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster, codes)
     if is_raw_data(given, raw):
         _refuse_feature_options({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
         fitted = fit_files(given, raw, fit_options, index, output, thumbnails=thumbnails, quiet=quiet)
@@ -175,6 +184,15 @@ def fit(
             )
     emit(fitted.document, fitted.lines, as_json=as_json)
     return _check_min_recall(fitted.report, min_recall)
+
+
+def _choose_bits(item_bytes: int | None, bits: int | None) -> int | None:
+    """Read the length of codes; None where the user leaves it to us."""
+    if item_bytes is None:
+        return bits
+    if bits is not None:
+        raise InvalidInput(f"expected --bytes or --bits, got both ({item_bytes} and {bits}); leave one out")
+    return 8 * item_bytes
 
 
 def _parse_model_parameters(texts: list[str]) -> dict[str, Any]:
@@ -275,6 +293,7 @@ def fit_files(
     document |= describe_model(built.model, report, fit_options.codes) | {
         "seconds": round(time.perf_counter() - began, 3)
     }
+    document["words"] = read_word_settings(path)
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
     document["encoder_reasons"] = built.reasons
     return FitResult(
@@ -317,7 +336,12 @@ def _describe_built(
     yield from describe_skipped(built.skipped)
     for side, reason in built.reasons.items():
         yield f"{_SIDES[side]}: {reason}"
+    if document["words"] is None:
+        yield "Words are not searched: this SQLite was built without FTS5, so vectors alone find documents."
     yield ""
+    if document["words"] is not None:
+        for section in describe_words(document["words"]["measured"]):
+            yield from (section, "")
     yield str(report) if report is not None else _explain_unmeasured(built, calibrated)
     yield ""
     yield "Next:"

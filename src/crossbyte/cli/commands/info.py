@@ -11,8 +11,8 @@ import typer
 
 from crossbyte._format import readable_bytes
 from crossbyte.cli import options
-from crossbyte.cli.inputs import is_index
-from crossbyte.cli.output import Table, describe_bytes, emit
+from crossbyte.cli.inputs import describe_word_settings, is_index
+from crossbyte.cli.output import Table, describe_bytes, describe_words, emit
 
 if TYPE_CHECKING:
     from crossbyte.model.estimator import CMCQ
@@ -41,7 +41,8 @@ def _describe_index(path: Path) -> dict[str, Any]:
     from crossbyte.gallery.gallery import open_index
 
     with closing(open_index(path)) as index:
-        return {"file": path, "kind": "index", "model": _describe_model(index.model), **index.stats()}
+        document = {"file": path, "kind": "index", "model": _describe_model(index.model), **index.stats()}
+        return document | {"words": describe_word_settings(index)}
 
 
 def _describe_model_file(path: Path) -> dict[str, Any]:
@@ -85,9 +86,15 @@ def _format_info(document: dict[str, Any]) -> Iterator[str | Table]:
 
 def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
     items = document["items"]
+    alone = [
+        f"; {document['codings'][side]:,} with {name} alone"
+        for side, name in (("image", "an image"), ("text", "a text"))
+        if document["codings"].get(side)
+    ]
     yield (
-        f"documents: {document['documents']:,} ({items['image']:,} images, {items['text']:,} texts), "
-        f"{document['deleted']:,} deleted ones still in the file; generation {document['generation']}"
+        f"documents: {document['documents']:,} ({items['image']:,} images, {items['text']:,} texts"
+        f"{''.join(alone)}), {document['deleted']:,} deleted ones still in the file; generation "
+        f"{document['generation']}"
     )
     codings = ", ".join(f"{count:,} {coding}" for coding, count in document["codings"].items() if count)
     yield f"coded as: {codings or 'nothing yet'}"
@@ -95,7 +102,13 @@ def _format_index(document: dict[str, Any]) -> Iterator[str | Table]:
     yield f"format {document['format']}: {codes} for a new document with both an image and a text"
     fields = ", ".join(f"{name} ({'/'.join(types)})" for name, types in document["fields"].items())
     yield f"payload fields: {fields or 'none'}"
+    words = document["words"]
+    searched = "none, vectors alone" if words is None else f"of {', '.join(words['fields'])}"
+    yield f"words that are searched: {searched}"
     yield ""
+    if words is not None:
+        for section in describe_words(words["measured"]):
+            yield from (section, "")
     if "shards" in document:
         shards = [
             [each["name"], f"{each['documents']:,}", readable_bytes(each["disk"])]

@@ -9,8 +9,8 @@ import typer
 
 from crossbyte.cli import options
 from crossbyte.cli.commands.evaluate import describe_damaged_results
-from crossbyte.cli.inputs import check_free, load_model
-from crossbyte.cli.output import emit
+from crossbyte.cli.inputs import check_free, is_index, load_model, read_word_settings
+from crossbyte.cli.output import describe_words, emit
 from crossbyte.errors import InvalidInput, NotCalibrated
 
 
@@ -63,7 +63,9 @@ def _report_model(path: Path, html: Path | None, *, overwrite: bool, as_json: bo
         found = load_model(path).report_
     except NotCalibrated as error:
         raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
-    document, text = found.to_dict(), [str(found)]
+    words = read_word_settings(path) if is_index(path) else None
+    measured = {} if words is None else words["measured"]
+    document, text = found.to_dict() | {"words": measured or None}, [str(found), *describe_words(measured)]
     if html is not None:
         from crossbyte._fs import replace_file
 

@@ -132,6 +132,9 @@ def search(
             payloads=payloads or queries.by_words,
             n_probe=_parse_probe(n_probe),
         )
+        if queries.words is not None:
+            asked = zip(answers, queries.words, strict=True)
+            answers = [gallery.name_unknown_words(hits, words) for hits, words in asked]
     if trec is not None:
         from crossbyte.index.export.trec import write_trec
 
@@ -170,7 +173,7 @@ def _format_answers(
     for label, hits in zip(queries.labels, answers, strict=True):
         name, said = _name_query(queries, label), _say_verdict(hits)
         yield f"{name}: {said}" if said else name
-        yield from queries.notes if hits.unknown_words is None else _name_unknown_words(hits.unknown_words)
+        yield from _name_unknown_words(hits.unknown_words or [])
         if len(hits):
             yield _make_table(hits, payloads=payloads, probabilities=probabilities)
         yield ""

@@ -22,6 +22,7 @@ from crossbyte.index.storage.database import (
     check_database,
     check_file,
     connect,
+    has_word_search,
     read_format,
     real_path,
 )
@@ -346,6 +347,8 @@ class Store:
             There is a writer already.
         ReadOnlyIndex
             The system forbids writing, and writing was asked for or is needed to undo an interrupted write.
+        WriteRefused
+            Writing was asked for, and the file keeps words, which this SQLite cannot.
         """
         name = real_path(path)
         check_file(name)
@@ -356,7 +359,14 @@ class Store:
             if lock is not None:
                 lock.release()
             raise
-        return cls._opened(name, connection, lock)
+        store = cls._opened(name, connection, lock)
+        if writable and store.format >= WORDS_FORMAT and not has_word_search():
+            store.close()
+            raise WriteRefused(
+                f"{name}: this index keeps words, which this SQLite cannot (it was built without FTS5), so "
+                "nothing is written; open it for reading, or use a Python whose SQLite has FTS5"
+            )
+        return store
 
     @contextmanager
     def reading(self) -> Iterator[Catalogue]:

@@ -115,7 +115,7 @@ function sayFound(found, target) {
   showPartial(found.partial, run);
   showVerdict(found);
   if (!hits.length && found.partial) clearNotice();
-  else if (!hits.length) showNothing(Boolean(answer.query), Boolean(state.where), () => ask({ where: "" }));
+  else if (!hits.length) showNothing(answer.query?.text !== undefined && state.mode === "words" && info.word_fields.length > 0, Boolean(state.where), () => ask({ where: "" }));
   else if (found.verdict === "nothing") showNoMatch();
   else if (!answer.query && boxHint(info)) showHint(boxHint(info));
   else clearNotice();

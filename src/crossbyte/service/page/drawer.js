@@ -108,7 +108,7 @@ export function openDrawer(hit, context) {
       hit.thumbnail ? h("div", { class: "drawer-picture" }, thumbnail(hit.thumbnail, titleOf(hit))) : "",
       title,
       texts.length > 1 ? h("ul", { class: "captions" }, texts.slice(1).map((text) => h("li", {}, text))) : "",
-      matchLabel(hit) || "",
+      matchLabel(hit, { isWhole: true }) || "",
       probability(hit) || "",
       actions(hit, context),
       why || "",

@@ -48,10 +48,14 @@ export function showVerdict(found) {
   byId("verdict").replaceChildren(...(isSaid ? [h("span", { class: `match ${found.verdict}` }, verdict)] : []), unknown);
 }
 
-export function showNothing(isAsked, isFiltered, clearFilters) {
-  if (isAsked && !isFiltered) return notice("calm", "Nothing found.", h("p", {}, "No caption has these words; compare by both."));
+/** Nothing to show: `byWords` where words alone were asked, which find only captions that have them. */
+export function showNothing(byWords, isFiltered, clearFilters) {
+  const button = isFiltered && h("button", { type: "button", class: "button", onclick: clearFilters }, "Clear the filters");
+  if (byWords) {
+    const which = isFiltered ? "No caption that passes the filters" : "No caption";
+    return notice("calm", "Nothing found.", h("p", {}, `${which} has these words. Compare by both to see what is near.`), button);
+  }
   if (!isFiltered) return notice("calm", "There is nothing here yet.", h("p", {}, "Add documents with crossbyte add."));
-  const button = h("button", { type: "button", class: "button", onclick: clearFilters }, "Clear the filters");
   return notice("calm", "No document passes these filters.", button);
 }
 

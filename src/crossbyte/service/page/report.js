@@ -24,6 +24,8 @@ const DOCUMENT_NAMES = {
   chance: "chance",
 };
 
+const MODES = { words: "words alone", vectors: "vectors alone", both: "words and vectors" };
+
 const NOT_MEASURED = "This index has no quality report: its model was not calibrated when it was made.";
 const N_SUSPECTS = 24;
 
@@ -153,11 +155,44 @@ function section(title, lead, ...children) {
   return h("section", { class: "report-part" }, h("h2", {}, title), lead && h("p", { class: "lead" }, lead), children);
 }
 
+/** What words, vectors and both find for captions that were held out; null where that was not measured. */
+function wordsView(measured) {
+  if (!measured) return null;
+  const modes = Object.keys(MODES);
+  const lead =
+    `${plural(measured.n_held_out, "caption")} that were held out asked for their documents, among ${count(measured.n_documents)}: ` +
+    `the right one is among the first 10 for ${modes.map((mode) => `${of100(measured.recall[mode])} of 100 by ${MODES[mode]}`).join(", ")}. ` +
+    `Chance would find ${of100(measured.chance)}.`;
+  const name = (point) => `${plural(point.n_bytes, "byte")}${point.n_bytes === measured.n_bytes ? ", chosen" : ""}`;
+  const rows = measured.curve.map((point) => [name(point), ...modes.map((mode) => of100(point[mode]))]);
+  rows.push(["chance", ...modes.map(() => of100(measured.chance))]);
+  return section(
+    "Words and vectors",
+    lead,
+    costOfBytes(measured) && h("p", { class: "lead" }, costOfBytes(measured)),
+    h("div", { class: "word-trial table-scroll" }, table(["of 100", ...modes], rows)),
+  );
+}
+
+/** What other numbers of bytes would find; empty where one alone was tried. */
+function costOfBytes(measured) {
+  const own = measured.curve.find((point) => point.n_bytes === measured.n_bytes).both;
+  const others = measured.curve.filter((point) => point.n_bytes !== measured.n_bytes);
+  if (!others.length) return "";
+  const change = (point) => {
+    const whole = Math.round(100 * (point.both - own));
+    const found = whole === 0 ? "find as many" : whole > 0 ? `find ${whole} more` : `lose ${-whole}`;
+    return `${plural(point.n_bytes, "byte")} would ${found}`;
+  };
+  return `Beside ${plural(measured.n_bytes, "byte")} per document, of 100 captions by both: ${others.map(change).join(", ")}.`;
+}
+
 function qualityView(report) {
   const directions = Object.keys(DIRECTIONS);
   const measured = `Measured on ${plural(report.n_held_out, "pair")} that the model had not seen, with ${plural(report.n_bytes, "byte")} per item.`;
   return [
     section("How well it finds", measured, h("div", { class: "scores" }, directions.map((each) => card(report, each)))),
+    wordsView(report.words),
     report.documents
       ? section(
           "Documents known from both halves",

@@ -8,6 +8,7 @@ export function statusLine(info) {
   const parts = [
     info.name,
     plural(info.documents, "document"),
+    info.images > 0 && info.texts > 0 && info.texts < info.documents && `${count(info.documents - info.texts)} without a text`,
     `${plural(info.bytes_per_item, "byte")} per item`,
     encoder("image") && `pictures by ${encoder("image")}`,
     encoder("text") && `words by ${encoder("text")}`,

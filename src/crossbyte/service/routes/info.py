@@ -15,6 +15,8 @@ from starlette.responses import Response
 from crossbyte import __version__
 from crossbyte.errors import NotCalibrated
 from crossbyte.index.index import BaseIndex
+from crossbyte.report.model_report import words_section
+from crossbyte.report.text import render_text
 from crossbyte.service import schemas
 from crossbyte.service.error_codes import RequestRefused
 from crossbyte.service.openapi import describe_route
@@ -130,7 +132,11 @@ def _read_report(service: Service) -> dict[str, Any]:
     found = _find_report(service)
     if found is None:
         raise RequestRefused("not_measured", None, "calibrate the model before it is indexed")
-    return found.to_dict() | {"text": found.to_text()}
+    settings = service.read(lambda view: view.word_settings)
+    measured = {} if settings is None else dict(settings.measured)
+    section = words_section(measured)
+    words = "" if section is None else f"\n{render_text([section])}"
+    return found.to_dict() | {"text": found.to_text() + words, "words": measured or None}
 
 
 @router.get("/v1/audit", summary="Pairs that look wrong", **describe_route(schemas.AuditAnswer))

@@ -134,6 +134,8 @@ def _search_view(
     """Search one generation of the index."""
     with service.metrics.time_step("scan"):
         hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
+    for text in query.get("words", ()):
+        hits = service.gallery.name_unknown_words(hits, text)
     with service.metrics.time_step("payload"):
         payloads = schemas.read_payloads(view, hits) if options.payloads else None
     shown = schemas.hits_to_json(service.gallery, view, hits, payloads)
