@@ -29,12 +29,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of 300 scenes, with its report and thumbnails."""
+    """An index of 300 scenes, with its report and thumbnails; of built-in words, which explanations name."""
     folder = tmp_path_factory.mktemp("gallery")
     write_scenes(folder / "scenes", 300, 0)
     documents = read_raw(folder / "scenes")
-    build_gallery(documents, folder / "scenes.cb", n_bits=16, curve=(1, 2), n_jobs=2)
-    return folder / "scenes.cb"
+    path = folder / "scenes.cb"
+    build_gallery(documents, path, n_bits=16, text_encoder="builtin", curve=(1, 2), n_jobs=2)
+    return path
 
 
 @pytest.fixture(scope="session")
