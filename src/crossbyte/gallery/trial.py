@@ -369,7 +369,7 @@ class AskedAnswers(NamedTuple):
         return float(np.mean([place is not None and place < N_FIRST for place in self.partners]))
 
     def join(self, how: Evidence) -> JoinedEvidence:
-        """Join the evidence of every answer: as it is, without its partner, and without all that is near it."""
+        """Join the evidence of answers: as they are, without their partner, without all that is near it."""
         whole, alone, far, found = [], [], [], []
         for place, ratios, scores in zip(self.partners, self.log_ratios, self.scores, strict=True):
             evidence = how.of_hits(ratios, scores, self.prior)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
 from crossbyte.calibration.calibration import posterior
-from crossbyte.index.lexical import WordMatch, WordQuery, WordSettings, match_all, match_any
+from crossbyte.index.lexical import TermMatches, WordMatch, WordQuery, WordSettings, score_words
 from crossbyte.index.probabilities import MatchProbability
 from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.verdict import (
@@ -69,23 +68,51 @@ class Answer:
     scores: Float64 | None = None
 
 
-class KnownWords(NamedTuple):
-    """The words of a query, and how many documents have each."""
+def match_words(backend: SearchBackend, text: str, where: str | None) -> list[WordMatch]:
+    """Find the documents that have any word of a text, or any phrase in quotes, best first by BM25."""
+    if backend.words is None:
+        return []
+    terms = WordQuery.parse(text).terms
+    return score_words(backend.match_terms(terms, where), len(backend), backend.words.mean_words)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownWords:
+    """The words of a query, how many documents have each, and which.
+
+    Attributes
+    ----------
+    query : WordQuery
+    counts : dict of str to int
+        Documents that have a word or phrase; of words that most have, about as many.
+    matches : dict of str to TermMatches
+        Of phrases, and of words that tell documents apart.
+    sentence : TermMatches
+        The documents that say the very sentence, word by word.
+    n_documents : int
+    """
 
     query: WordQuery
     counts: dict[str, int]
+    matches: dict[str, TermMatches]
+    sentence: TermMatches
     n_documents: int
 
     @classmethod
-    def of(cls, text: str, backend: SearchBackend) -> KnownWords:
-        """Count the documents that have each word, exactly where they are few."""
+    def of(cls, text: str, backend: SearchBackend, where: str | None) -> KnownWords:
+        """Look up the documents that have each word."""
         query, n_documents = WordQuery.parse(text), len(backend)
-        most = max(_RARE, int(_COMMON_SHARE * n_documents)) + 1
-        counts = {}
-        for term in query.terms:
-            count = backend.count_words(match_any([term]), most)
-            counts[term] = len(backend.match_words(match_any([term]), None)) if count <= _RARE else count
-        return cls(query, counts, n_documents)
+        most = max(_RARE, int(_COMMON_SHARE * n_documents))
+        counts = {term: backend.count_term(term, most + 1) for term in query.terms}
+        known = [term for term, count in counts.items() if count]
+        telling = [term for term in known if counts[term] <= most] or known
+        wanted = list(dict.fromkeys([*telling, *(each for each in query.phrases if counts[each])]))
+        matches = dict(zip(wanted, backend.match_terms(wanted, where), strict=True))
+        counts |= {term: len(each.numbers) for term, each in matches.items()}  # without deleted ones
+        sentence = TermMatches.none()
+        if " " in query.sentence and all(counts.values()):
+            [sentence] = backend.match_terms([query.sentence], where)
+        return cls(query, counts, matches, sentence, n_documents)
 
     @property
     def unknown(self) -> list[str]:
@@ -95,41 +122,38 @@ class KnownWords(NamedTuple):
     @property
     def telling(self) -> list[str]:
         """Terms that some documents have and not most; all that are known, if there is none such."""
-        known = [term for term, count in self.counts.items() if count]
+        known = [term for term in self.matches if self.counts[term]]
         return [each for each in known if self.counts[each] <= _COMMON_SHARE * self.n_documents] or known
 
-    @property
-    def rare(self) -> list[str]:
-        """Terms that few documents have, the rarest first."""
-        most = min(_RARE, max(1, self.n_documents // 4))
-        return sorted(
-            (term for term in self.telling if self.counts[term] <= most), key=self.counts.__getitem__
-        )
+    def scores(self, mean_words: float) -> list[WordMatch]:
+        """Score the documents that have any telling word, best first."""
+        return score_words([self.matches[term] for term in self.telling], self.n_documents, mean_words)
 
-    def told_word_by_word(self, backend: SearchBackend, where: str | None) -> set[int]:
+    def told_word_by_word(self) -> set[int]:
         """List the numbers of the documents that say the very sentence, where they are few."""
-        sentence = self.query.sentence
-        if " " not in sentence or not self.telling or self.unknown:
-            return set()
-        found = _numbers(backend.match_words(match_all([sentence]), where))
+        found = self.sentence.found
         return found if len(found) <= _FEW_DOCUMENTS else set()
 
-    def promoted(self, backend: SearchBackend, where: str | None) -> set[int]:
+    def promoted(self) -> set[int]:
         """List the numbers of documents that must come next."""
         chosen: set[int] = set()
         if self.query.phrases:
-            chosen |= _numbers(backend.match_words(match_all(self.query.phrases), where))
-        rare = self.rare
+            chosen |= self._having(self.query.phrases)
+        telling = self.telling
+        most = min(_RARE, max(1, self.n_documents // 4))
+        rare = sorted((each for each in telling if self.counts[each] <= most), key=self.counts.__getitem__)
         if rare:
-            every = _numbers(backend.match_words(match_all(rare), where))
+            every = self._having(rare)
             chosen |= every if len(every) <= _FEW_DOCUMENTS else set()
-            if len(self.telling) <= _FEW_WORDS and self.counts[rare[0]] <= _RAREST:
-                chosen |= _numbers(backend.match_words(match_any(rare[:1]), where))
+            if len(telling) <= _FEW_WORDS and self.counts[rare[0]] <= _RAREST:
+                chosen |= self._having(rare[:1])
         return chosen
 
-
-def _numbers(matches: Sequence[WordMatch]) -> set[int]:
-    return {match.number for match in matches}
+    def _having(self, terms: Sequence[str]) -> set[int]:
+        """List the numbers of the allowed documents that have all of these."""
+        return set.intersection(
+            *(self.matches[term].found if term in self.matches else set() for term in terms)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +182,10 @@ class WordSearch:
 
     def answer(self, query: Query, near: Ranking, text: str) -> Answer:
         """Answer one query, given its nearest documents, judged."""
-        known = KnownWords.of(text, self.backend)
-        matches = self.backend.match_words(match_any(known.telling), self.where)
-        exact = known.told_word_by_word(self.backend, self.where)
-        first = exact | known.promoted(self.backend, self.where)
+        known = KnownWords.of(text, self.backend, self.where)
+        matches = known.scores(self.settings.mean_words)
+        exact = known.told_word_by_word()
+        first = exact | known.promoted()
         kept = [each for at, each in enumerate(matches) if at < _MOST_CANDIDATES or each.number in first]
         scores = {match.number: match.score for match in matches}
         whole = self._with_matches(query, near, [each.number for each in kept])

@@ -21,11 +21,12 @@ from crossbyte.index.docids import DocIds, Id, check_ids
 from crossbyte.index.explain.explain import explain
 from crossbyte.index.explain.explanation import Explanation
 from crossbyte.index.facets import Facet
+from crossbyte.index.fusion import match_words
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.build import CellRequest, build_cell_state
 from crossbyte.index.ivf.state import Cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import WordMatch, WordQuery, WordSettings, check_word_fields, match_any
+from crossbyte.index.lexical import WordMatch, WordSettings, check_word_fields
 from crossbyte.index.mutations import Batch, Commit, DocumentFields, check_payloads
 from crossbyte.index.query import SearchRequest
 from crossbyte.index.scan import LocalBackend, SearchBackend
@@ -296,8 +297,7 @@ class BaseIndex(ABC):
         where : str, optional
             A filter, as in :meth:`search`.
         """
-        expression = match_any(WordQuery.parse(text).terms)
-        return self._answer(lambda backend: backend.match_words(expression, where))
+        return self._answer(lambda backend: match_words(backend, text, where))
 
     def payloads(self, hits: Hits) -> list[dict[str, Any] | None]:
         """Read the payloads of what a search of this generation found, one per hit; None for none."""

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crossbyte.encoders.builtin_text import split_words
 from crossbyte.errors import InvalidInput, WriteRefused
 from crossbyte.index.storage.database import has_word_search
@@ -20,7 +23,11 @@ KIND = "words"
 """Kind of the record that says which payload fields are searched."""
 USUAL_WEIGHT = 1.0
 """What one unit of BM25 takes from a distance, where nothing was measured."""
+MEAN_WORDS = 20.0
+"""Words of a document, where nobody has counted them."""
 MOST_WORDS = 64  # of a query; longer ones are cut, so that the time of a search is bounded
+_K, _B = 1.2, 0.75  # of BM25, as everywhere
+_LEAST_RARITY = 1e-6
 _MOST_FIELDS = 16
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"'))
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -39,12 +46,15 @@ class WordSettings:
         How sure answers are; modes that are left out have the usual evidence.
     measured : mapping
         What was measured on held-out pairs, for the report; empty where nothing was.
+    mean_words : float
+        Words of a document, by which BM25 tells long ones.
     """
 
     fields: tuple[str, ...]
     weight: float = USUAL_WEIGHT
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
+    mean_words: float = MEAN_WORDS
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -55,6 +65,7 @@ class WordSettings:
             float(document.get("weight", USUAL_WEIGHT)),
             {str(mode): Evidence.from_dict(each) for mode, each in known.items()},
             document.get("measured", {}),
+            float(document.get("mean_words", MEAN_WORDS)),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,6 +75,7 @@ class WordSettings:
             "weight": self.weight,
             "evidence": {mode: each.to_dict() for mode, each in self.evidence.items()},
             "measured": dict(self.measured),
+            "mean_words": self.mean_words,
         }
 
 
@@ -72,6 +84,64 @@ class WordMatch(NamedTuple):
 
     number: int
     score: float
+
+
+class TermMatches(NamedTuple):
+    """The documents that have one word or phrase.
+
+    Attributes
+    ----------
+    numbers : (n,) int64
+        Of all documents that are not deleted.
+    counts, lengths : (n,) int64
+        How often each has it, and how many words each has in all.
+    allowed : (n,) bool
+        Whether a filter lets it through.
+    """
+
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls) -> Self:
+        """Make those of a word that no document has."""
+        empty = np.empty(0, dtype=np.int64)
+        return cls(empty, empty, empty, np.empty(0, dtype=np.bool_))
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Join those of several shards."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @property
+    def found(self) -> set[int]:
+        """Numbers of the documents that are allowed."""
+        return set(self.numbers[self.allowed].tolist())
+
+
+def score_words(terms: Sequence[TermMatches], n_documents: int, mean_words: float) -> list[WordMatch]:
+    """Score the allowed documents by BM25, best first; equal ones by their numbers.
+
+    Scores are sums of what each word or phrase adds to a document that has it f times in |d| words:
+
+        ln((N - n + ½) / (n + ½)) f (k + 1) / (f + k (1 - b + b |d| / mean))
+
+    with n of N documents that have it. They depend on documents alone: not on deleted ones, nor on shards.
+    """
+    scores: dict[int, float] = {}
+    for each in terms:
+        n = len(each.numbers)
+        rarity = max(float(np.log((n_documents - n + 0.5) / (n + 0.5))), _LEAST_RARITY)
+        some = each.allowed
+        f, length = each.counts[some], each.lengths[some]
+        added = rarity * f * (_K + 1.0) / (f + _K * (1.0 - _B + _B * length / mean_words))
+        for number, score in zip(each.numbers[some].tolist(), added.tolist(), strict=True):
+            scores[number] = scores.get(number, 0.0) + score
+    return sorted(
+        (WordMatch(*each) for each in scores.items()), key=lambda match: (-match.score, match.number)
+    )
 
 
 def check_word_fields(fields: Any) -> tuple[str, ...]:
@@ -156,15 +226,6 @@ class WordQuery:
         return tuple(dict.fromkeys((*self.phrases, *self.words)))[:MOST_WORDS]
 
 
-def match_any(terms: Iterable[str]) -> str:
-    """Write the expression of FTS5 that finds documents with any of these words or phrases."""
-    return " OR ".join(map(_quote, terms))
-
-
-def match_all(terms: Iterable[str]) -> str:
-    """Write the expression of FTS5 that finds documents with all of these words or phrases."""
-    return " AND ".join(map(_quote, terms))
-
-
-def _quote(term: str) -> str:
+def quote_term(term: str) -> str:
+    """Write the expression of FTS5 that finds documents with a word or phrase."""
     return '"' + term.replace('"', "") + '"'

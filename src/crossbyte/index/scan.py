@@ -24,7 +24,7 @@ from crossbyte.index.facets import Facet, count_facets
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells, CellState, summarize_cells
-from crossbyte.index.lexical import WordMatch, WordSettings
+from crossbyte.index.lexical import TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.scroll import read_documents, scroll_documents
 from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
@@ -452,11 +452,11 @@ class SearchBackend(Protocol):
     def words(self) -> WordSettings | None:
         """What is known of the words of documents; None where they are not kept."""
 
-    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
-        """Find the documents that an expression of words matches, best first."""
+    def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
+        """Find the documents that have each of some words or phrases, and which of them a filter allows."""
 
-    def count_words(self, expression: str, most: int) -> int:
-        """Count the documents that an expression matches, ``most`` at most; also deleted ones."""
+    def count_term(self, term: str, most: int) -> int:
+        """Count the documents that have a word or phrase, ``most`` at most; also deleted ones."""
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""
@@ -566,13 +566,13 @@ class LocalBackend:
         """What is known of the words of documents; None where they are not kept."""
         return self.snapshot.words
 
-    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
-        """Find the documents that an expression of words matches, best first."""
-        return self.snapshot.match_words(expression, where, is_part=self.is_part)
+    def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
+        """Find the documents that have each of some words or phrases, and which of them a filter allows."""
+        return self.snapshot.match_terms(terms, where, is_part=self.is_part)
 
-    def count_words(self, expression: str, most: int) -> int:
-        """Count the documents that an expression matches, ``most`` at most; also deleted ones."""
-        return self.snapshot.store.count_words(expression, most)
+    def count_term(self, term: str, most: int) -> int:
+        """Count the documents that have a word or phrase, ``most`` at most; also deleted ones."""
+        return self.snapshot.store.count_words(quote_term(term), most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""

@@ -28,7 +28,7 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import WordMatch, WordSettings
+from crossbyte.index.lexical import TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.database import has_word_search
@@ -413,23 +413,28 @@ class Snapshot:
             restricted[coding] = bits & pack_bits(chosen)
         return restricted
 
-    def match_words(self, expression: str, where: str | None, *, is_part: bool = False) -> list[WordMatch]:
-        """Find the allowed documents that an expression of words matches, best first."""
-        if self.words is None or not expression:
-            return []
-        found = self.store.match_words(expression)
-        numbers = np.array([number for number, _, _ in found], dtype=np.int64)
-        allowed = np.zeros(len(found), dtype=bool)
-        bits = self.allowed(where, is_part=is_part)
+    def match_terms(
+        self, terms: Sequence[str], where: str | None, *, is_part: bool = False
+    ) -> list[TermMatches]:
+        """Find the documents that have each of some words or phrases, and which of them a filter allows."""
+        if self.words is None:
+            return [TermMatches.none() for _ in terms]
+        live, allowed = (self.allowed(each, is_part=is_part) for each in (None, where))
+        return [self._match_term(term, live, allowed) for term in terms]
+
+    def _match_term(
+        self, term: str, live: Mapping[str, Bitset], allowed: Mapping[str, Bitset]
+    ) -> TermMatches:
+        found = np.array(self.store.match_words(quote_term(term)), dtype=np.int64).reshape(-1, 4)
+        numbers, versions, counts, lengths = found.T
+        is_live, is_allowed = np.zeros((2, len(found)), dtype=bool)
         for coding, partition in self.partitions.items():
             rows, there = partition.numbers.find(numbers)
-            allowed[there] = test_bits(bits[coding], rows[there])
-        current = (self.updates[n].version if n in self.updates else 0 for n in numbers.tolist())
-        return [
-            WordMatch(number, score)
-            for (number, version, score), is_allowed, newest in zip(found, allowed, current, strict=True)
-            if is_allowed and version == newest
-        ]
+            is_live[there] = test_bits(live[coding], rows[there])
+            is_allowed[there] = test_bits(allowed[coding], rows[there])
+        newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
+        is_live &= versions == np.array(newest, dtype=np.int64)
+        return TermMatches(numbers[is_live], counts[is_live], lengths[is_live], is_allowed[is_live])
 
     @property
     def read_bytes(self) -> int:

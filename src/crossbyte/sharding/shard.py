@@ -18,7 +18,7 @@ from crossbyte.index.docids import DocIds, Id
 from crossbyte.index.hits import Document
 from crossbyte.index.index import Index, Reader
 from crossbyte.index.ivf.state import Cells, measure_drift, summarize_cells
-from crossbyte.index.lexical import WordMatch
+from crossbyte.index.lexical import TermMatches
 from crossbyte.index.mutations import Batch, Payloads, make_addition
 from crossbyte.index.scan import Example, LocalBackend, Query, Ranking, Standing
 from crossbyte.index.snapshot import Snapshot
@@ -191,13 +191,13 @@ class Shard:
         examples = self._backend(generation).examples(ids)
         return {place: example for place, example in enumerate(examples) if example is not None}
 
-    def match_words(self, generation: int, expression: str, where: str | None) -> list[WordMatch]:
-        """Find the documents of this shard that an expression of words matches."""
-        return self._backend(generation).match_words(expression, where)
+    def match_terms(self, generation: int, terms: Sequence[str], where: str | None) -> list[TermMatches]:
+        """Find the documents of this shard that have each of some words or phrases."""
+        return self._backend(generation).match_terms(terms, where)
 
-    def count_words(self, generation: int, expression: str, most: int) -> int:
-        """Count the documents of this shard that an expression of words matches, ``most`` at most."""
-        return self._backend(generation).count_words(expression, most)
+    def count_term(self, generation: int, term: str, most: int) -> int:
+        """Count the documents of this shard that have a word or phrase, ``most`` at most."""
+        return self._backend(generation).count_term(term, most)
 
     def standing(self, generation: int, query: Query, number: int) -> Standing:
         """Rank a document, of this shard or another, among those of this shard."""

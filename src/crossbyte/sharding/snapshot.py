@@ -16,7 +16,7 @@ from crossbyte.index.facets import Facet
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells
-from crossbyte.index.lexical import WordMatch, WordSettings
+from crossbyte.index.lexical import TermMatches, WordSettings
 from crossbyte.index.scan import (
     Example,
     Query,
@@ -217,17 +217,18 @@ class ShardedSnapshot:
         known = [summary.words for summary in self.summaries]
         return known[0] if all(each is not None for each in known) else None
 
-    def match_words(self, expression: str, where: str | None) -> list[WordMatch]:
-        """Find the documents that words match, best first; BM25 counts words in every shard by itself."""
+    def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
+        """Find the documents of all shards that have each of some words or phrases."""
         self.check_filter(where)
-        answers = self.ask("match_words", expression, where)
+        answers = list(self.ask("match_terms", terms, where).values())
         self.partial = self.partial or len(answers) < len(self.summaries)
-        found = [match for part in answers.values() for match in part]
-        return sorted(found, key=lambda match: (-match.score, match.number))
+        if not answers:
+            return [TermMatches.none() for _ in terms]
+        return [TermMatches.join(parts) for parts in zip(*answers, strict=True)]
 
-    def count_words(self, expression: str, most: int) -> int:
-        """Count the documents of all shards that words match, ``most`` at most; also deleted ones."""
-        return min(sum(self.ask("count_words", expression, most).values()), most)
+    def count_term(self, term: str, most: int) -> int:
+        """Count the documents of all shards that have a term, ``most`` at most; deleted ones too."""
+        return min(sum(self.ask("count_term", term, most).values()), most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document among those of all shards."""

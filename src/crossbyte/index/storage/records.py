@@ -747,24 +747,22 @@ def _write_words(
     )
 
 
-def fetch_word_matches(
-    connection: sqlite3.Connection, expression: str, limit: int
-) -> list[tuple[int, int, float]]:
-    """Find documents by words: number, version of the payload and BM25 score (larger is better), best first.
+def fetch_word_matches(connection: sqlite3.Connection, expression: str) -> list[tuple[int, int, int, int]]:
+    """Find documents by a word or phrase: number, version of the payload, how often they have it, all words.
 
     Parameters
     ----------
     connection : sqlite3.Connection
     expression : str
-        Of FTS5, made of quoted words alone (:mod:`crossbyte.index.lexical`).
-    limit : int
-        -1 for all.
+        Of FTS5: one word or phrase in quotes (:mod:`crossbyte.index.lexical`).
     """
-    rows = connection.execute(
-        "SELECT rowid, version, -bm25(words) FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?",
-        (expression, limit),
-    )
-    return [(int(number), int(version), float(score)) for number, version, score in rows]
+    # FTS5's own bm25() counts deleted documents, and each shard by itself: scores are made of counts instead.
+    # A mark is set before each place; the texts themselves have no such sign.
+    return connection.execute(
+        "SELECT rowid, version, length(highlight(words, 0, char(1), '')) - length(text),"
+        " length(text) - length(replace(text, ' ', '')) + 1 FROM words WHERE words MATCH ?",
+        (expression,),
+    ).fetchall()
 
 
 def count_word_matches(connection: sqlite3.Connection, expression: str, most: int) -> int:

@@ -497,18 +497,16 @@ class Store:
         )
         return self._write(rewrite)
 
-    def match_words(self, expression: str, limit: int = -1) -> list[tuple[int, int, float]]:
-        """Find documents by their words: number, version and BM25 score, best first; format 3 only.
+    def match_words(self, expression: str) -> list[tuple[int, int, int, int]]:
+        """Find documents by a word or phrase: number, version, how often they have it, and all their words.
 
         Parameters
         ----------
         expression : str
-            Of FTS5, made of quoted words alone.
-        limit : int
-            -1 for all.
+            Of FTS5: one word or phrase in quotes. Only in format 3.
         """
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
-            return fetch_word_matches(self._session.connection, expression, limit)
+            return fetch_word_matches(self._session.connection, expression)
 
     def count_words(self, expression: str, most: int) -> int:
         """Count the rows that an expression matches, ``most`` at most; format 3 only."""
