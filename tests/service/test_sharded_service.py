@@ -137,7 +137,8 @@ def test_a_search_looks_into_as_many_cells_as_it_is_told(tmp_path: Path) -> None
                 hits = server.post("/v1/search", json=asked).json()["hits"]
                 assert [hit["id"] for hit in hits] == expected.ids
             spelled = server.get(
-                "/v1/search", params={"text": scenes()[0].captions[0], "k": 100, "n_probe": 1}
+                "/v1/search",
+                params={"text": scenes()[0].captions[0], "k": 100, "n_probe": 1, "mode": "vectors"},
             )
             assert [hit["id"] for hit in spelled.json()["hits"]] == found[1].ids
             by_picture = server.post("/v1/search/image?k=100&n_probe=1", **picture).json()

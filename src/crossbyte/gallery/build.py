@@ -29,6 +29,7 @@ from crossbyte.index.storage.database import FORMATS, has_word_search, real_path
 from crossbyte.index.storage.lock import WriterLock
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.pair_audit import audit_pairs
+from crossbyte.model.params import IMAGE_COMPONENTS, LIKELIHOOD_DIMS
 from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 
@@ -40,6 +41,7 @@ USUAL_CURVE = (2, 4, 8, 16)
 WORD_FIELDS = ("captions",)
 """Payload fields whose words are searched."""
 _TEXT_COMPONENTS = 512  # of wide texts: words by the thousand would only be learned by heart
+_MANY_GROUPS = 4_000  # that tell of more dimensions than the first; of fewer pairs, long codes learn chance
 _MOST_ROWS = 200
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
@@ -297,6 +299,7 @@ def _try_gallery(
     held_out = hold_out(encoded, rows, options.seed) if options.curve is not None else None
     if held_out is None or not has_word_search():
         return usual
+    n_groups = max(MIN_GROUPS, len(set(encoded.group_numbers(rows).tolist())))
     width = encoded.features(session.cache, "text", held_out.learned[:1]).shape[1]
 
     # One round of codes and codewords tells what a length is worth, in half the time.
@@ -304,7 +307,7 @@ def _try_gallery(
     parameters = once | dict(options.parameters)
 
     def make(n_bytes: int) -> CMCQ:
-        return make_model(options._replace(n_bits=8 * n_bytes, parameters=parameters), MIN_GROUPS, width)
+        return make_model(options._replace(n_bits=8 * n_bytes, parameters=parameters), n_groups, width)
 
     encoder = chooser("text", encode.DocumentParts(documents))
     runner = TrialRunner(session, encoded, held_out, encoder, make, folder, WORD_FIELDS)
@@ -507,6 +510,8 @@ def make_model(
     if options.mapping == "auto" and n_groups < MIN_GROUPS:
         options = options._replace(mapping="cca")
     usual: dict[str, Any] = {} if options.mapping != "sparse" else {"cross_term": "constant"}
+    if options.mapping in ("cca", "auto") and n_groups < _MANY_GROUPS:
+        usual |= {"n_components": LIKELIHOOD_DIMS, "image_components": IMAGE_COMPONENTS}
     if text_width > _TEXT_COMPONENTS:
         usual["text_components"] = _TEXT_COMPONENTS
     return options.model(callback, **usual)

@@ -19,11 +19,13 @@ from crossbyte.index.lexical import TermMatches, WordMatch, WordQuery, WordSetti
 from crossbyte.index.probabilities import MatchProbability
 from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.verdict import (
+    MATCH,
     USUAL,
     Evidence,
     FoundBy,
     Strength,
     Verdict,
+    at_least,
     judge_answer,
     judge_hits,
 )
@@ -149,6 +151,18 @@ class KnownWords:
                 chosen |= self._having(rare[:1])
         return chosen
 
+    def least_verdict(self, first: Sequence[int], exact: set[int]) -> Verdict:
+        """Say what words alone make of the first hit, whatever vectors know of it."""
+        if not first or not self.telling:
+            return "nothing"
+        if first[0] in exact:
+            return "strong"  # it says the very sentence
+        if first[0] in self._having(self.telling) and not self.unknown:
+            return "weak"
+        is_short = len(self.counts) <= _FEW_WORDS  # of a word or two, vectors know little
+        has_any = any(first[0] in self.matches[term].found for term in self.telling)
+        return "weak" if is_short and has_any else "nothing"
+
     def _having(self, terms: Sequence[str]) -> set[int]:
         """List the numbers of the allowed documents that have all of these."""
         return set.intersection(
@@ -197,7 +211,7 @@ class WordSearch:
             places = {number: at for at, number in enumerate(whole.numbers.tolist())}
             order = np.array([places[number] for number in kept_first.numbers.tolist()], dtype=np.intp)
         fused, bm25 = whole.take(order), bm25[order]
-        answer = self._judge(fused, bm25, known)
+        answer = self._judge(fused, bm25, known, exact)
         k = self.probability.k
         by_words = {match.number for match in matches[:k]} | first
         by_picture = set(near.numbers[:k].tolist())
@@ -236,7 +250,7 @@ class WordSearch:
         fused = whole.distances - self.settings.weight * bm25
         return np.lexsort((whole.numbers, fused, later))
 
-    def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords) -> Answer:
+    def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords, exact: set[int]) -> Answer:
         how = evidence_of(self.settings, self.mode)
         unknown = known.unknown
         nothing = fused.match_probability == 0.0 and not bm25[:10].any()  # neither ranking knows the query
@@ -245,8 +259,8 @@ class WordSearch:
         evidence = how.of_hits(fused.log_ratios, bm25, self.probability.prior_of(known.n_documents))
         probability = 0.0 if nothing else how.match_probability(evidence)
         verdict = judge_answer(probability, self.probability.threshold, how.strong_at)
-        if verdict == "nothing" and known.telling and len(known.counts) <= _FEW_WORDS and bm25[:1].any():
-            verdict = "weak"  # of a word or two, vectors know little, and here are documents that have them
+        if self.probability.threshold <= MATCH:
+            verdict = at_least(verdict, known.least_verdict(fused.numbers[:1].tolist(), exact))
         judged = replace(fused, match_probability=probability)
         return Answer(judged, None, judge_hits(evidence, how, verdict), verdict, unknown)
 

@@ -95,6 +95,11 @@ def judge_answer(probability: float, threshold: float = MATCH, strong_at: float 
     return "fair" if probability >= max(_FAIR, threshold) else "weak"
 
 
+def at_least(verdict: Verdict, least: Verdict) -> Verdict:
+    """Give the surer one of two verdicts."""
+    return verdict if _ORDER[verdict] >= _ORDER[least] else least
+
+
 def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Strength]:
     """Put the evidence of every hit into words; none is stronger than the whole answer."""
     return [_cap(_judge_hit(each, how), verdict) for each in evidence.tolist()]
