@@ -527,11 +527,14 @@ def _fit_joint(
     points = _joint_points(space, rows, settings.paired, rng, workers)
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     problem = Problem(*rows, settings.weights, weights, workers.local)
-    state = initial_own_sides(problem, State(points), settings.n_codebooks, rng)
+    # without texts, one dictionary of images serves all kinds of items
+    kinds = ("image", "text", "document") if rows[1].shape[0] else ("image",)
+    state = initial_own_sides(problem, State(points), settings.n_codebooks, len(kinds), rng)
     report(Progress("codebooks", "initialised", 1, 1))
-    blocks = [block for name in ("image", "text", "document") for block in own_blocks(name)]
-    tell = _report_updates("alternate", settings.max_iter * len(blocks), report)
-    state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
+    blocks = [block for name in kinds for block in own_blocks(name, at_once=True)]
+    n_rounds = min(settings.max_iter, _MOST_ROUNDS)
+    tell = _report_updates("alternate", n_rounds * len(blocks), report)
+    state, history = alternate(problem, state, blocks, n_rounds, settings.tol, tell)
     return _make_joint_model(settings, preparations, rows, space, state, history, workers)
 
 
@@ -595,9 +598,10 @@ def _make_joint_model(
     assert state.sides is not None
     told = float(space.correlations[0])
     scales = [np.full(space.n_dims, each) for each in (told, told, joint.told_by_both(told))]
+    sides = state.sides if len(state.sides) == len(scales) else state.sides[:1] * len(scales)
     made = [
         _scale_quantizer(side.codewords, np.asarray(side.codes), scale)
-        for side, scale in zip(state.sides, scales, strict=True)
+        for side, scale in zip(sides, scales, strict=True)
     ]
     image, text, document = (
         replace(
