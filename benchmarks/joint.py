@@ -3,12 +3,13 @@
     python -m benchmarks joint [--sets unsplash ...] [--bytes 8 16 32] [--seeds 3] [--skip-pairs]
 
 Five sets of published vectors of pictures and texts. Nothing tells CMCQ which text belongs to which picture:
-``fit(images, None, paired=False)`` where pictures are asked for, and ``fit(images, texts, paired=False)`` where
-texts are. A query counts as found if an item of an equal text (or picture) is among the first ten; ties count as in
-any order. Uncompressed is the cosine of the vectors as published ("raw"), and of vectors that are centred on
-each side first ("centred"). FAISS learns from the same rows, centred and at unit length, and is scored by the
-better of inner products and distances, chosen over all sets. Then half of the pairs are learned from, and the
-other half is indexed and asked: with pairs, without (the same rows, but paired=False), and uncompressed.
+``fit(images, texts, paired=False)``, which knows the mean of both sides as FAISS below does, and beside it
+``fit(images, None, paired=False)``, which centres nothing. A query counts as found if an item of an equal text
+(or picture) is among the first ten; ties count as in any order. Uncompressed is the cosine of the vectors as
+published ("raw"), and of vectors that are centred on each side first ("centred"). FAISS learns from the same
+items, centred and at unit length, and is scored by inner products or by distances, whichever is better over all
+sets. Then half of the pairs are known, ``fit(images, texts, paired=n)``, and the texts and pictures of the other
+half ask for each other among themselves: with pairs, and without (the same rows, paired=False).
 """
 
 from __future__ import annotations
@@ -177,8 +178,6 @@ def measure_unpaired(data: SharedSpace, n_bytes: int, seeds: range) -> dict[str,
         direction: {name: np.mean(each, axis=0) for name, each in by.items()}
         for direction, by in found.items()
     }
-    for direction, default in zip(DIRECTIONS, ("images alone", "images and texts"), strict=True):
-        told[direction]["crossbyte"] = told[direction][default]
     return told
 
 
@@ -193,14 +192,18 @@ def measure_uncompressed(data: SharedSpace, direction: str) -> dict[str, Found]:
 
 
 def measure_pairs(data: SharedSpace, n_bytes: int, seeds: range) -> dict[str, dict[str, Found]]:
-    """Learn from half of the pictures with their texts; the other half is indexed and asked."""
+    """Tell half of the pairs; the other half asks among itself."""
     found: dict[str, dict[str, list[Found]]] = {direction: {} for direction in DIRECTIONS}
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(data.images))
         half, other = (data.take(np.sort(each)) for each in np.array_split(order, 2))
+        # a picture is repeated for each of its texts; the other half has pictures and texts, not in pairs
+        images = np.concatenate([half.images[half.owner], other.images])
+        texts = np.concatenate([half.texts, other.texts])
+        model = CMCQ(8 * n_bytes, mapping="joint", random_state=seed, n_jobs=1)
         models = {
-            "with pairs": fit_on_pairs(n_bytes, seed, half),
-            "without": fit(n_bytes, seed, half.images, half.texts),
+            "with pairs": model.fit(images, texts, groups=half.owner, paired=len(half.texts)),
+            "without": fit(n_bytes, seed, images, texts),
         }
         for direction in DIRECTIONS:
             queries, items, relevant = other.sides(direction)
@@ -212,12 +215,6 @@ def measure_pairs(data: SharedSpace, n_bytes: int, seeds: range) -> dict[str, di
                 found[direction].setdefault(name, []).append(find_partners(distances, relevant))
     # halves of other seeds ask other queries: all of them count
     return {d: {name: np.concatenate(each) for name, each in told.items()} for d, told in found.items()}
-
-
-def fit_on_pairs(n_bytes: int, seed: int, half: SharedSpace) -> CMCQ:
-    """Fit on pairs: a picture is repeated for each of its texts, and is one group."""
-    model = CMCQ(8 * n_bytes, mapping="joint", random_state=seed, n_jobs=1)
-    return model.fit(half.images[half.owner], half.texts, groups=half.owner)
 
 
 def point_distances(model: CMCQ, queries: Rows, items: Rows, direction: str) -> Rows:
@@ -252,7 +249,7 @@ def interval(differences: list[Found]) -> list[float]:
 def summarise_unpaired(told: dict[str, dict[str, Any]], n_bytes: int) -> dict[str, Any]:
     """Pool sets and directions: shares of uncompressed, and how far ahead of FAISS."""
     rows = [each[direction] for each in told.values() for direction in DIRECTIONS]
-    own = [each["crossbyte"] for each in rows]
+    own = [each["images and texts"] for each in rows]
     summary: dict[str, Any] = {"n_bytes": n_bytes, "goal": GOALS.get(n_bytes)}
     for base in ("raw", "centred"):
         shares = [float(mine.mean() / each[base].mean()) for mine, each in zip(own, rows, strict=True)]
