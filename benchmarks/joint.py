@@ -2,14 +2,14 @@
 
     python -m benchmarks joint [--sets unsplash ...] [--bytes 8 16 32] [--seeds 3] [--skip-pairs]
 
-Five sets of published vectors of pictures and texts. Nothing tells CMCQ which text belongs to which picture:
-``fit(images, texts, paired=False)``, which knows the mean of both sides as FAISS below does, and beside it
-``fit(images, None, paired=False)``, which centres nothing. A query counts as found if an item of an equal text
-(or picture) is among the first ten; ties count as in any order. Uncompressed is the cosine of the vectors as
-published ("raw"), and of vectors that are centred on each side first ("centred"). FAISS learns from the same
-items, centred and at unit length, and is scored by inner products or by distances, whichever is better over all
-sets. Then half of the pairs are known, ``fit(images, texts, paired=n)``, and the texts and pictures of the other
-half ask for each other among themselves: with pairs, and without (the same rows, paired=False).
+Five sets of published vectors of pictures and texts. Nothing tells CMCQ which text belongs to which
+picture: ``fit(images, texts, paired=False)``, which knows the mean of both sides as FAISS below does, and
+beside it ``fit(images, None, paired=False)``, which centres nothing. A query counts as found if an item of an
+equal text (or picture) is among the first ten; ties count as in any order. Uncompressed is the cosine of the
+vectors as published ("raw"), and of vectors that are centred on each side first ("centred"). FAISS learns
+from the same items, centred and at unit length, and is scored by inner products or by distances, whichever is
+better over all sets. Then half of the pairs are known, ``fit(images, texts, paired=n)``, and the texts and
+pictures of the other half ask for each other: with pairs, and without (the same rows, paired=False).
 """
 
 from __future__ import annotations

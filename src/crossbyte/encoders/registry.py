@@ -111,7 +111,7 @@ def find_encoder_sides(spec: str) -> tuple[str, ...]:
     return _SIDES_OF_KIND[kind]
 
 
-def share_space(image_spec: str, text_spec: str) -> bool:
+def name_one_space(image_spec: str, text_spec: str) -> bool:
     """Tell whether one encoder of both sides is asked for, whose pictures and texts are in one space.
 
     Parameters

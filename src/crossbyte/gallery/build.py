@@ -527,11 +527,11 @@ class FitOptions(NamedTuple):
 
     def choose_mapping(self, specs: Mapping[str, str]) -> FitOptions:
         """Take the space that both encoders share, where no mapping was named and they do."""
-        from crossbyte.encoders.registry import share_space
+        from crossbyte.encoders.registry import name_one_space
 
         if self.mapping is not None:
             return self
-        are_shared = {"image", "text"} <= set(specs) and share_space(specs["image"], specs["text"])
+        are_shared = {"image", "text"} <= set(specs) and name_one_space(specs["image"], specs["text"])
         return self._replace(mapping="joint" if are_shared else USUAL_MAPPING)
 
     def fit_arguments(self) -> dict[str, Any]:
@@ -586,7 +586,7 @@ def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
     raise InvalidInput(
         f"{expected} {n_pairs} of {n_pictures} pictures and {n_texts} texts; give captions to some of them "
         f"{enough}, or take a network whose pictures and texts share a space (CLIP), which needs "
-        "no captions: `crossbyte fit FOLDER --encoder NAME` (`crossbyte encoders list` has the names), or add "
+        "no captions: `crossbyte fit FOLDER --encoder NAME` (`crossbyte encoders list` has names), or add "
         "the pictures to an index that was fitted elsewhere: `crossbyte add OTHER.cb FOLDER`"
     )
 

@@ -300,7 +300,8 @@ class CMCQ(BaseEstimator):
         """
         if texts is None and paired:
             raise InvalidInput(
-                "fit requires y to be passed, but the target y is None: expected the texts, row by row"
+                "fit requires y to be passed, but the target y is None: expected the texts, row by row; of "
+                "encoders that share a space, images alone will do: mapping='joint', paired=False"
             )
         is_paired, n_pairs = _check_paired(paired, groups, self.mapping)
         settings = check_parameters(self)._replace(paired=is_paired, n_pairs=n_pairs)

@@ -106,6 +106,18 @@ class FittedModel:
         return {"image": images, "text": texts, "document": codes}
 
     @cached_property
+    def reference_codes(self) -> dict[str, Codes]:
+        """Codes (N, M) by side that codes are compared with; of images, where training had no such items."""
+        known = dict(self.codes_by_side)
+        with Workers(1) as workers:
+            image = self.image_quantizer
+            points = image.to_coding(image.decode(known["image"], workers))
+            for side, quantizer in self.quantizers.items():
+                if side not in known or not len(known[side]):
+                    known[side] = quantizer.encode(points, workers)
+        return known
+
+    @cached_property
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
         if self.document_codes is not None:
