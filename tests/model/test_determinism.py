@@ -15,7 +15,7 @@ from crossbyte.data.synthetic import make_pairs
 
 PAIRS = make_pairs(100, 12, 20, random_state=3)
 SMALL = {"n_bits": 16, "n_components": 4, "n_atoms": 16, "max_iter": 1, "random_state": 0}
-MAPPINGS = ("sparse", "cca", "contrastive", "auto", "unit", "joint")
+MAPPINGS = ("sparse", "cca", "contrastive", "auto", "unit")
 
 
 def model_bytes(images: Any = PAIRS.images, texts: Any = PAIRS.texts, **changes: Any) -> bytes:

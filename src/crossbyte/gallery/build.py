@@ -341,15 +341,18 @@ def _fit_shared_space(
     alone = {
         side: _sample_rows(encoded.rows((side,)), _MOST_FITTED, options.seed) for side in ("image", "text")
     }
-    if paired and not alone["image"] and not alone["text"]:
+    if len(paired) >= MIN_PAIRS and not alone["image"] and not alone["text"]:
         return fit_model(encoded.pair_captions(session.cache, paired), options, callback)
-    rest = {side: encoded.features(session.cache, side, rows) for side, rows in alone.items() if rows}
-    if not paired:
-        model = make_model(options, 0, 1, callback)
-        return model.fit(rest["image"], rest.get("text") if len(alone["text"]) > 1 else None, paired=False)
+    if len(paired) < MIN_PAIRS:  # as if nobody knew which text belongs to which picture
+        images = encoded.features(session.cache, "image", [*paired, *alone["image"]])
+        with_text = [*paired, *alone["text"]]
+        texts = encoded.features(session.cache, "text", with_text) if len(with_text) > 1 else None
+        return make_model(options, 0, 1, callback).fit(images, texts, paired=False)
     pairs = encoded.pair_captions(session.cache, paired)
     images, texts = (
-        np.vstack([np.asarray(own), np.asarray(rest[side])]) if side in rest else own
+        np.vstack([np.asarray(own), np.asarray(encoded.features(session.cache, side, alone[side]))])
+        if alone[side]
+        else own
         for side, own in (("image", pairs.images), ("text", pairs.texts))
     )
     model = make_model(options, pairs.n_groups, 1, callback)

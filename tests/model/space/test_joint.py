@@ -332,3 +332,17 @@ def test_training_documents_have_learned_codes(tmp_path: Path) -> None:
         assert len(index) == N
     with pytest.raises(InvalidInput):
         Index.from_training(tmp_path / "none.cb", fit(images, texts))
+
+
+@pytest.mark.parametrize("case", [True, None, 120])
+def test_the_same_seed_gives_the_same_bytes(case: bool | int | None, tmp_path: Path) -> None:
+    images, texts = make_sides()
+    kept = images.copy(), texts.copy()
+    sides = images, None if case is None else texts
+    expected = fit(*sides, case or False).to_bytes()
+    assert all(np.array_equal(before, side) for before, side in zip(kept, (images, texts), strict=True))
+    assert fit(*sides, case or False, n_jobs=3).to_bytes() == expected
+    np.save(tmp_path / "images.npy", images)
+    from_disk = CMCQ(**SMALL).fit(str(tmp_path / "images.npy"), sides[1], paired=case or False)
+    assert from_disk.to_bytes() == expected
+    assert fit(*sides, case or False, random_state=1).to_bytes() != expected
