@@ -37,6 +37,7 @@ BENCHMARKS = (
     "sharded",
     "paper_scale",
     "words",
+    "joint",
 )
 
 

@@ -4,9 +4,9 @@
 
 Flickr8k's 1,000 test photographs in a folder with captions 0 and 1, as in ``benchmarks/photographs.py``.
 Captions 2 to 4, which are in no index, ask for their photograph: recall@10 among all 1,000, with the bytes
-that the program chooses and with fixed ones. Then a word that stands in the captions of one photograph alone asks for
-it; captions just added ask for their document; half of the photographs lose their captions; and captions of
-another collection (the fashion pairs) ask for nothing that is there.
+that the program chooses and with fixed ones. Then a word that stands in the captions of one photograph alone
+asks for it; captions just added ask for their document; half of the photographs lose their captions; and
+captions of another collection (the fashion pairs) ask for nothing that is there.
 """
 
 from __future__ import annotations

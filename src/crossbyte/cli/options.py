@@ -45,6 +45,7 @@ class Mapping(StrEnum):
     AUTO = "auto"
     CCA = "cca"
     CONTRASTIVE = "contrastive"
+    JOINT = "joint"
     SPARSE = "sparse"
 
 

@@ -67,6 +67,7 @@ def encoder_kind(spec: str) -> str:
     )
 
 
+_SHARED_KINDS = ("clip", "open-clip")
 _SIDES_OF_KIND = {
     "builtin": SIDES,
     "static": ("text",),
@@ -108,6 +109,17 @@ def find_encoder_sides(spec: str) -> tuple[str, ...]:
             "--image-encoder or --text-encoder"
         )
     return _SIDES_OF_KIND[kind]
+
+
+def name_one_space(image_spec: str, text_spec: str) -> bool:
+    """Tell whether one encoder of both sides is asked for, whose pictures and texts are in one space.
+
+    Parameters
+    ----------
+    image_spec, text_spec : str
+        As for `make_encoder`.
+    """
+    return image_spec == text_spec and encoder_kind(image_spec) in _SHARED_KINDS
 
 
 def _is_clip_path(spec: str) -> bool:

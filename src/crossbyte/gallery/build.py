@@ -34,8 +34,11 @@ from crossbyte.model.selection import MIN_GROUPS
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 
 MIN_PAIRS = 2
+USUAL_MAPPING = "cca"
 USUAL_BITS = 32
 """Bits per item, where nothing else is chosen."""
+SHARED_SPACE_BITS = 128
+"""The same of encoders that share a space, which have many dimensions that count."""
 USUAL_CURVE = (2, 4, 8, 16)
 """Bytes per item at which quality is measured, where nothing else is chosen."""
 WORD_FIELDS = ("captions",)
@@ -83,7 +86,7 @@ def build_gallery(
     n_bits: int | None = None,
     image_encoder: str | None = None,
     text_encoder: str | None = None,
-    mapping: str = "cca",
+    mapping: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
@@ -111,8 +114,10 @@ def build_gallery(
         "builtin", "static", the name of a downloaded network, the path of an ``.onnx`` file or of a CLIP
         folder, "sentence-transformers:NAME", "open-clip:NAME" or "module:function". Without one, the best
         that is on this machine: ``BuildResult.reasons`` says which, and why.
-    mapping : str
-        The common space; "auto" tries preparations on held-out pairs; with fewer than 20 groups it is "cca".
+    mapping : str or None
+        The common space. None: "joint" where one encoder of both sides is named whose pictures and texts are
+        in one space (CLIP), which needs no captions at all, else "cca". "auto" tries preparations on
+        held-out pairs; with fewer than 20 groups it is "cca".
     parameters : mapping, optional
         Other parameters of :class:`crossbyte.CMCQ`.
     seed : int
@@ -167,6 +172,7 @@ def build_at_free_path(
     callback : callable, optional
     """
     watch = Watch(callback or ignore_progress)
+    options = options.choose_mapping(specs)
     _check_documents(documents, options)
     lock = WriterLock.acquire(str(target))  # before the folder is touched: two runs would mix
     try:
@@ -186,7 +192,7 @@ def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
     parts = encode.DocumentParts(documents)
-    check_enough_pairs(parts.n_pairs, len(parts.paths), len(parts.texts))
+    check_enough_items(parts.n_pairs, len(parts.paths), len(parts.texts), options)
 
 
 def _check_name_free(target: Path) -> None:
@@ -214,7 +220,8 @@ def _build(
         with clock.timed("encode"):
             chooser = _make_encoder_chooser(session, ready, options.seed)
             encoded = encode.encode_documents(session, documents, chooser, apart=True)
-        rows = _list_paired_rows(encoded)
+            encoded = _add_text_encoder(encoded, documents, chooser, options)
+        rows = _list_paired_rows(encoded, options)
         with clock.timed("trial"):
             tried = _try_gallery(session, documents, encoded, rows, options, chooser, files.folder, callback)
             options = options._replace(n_bits=8 * tried.n_bytes)
@@ -222,12 +229,17 @@ def _build(
                 options = options._replace(curve=())  # the trial has measured it
         with clock.timed("fit"):
             learned = _sample_rows(rows, _MOST_FITTED, options.seed)
-            model = fit_model(encoded.pair_captions(session.cache, learned), options, callback)
+            if options.mapping == "joint":
+                model = _fit_shared_space(session, encoded, learned, options, callback)
+            else:
+                model = fit_model(encoded.pair_captions(session.cache, learned), options, callback)
         model.attach_encoders(**encoded.encoders)
         with clock.timed("audit"):
             some = _sample_rows(rows, _MOST_AUDITED, options.seed)
-            pairs, names = encoded.pairs(session.cache, some), encoded.values("ids", some)
-            audit = audit_model(model, pairs, names, callback)
+            audit = None
+            if some:
+                pairs, names = encoded.pairs(session.cache, some), encoded.values("ids", some)
+                audit = audit_model(model, pairs, names, callback)
         with clock.timed("index"):
             n_documents = _write_index(session, files, target, model, encoded, tried.settings, options.codes)
     files.keep_audit(audit)
@@ -294,7 +306,7 @@ def _try_gallery(
     callback: ProgressCallback,
 ) -> TrialResult:
     """Choose bytes and fusion on held-out documents; the usual ones where there are too few."""
-    bits = USUAL_BITS if options.n_bits is None else options.n_bits
+    bits = options.n_bits or (SHARED_SPACE_BITS if options.mapping == "joint" else USUAL_BITS)
     usual = TrialResult(bits // 8, WordSettings(WORD_FIELDS))
     held_out = hold_out(encoded, rows, options.seed) if options.curve is not None else None
     if held_out is None or not has_word_search():
@@ -314,11 +326,54 @@ def _try_gallery(
     return runner.run(LENGTHS if options.n_bits is None else (bits // 8,), callback)
 
 
-def _list_paired_rows(encoded: encode.EncodedDocuments) -> list[int]:
-    """List the rows of documents that the model can be fitted on."""
+def _list_paired_rows(encoded: encode.EncodedDocuments, options: FitOptions) -> list[int]:
+    """List the rows of documents that pairs can be learned from."""
     rows = encoded.rows(("image", "text"))
-    check_enough_pairs(len(rows), *(len(encoded.digests[side]) for side in ("image", "text")))
+    n_pictures, n_texts = (len(encoded.digests[side]) for side in ("image", "text"))
+    check_enough_items(len(rows), n_pictures, n_texts, options)
     return rows
+
+
+def _add_text_encoder(
+    encoded: encode.EncodedDocuments, documents: RawDocuments, chooser: Any, options: FitOptions
+) -> encode.EncodedDocuments:
+    """Keep the encoder of texts where there are none: questions will come."""
+    if options.mapping != "joint" or "text" in encoded.encoders:
+        return encoded
+    state = chooser("text", encode.DocumentParts(documents)).state
+    return replace(encoded, encoders={**encoded.encoders, "text": state})
+
+
+def _fit_shared_space(
+    session: encode.EncodingSession,
+    encoded: encode.EncodedDocuments,
+    paired: list[int],
+    options: FitOptions,
+    callback: ProgressCallback,
+) -> CMCQ:
+    """Fit on everything, pairs first: codes are learned from all, and pairs refine the space."""
+    alone = {
+        side: _sample_rows(encoded.rows((side,)), _MOST_FITTED, options.seed) for side in ("image", "text")
+    }
+    if len(paired) >= MIN_PAIRS and not alone["image"] and not alone["text"]:
+        return fit_model(encoded.pair_captions(session.cache, paired), options, callback)
+    if len(paired) < MIN_PAIRS:  # as if nobody knew which text belongs to which picture
+        images = encoded.features(session.cache, "image", [*paired, *alone["image"]])
+        with_text = [*paired, *alone["text"]]
+        texts = encoded.features(session.cache, "text", with_text) if len(with_text) > 1 else None
+        return make_model(options, 0, 1, callback).fit(images, texts, paired=False)
+    pairs = encoded.pair_captions(session.cache, paired)
+    images, texts = (
+        np.vstack([np.asarray(own), np.asarray(encoded.features(session.cache, side, alone[side]))])
+        if alone[side]
+        else own
+        for side, own in (("image", pairs.images), ("text", pairs.texts))
+    )
+    model = make_model(options, pairs.n_groups, 1, callback)
+    model.fit(images, texts, groups=pairs.groups, paired=len(pairs.groups))
+    if options.curve is not None and pairs.n_groups >= MIN_GROUPS:
+        model.calibrate(*pairs, curve=options.curve)
+    return model
 
 
 def _sample_rows(rows: list[int], most: int, seed: int) -> list[int]:
@@ -451,7 +506,8 @@ class FitOptions(NamedTuple):
     ----------
     n_bits : int or None
         None where it is still to be chosen.
-    mapping : str
+    mapping : str or None
+        None for the one that suits the encoders.
     parameters : dict
         Others of CMCQ.
     seed : int
@@ -467,7 +523,7 @@ class FitOptions(NamedTuple):
     """
 
     n_bits: int | None
-    mapping: str
+    mapping: str | None
     parameters: dict[str, Any]
     seed: int
     n_jobs: int | None
@@ -485,11 +541,20 @@ class FitOptions(NamedTuple):
         """Make the estimator; ``usual`` parameters are taken where others are not given."""
         given = {
             "n_bits": USUAL_BITS if self.n_bits is None else self.n_bits,
-            "mapping": self.mapping,
+            "mapping": self.mapping or USUAL_MAPPING,
             "random_state": self.seed,
             "n_jobs": self.n_jobs,
         }
         return CMCQ(**(usual | self.parameters | given), callback=callback)
+
+    def choose_mapping(self, specs: Mapping[str, str]) -> FitOptions:
+        """Take the space that both encoders share, where no mapping was named and they do."""
+        from crossbyte.encoders.registry import name_one_space
+
+        if self.mapping is not None:
+            return self
+        are_shared = {"image", "text"} <= set(specs) and name_one_space(specs["image"], specs["text"])
+        return self._replace(mapping="joint" if are_shared else USUAL_MAPPING)
 
     def fit_arguments(self) -> dict[str, Any]:
         """Give the arguments of ``CMCQ.fit`` that are no parameters of a model."""
@@ -512,9 +577,20 @@ def make_model(
     usual: dict[str, Any] = {} if options.mapping != "sparse" else {"cross_term": "constant"}
     if options.mapping in ("cca", "auto") and n_groups < _MANY_GROUPS:
         usual |= {"n_components": LIKELIHOOD_DIMS, "image_components": IMAGE_COMPONENTS}
-    if text_width > _TEXT_COMPONENTS:
+    if text_width > _TEXT_COMPONENTS and options.mapping != "joint":
         usual["text_components"] = _TEXT_COMPONENTS
     return options.model(callback, **usual)
+
+
+def check_enough_items(n_pairs: int, n_pictures: int, n_texts: int, options: FitOptions) -> None:
+    """Refuse what no model can be learned from; encoders that share a space need no pairs, but pictures."""
+    if options.mapping != "joint":
+        check_enough_pairs(n_pairs, n_pictures, n_texts)
+    elif n_pictures < MIN_PAIRS:
+        raise InvalidInput(
+            f"expected at least {MIN_PAIRS} pictures to learn from, got {n_pictures} that can be read; give "
+            "more, about 1,000 for good codes; captions are not needed"
+        )
 
 
 def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
@@ -533,9 +609,9 @@ def check_enough_pairs(n_pairs: int, n_pictures: int, n_texts: int) -> None:
     # All that can be done is behind one semicolon: the program prints it as a line of its own.
     raise InvalidInput(
         f"{expected} {n_pairs} of {n_pictures} pictures and {n_texts} texts; give captions to some of them "
-        f"{enough}, or take a pair of encoders that share a space, which needs no captions: `crossbyte "
-        "fit FOLDER --encoder NAME` (`crossbyte encoders list` has the names), or add the pictures to an "
-        "index that was fitted elsewhere: `crossbyte add OTHER.cb FOLDER`"
+        f"{enough}, or take a network whose pictures and texts share a space (CLIP), which needs "
+        "no captions: `crossbyte fit FOLDER --encoder NAME` (`crossbyte encoders list` has names), or add "
+        "the pictures to an index that was fitted elsewhere: `crossbyte add OTHER.cb FOLDER`"
     )
 
 

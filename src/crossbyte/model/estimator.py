@@ -255,11 +255,11 @@ class CMCQ(BaseEstimator):
         texts: Any,
         groups: Any = None,
         *,
-        paired: bool = True,
+        paired: bool | int = True,
         cluster: str | None = None,
         max_memory: str | int | None = None,
     ) -> Self:
-        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``, unless ``paired`` is False.
+        """Learn from pairs: row i of ``images`` belongs to row i of ``texts``, or what ``paired`` says.
 
         The same rows give the same model, byte for byte, wherever they are stored and processed.
 
@@ -270,12 +270,15 @@ class CMCQ(BaseEstimator):
             which is read through its file; or an iterable of blocks (arrays or sparse matrices of one width),
             which is written to scratch files once. An iterator will do, and is used up.
         texts : (N, d_T) array or sparse matrix, or rows on disk
-            Never made dense as a whole. With ``paired=False``, any number of texts, or None: texts are then
-            compared as they are, not centred, and coded by what was learned from images.
+            Never made dense as a whole. With ``paired=False``, any number of texts, or None: both sides are
+            then compared as they are, not centred, and texts are coded by what was learned from images.
         groups : (N,) labels, optional
-            Rows of one group (captions of one picture) are held out together in selection.
-        paired : bool
-            False where nobody knows which text belongs to which image; only with ``mapping="joint"``.
+            Rows of one group (captions of one picture) are held out together in selection. Where only the
+            first rows are pairs, one label for each of these.
+        paired : bool or int
+            False where nobody knows which text belongs to which image, or how many of the first rows of both
+            sides are pairs; only with ``mapping="joint"``. Codes are learned from all rows, and the pairs say
+            how the space is refined.
         cluster : str, optional
             ``"local"`` to start Ray on this machine, or the address of a Ray cluster; by default, threads.
         max_memory : int or str, optional
@@ -297,16 +300,18 @@ class CMCQ(BaseEstimator):
         """
         if texts is None and paired:
             raise InvalidInput(
-                "fit requires y to be passed, but the target y is None: expected the texts, row by row"
+                "fit requires y to be passed, but the target y is None: expected the texts, row by row; of "
+                "encoders that share a space, images alone will do: mapping='joint', paired=False"
             )
-        settings = check_parameters(self)._replace(paired=_check_paired(paired, groups, self.mapping))
+        is_paired, n_pairs = _check_paired(paired, groups, self.mapping)
+        settings = check_parameters(self)._replace(paired=is_paired, n_pairs=n_pairs)
         executor = make_executor(self.n_jobs, cluster=cluster, max_memory=max_memory)
         watch = Watch(self.callback or ignore_progress)
         rng = make_generator(self.random_state)
         try:
             with keep_connected(cluster, self.n_jobs):  # a missing cluster is refused before rows are read
                 raw = _check_rows(images, texts, settings)
-                labels = validation.check_groups(groups, raw[0].shape[0])
+                labels = validation.check_groups(groups, n_pairs or raw[0].shape[0])
                 if cluster is None and max_memory is None and any(map(validation.is_stored, raw)):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
                 with executor as workers:
@@ -401,9 +406,12 @@ class CMCQ(BaseEstimator):
     def _settings_at(self, n_bytes: int) -> Settings:
         """Return the settings of this model with another code length."""
         settings = self.fitted_.settings
+        # whoever measures has pairs alone; a model that has used none is measured as such
+        settings = settings._replace(paired=settings.paired or settings.n_pairs > 0, n_pairs=0)
         if n_bytes == settings.n_codebooks:
             return settings
         is_set = self.n_components is not None or (self.mapping == "auto" and settings.one_code)
+        is_set = is_set or settings.mapping == "joint"
         n_components = settings.n_components if is_set else default_dims(n_bytes, settings.one_code)
         return settings._replace(n_codebooks=n_bytes, n_components=n_components)
 
@@ -772,18 +780,19 @@ class CMCQ(BaseEstimator):
         return tags
 
 
-def _check_paired(paired: Any, groups: Any, mapping: str) -> bool:
-    """Check whether rows are pairs: all mappings but "joint" learn from pairs alone."""
-    if not isinstance(paired, (bool, np.bool_)):
-        raise InvalidInput(f"paired: expected True or False, got {paired!r}")
-    if not paired and mapping != "joint":
+def _check_paired(paired: Any, groups: Any, mapping: str) -> tuple[bool, int]:
+    """Check whether rows are pairs, all or the first of them: mappings but "joint" learn from pairs alone."""
+    is_flag = isinstance(paired, (bool, np.bool_))
+    n_pairs = 0 if is_flag else validation.check_integer(paired, "paired", 1)
+    is_paired = bool(paired) and is_flag
+    if not is_paired and mapping != "joint":
         raise InvalidInput(
             f"paired: expected True with mapping={mapping!r}, which learns the common space from pairs; "
             "encoders that share a space need none: mapping='joint'"
         )
-    if not paired and groups is not None:
+    if not is_paired and not n_pairs and groups is not None:
         raise InvalidInput("groups: expected None with paired=False, as they group pairs")
-    return bool(paired)
+    return is_paired, n_pairs
 
 
 def _check_rows(images: Any, texts: Any, settings: Settings) -> tuple[Any, Any]:
@@ -799,6 +808,12 @@ def _check_rows(images: Any, texts: Any, settings: Settings) -> tuple[Any, Any]:
         )
     if settings.mapping != "joint":
         return raw
+    n_rows = min(rows.shape[0] if rows is not None else 0 for rows in raw)
+    if settings.n_pairs > n_rows:
+        raise InvalidInput(
+            f"paired: expected at most as many pairs as images and texts have rows, got {settings.n_pairs} "
+            f"for {n_rows}; give the rows of pairs first, on both sides"
+        )
     for rows, name in zip(raw, ("images", "texts"), strict=True):
         if rows is not None and validation.is_sparse(rows):
             raise InvalidInput(

@@ -106,6 +106,18 @@ class FittedModel:
         return {"image": images, "text": texts, "document": codes}
 
     @cached_property
+    def reference_codes(self) -> dict[str, Codes]:
+        """Codes (N, M) by side that codes are compared with; of images, where training had no such items."""
+        known = dict(self.codes_by_side)
+        with Workers(1) as workers:
+            image = self.image_quantizer
+            points = image.to_coding(image.decode(known["image"], workers))
+            for side, quantizer in self.quantizers.items():
+                if side not in known or not len(known[side]):
+                    known[side] = quantizer.encode(points, workers)
+        return known
+
+    @cached_property
     def cohort(self) -> Cohort:
         """Training documents that tell how near strangers come to a query."""
         if self.document_codes is not None:
@@ -316,13 +328,13 @@ def prepare_pairs(
 ) -> tuple[tuple[Preparation, Preparation], tuple[PreparedRows, PreparedRows]]:
     """Learn both preparations and apply them to the training rows.
 
-    Of a shared space, texts may be None: then they are not centred, and there are no rows of them.
+    Of a shared space, texts may be None: then there are no rows of them, and neither side is centred, as one
+    centred side alone ranks worse than none: the texts' mean would favour some images in every answer.
     """
     if settings.mapping == "joint":
-        image = Preparation.fit_unit(images, "images", workers, centred=True)
+        image = Preparation.fit_unit(images, "images", workers, centred=texts is not None)
         if texts is None:
-            text = replace(image, mean=np.zeros(image.n_features))
-            return (image, text), (image.apply(images, workers), text.apply(images[:0], workers))
+            return (image, image), (image.apply(images, workers), image.apply(images[:0], workers))
         text = Preparation.fit_unit(texts, "texts", workers, centred=True)
         return (image, text), (image.apply(images, workers), text.apply(texts, workers))
     image = Preparation.fit(images, settings.image_components, "images", workers, settings.image_power)
@@ -520,23 +532,27 @@ def _fit_joint(
     trials: list[Trial],
 ) -> FittedModel:
     """Take the space as the encoders have it, or as pairs refine it; a dictionary for each kind of item."""
-    settings, W = _choose_refinement(settings, rows, groups, rng, workers, trials)
+    pairs = rows if settings.paired else (rows[0][: settings.n_pairs], rows[1][: settings.n_pairs])
+    settings, W = _choose_refinement(settings, pairs, groups, rng, workers, trials)
     moments = joint.joint_moments(*rows, settings.paired, workers)
     space = joint.make_space(moments, W, settings.n_components)
-    if settings.paired:
-        some = sample_rows(rows[0].shape[0], rng)
-        pairs = rows if some is None else (rows[0][some], rows[1][some])
+    if pairs[0].shape[0]:
+        some = sample_rows(pairs[0].shape[0], rng)
+        pairs = pairs if some is None else (pairs[0][some], pairs[1][some])
         space = joint.make_space(moments, W, settings.n_components, joint.measure_told(space, *pairs))
         settings = settings._replace(group_size=max(1, round(len(groups) / (int(groups.max()) + 1))))
     report(Progress("space", settings.mapping, 1, 1))
-    points = _joint_points(space, rows, settings.paired, rng, workers)
+    points = _joint_points(space, rows, settings, rng, workers)
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     problem = Problem(*rows, settings.weights, weights, workers.local)
-    state = initial_own_sides(problem, State(points), settings.n_codebooks, rng)
+    # without texts, one dictionary of images serves all kinds of items
+    kinds = ("image", "text", "document") if rows[1].shape[0] else ("image",)
+    state = initial_own_sides(problem, State(points), settings.n_codebooks, len(kinds), rng)
     report(Progress("codebooks", "initialised", 1, 1))
-    blocks = [block for name in ("image", "text", "document") for block in own_blocks(name)]
-    tell = _report_updates("alternate", settings.max_iter * len(blocks), report)
-    state, history = alternate(problem, state, blocks, settings.max_iter, settings.tol, tell)
+    blocks = [block for name in kinds for block in own_blocks(name, at_once=True)]
+    n_rounds = min(settings.max_iter, _MOST_ROUNDS)
+    tell = _report_updates("alternate", n_rounds * len(blocks), report)
+    state, history = alternate(problem, state, blocks, n_rounds, settings.tol, tell)
     return _make_joint_model(settings, preparations, rows, space, state, history, workers)
 
 
@@ -548,8 +564,9 @@ def _choose_refinement(
     workers: Executor,
     trials: list[Trial],
 ) -> tuple[Settings, Float64 | None]:
-    """Choose out of fold how far pairs move the space, and learn W from all; None for not at all."""
-    if not settings.paired or len(groups) < _LEAST_HELD * gaussian.N_FOLDS:
+    """Choose out of fold how far pairs (rows) move the space, learn W from all; None for not at all."""
+    n_groups = int(groups.max(initial=-1)) + 1
+    if not rows[0].shape[0] or n_groups < _LEAST_HELD * gaussian.N_FOLDS:
         return settings._replace(refinement=None), None
     apart, _ = gaussian.join_equal_pairs(*rows, groups, workers)
     moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
@@ -565,25 +582,28 @@ def _choose_refinement(
 def _joint_points(
     space: GaussianSpace,
     rows: tuple[PreparedRows, PreparedRows],
-    paired: bool,
+    settings: Settings,
     rng: np.random.Generator,
     workers: Executor,
 ) -> Points:
     """Place what dictionaries are learned from: images, texts and documents, at most 20,000 of each.
 
-    Without pairs, a document is an image with the text that is nearest to it; without texts, images stand in
-    for texts and documents, as all three share the space.
+    Where its own text is not known, a document is an image with the text that is nearest to it; without
+    texts, images stand in for texts and documents, as all three share the space.
     """
     chosen = [sample_rows(side.shape[0], rng) for side in rows]
-    if paired:
+    if settings.paired:
         chosen[1] = chosen[0]
     X, Y = (side if some is None else side[some] for side, some in zip(rows, chosen, strict=True))
     images = space.item_points(X, None, workers)
     if not Y.shape[0]:
         return Points(images, images, images)
     texts = space.item_points(None, Y, workers)
-    if not paired:
-        Y = Y[joint.find_nearest(images, texts, workers)]
+    if not settings.paired:
+        partners = joint.find_nearest(images, texts, workers)
+        if chosen == [None, None]:
+            partners[: settings.n_pairs] = np.arange(settings.n_pairs)
+        Y = Y[partners]
     return Points(images, texts, space.item_points(X, Y, workers))
 
 
@@ -600,9 +620,10 @@ def _make_joint_model(
     assert state.sides is not None
     told = float(space.correlations[0])
     scales = [np.full(space.n_dims, each) for each in (told, told, joint.told_by_both(told))]
+    sides = state.sides if len(state.sides) == len(scales) else state.sides[:1] * len(scales)
     made = [
         _scale_quantizer(side.codewords, np.asarray(side.codes), scale)
-        for side, scale in zip(state.sides, scales, strict=True)
+        for side, scale in zip(sides, scales, strict=True)
     ]
     image, text, document = (
         replace(

@@ -78,6 +78,8 @@ class Settings(NamedTuple):
     """β, what the memory counts; None where there is none, or the fit chooses it on held-out pairs"""
     paired: bool = True
     """whether row i of the images belongs to row i of the texts"""
+    n_pairs: int = 0
+    """where not all rows are pairs, the first rows of both sides that are"""
     refinement: tuple[float, float] | None = None
     """ridge and shrinkage by which pairs have moved a joint space; None where it is as encoders have it"""
 
@@ -116,7 +118,7 @@ def check_parameters(model: CMCQ) -> Settings:
         n_codebooks=n_codebooks,
         mapping=mapping,
         n_components=_check_optional(model.n_components, "n_components")
-        or (JOINT_DIMS if is_joint else default_dims(n_codebooks, one_code=likelihood)),
+        or default_dims(n_codebooks, likelihood, is_joint),
         n_atoms=check_integer(model.n_atoms, "n_atoms", 1),
         image_components=None
         if is_joint
@@ -189,8 +191,10 @@ def _is_dense_and_non_negative(rows: Any) -> bool:
     return not sparse.issparse(some) and bool((some >= 0).all())
 
 
-def default_dims(n_codebooks: int, one_code: bool) -> int:
+def default_dims(n_codebooks: int, one_code: bool, is_joint: bool = False) -> int:
     """Return the dimensions of the common space where none are given."""
+    if is_joint:
+        return JOINT_DIMS
     if not one_code:
         return 8 * n_codebooks
     return LIKELIHOOD_DIMS if n_codebooks < _LONG_CODE else 2 * LIKELIHOOD_DIMS

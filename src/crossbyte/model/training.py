@@ -94,11 +94,15 @@ def document_blocks() -> list[Block]:
     return own_blocks("document")
 
 
-def own_blocks(name: str) -> list[Block]:
-    """List the blocks of a dictionary that is of one kind of item alone: C, D or E, and their codes."""
+def own_blocks(name: str, *, at_once: bool = False) -> list[Block]:
+    """List the blocks of a dictionary that is of one kind of item alone: C, D or E, and their codes.
+
+    With ``at_once``, codewords are solved for where items are few, not improved step by step.
+    """
     side, letter = list(_ITEM_CODES).index(name), _OWN_CODEWORDS[name]
+    update = _solve_own_codewords if at_once else _update_own_codewords
     changes = (f"{name}_quantization", "shrinkage")
-    return [Block(letter, partial(_update_own_codewords, side=side), changes), _own_codes_block(name)]
+    return [Block(letter, partial(update, side=side), changes), _own_codes_block(name)]
 
 
 def _own_codes_block(name: str) -> Block:
@@ -157,11 +161,13 @@ def initial_item_sides(problem: Problem, state: State, n_codebooks: int, rng: np
     return state._replace(sides=tuple(sides))
 
 
-def initial_own_sides(problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator) -> State:
-    """Initialise a dictionary of each kind of item alone by the survivors of a beam."""
+def initial_own_sides(
+    problem: Problem, state: State, n_codebooks: int, n_sides: int, rng: np.random.Generator
+) -> State:
+    """Initialise a dictionary of each of the first kinds of items alone by the survivors of a beam."""
     none = CrossPenalty(0.0, 0.0)
     sides = []
-    for points in state.mapping.points:
+    for points in state.mapping.points[:n_sides]:
         chosen = sample_rows(len(points), rng, codebooks.MOST_POINTS)
         some = points if chosen is None else points[chosen]
         codewords = codebooks.beam_codebooks(some, n_codebooks, rng, problem.workers)
@@ -272,6 +278,14 @@ def _update_own_codewords(problem: Problem, state: State, side: int) -> State:
     own, points, weights = state.sides[side], state.mapping.points[side], problem.quantization_weights
     new = collaborative.update_codewords(own, points, own.decoded, weights, problem.workers, _FEW_STEPS)
     return state.with_side(side, new)
+
+
+def _solve_own_codewords(problem: Problem, state: State, side: int) -> State:
+    assert state.sides is not None
+    own, points, weights = state.sides[side], state.mapping.points[side], problem.quantization_weights
+    return state.with_side(
+        side, collaborative.solve_codewords(own, points, weights, problem.workers, _FEW_STEPS)
+    )
 
 
 def _recode(problem: Problem, state: State, side: int) -> State:

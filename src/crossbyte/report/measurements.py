@@ -9,7 +9,7 @@ from math import log
 from typing import Any, NamedTuple, Self
 
 DEPTHS = (1, 10, 100)
-MAPPINGS = ("sparse", "cca", "contrastive")
+MAPPINGS = ("sparse", "cca", "contrastive", "joint")
 DIRECTIONS = ("image_to_text", "text_to_image")
 NAMES = {
     "crossbyte": "crossbyte",

@@ -86,12 +86,13 @@ def fit(
     ] = None,
     bits: Annotated[int | None, typer.Option("--bits", help="The same in bits; 8 make a byte.")] = None,
     mapping: Annotated[
-        options.Mapping,
+        options.Mapping | None,
         typer.Option(
             "--mapping",
-            help="The common space; auto tries preparations, sparse is the paper's.",
+            help="The common space: cca, or joint where one encoder of both sides shares it; auto tries "
+            "preparations, sparse is the paper's.",
         ),
-    ] = options.Mapping.CCA,
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same file.")] = 0,
     param: Annotated[
         list[str] | None,
@@ -149,12 +150,14 @@ def fit(
     """Learn from pictures with texts, or from pairs of features, and measure it.
 
     From a folder of pictures with captions it makes an index that can be searched and served: docs/files.md
-    says how captions may be given. Of features, row i of the images belongs to row i of the texts.
+    says how captions may be given. With a network of both sides (CLIP), captions are not needed.
+    Of features, row i of the images belongs to row i of the texts.
     Of more than 100,000 pairs, a pilot says how many are enough to learn from: see --sample.
     Quality and probabilities are measured on held-out pairs. Nothing is at the output path before the end.
 
     Example:
       crossbyte fit photos
+      crossbyte fit photos --encoder clip-folder
       crossbyte fit photos --encoder efficientnet.onnx --index album.cb --bytes 8
       crossbyte fit photos.npz -o model.cbm
       crossbyte fit --images clip.npy --texts bert.npy -o model.cbm --bytes 8
@@ -173,7 +176,8 @@ def fit(
     parameters, sample_size = _parse_model_parameters(param or []), parse_sample(sample)
     n_bytes = parse_size(max_memory, "--max-memory")
     n_bits = _choose_bits(item_bytes, bits)
-    fit_options = FitOptions(n_bits, mapping.value, parameters, seed, jobs, widths, n_bytes, cluster, codes)
+    space = None if mapping is None else mapping.value
+    fit_options = FitOptions(n_bits, space, parameters, seed, jobs, widths, n_bytes, cluster, codes)
     if is_raw_data(given, raw):
         _refuse_feature_options({"--sample": sample, "--max-memory": max_memory, "--cluster": cluster})
         fitted = fit_files(given, raw, fit_options, index, output, thumbnails=thumbnails, quiet=quiet)
@@ -338,6 +342,8 @@ def _describe_built(
         yield f"{_SIDES[side]}: {reason}"
     if document["words"] is None:
         yield "Words are not searched: this SQLite was built without FTS5, so vectors alone find documents."
+    if document["mapping"] == "joint":
+        yield _explain_shared_space(built)
     yield ""
     if document["words"] is not None:
         for section in describe_words(document["words"]["measured"]):
@@ -347,6 +353,20 @@ def _describe_built(
     yield "Next:"
     yield f'  crossbyte search {document["index"]} --text "{_choose_example_text(documents)}"'
     yield f"  crossbyte serve {document['index']}"
+
+
+def _explain_shared_space(built: BuildResult) -> str:
+    """Say what captions were needed for."""
+    name = built.model.encoder_states_["image"].name
+    if built.model.fitted_.settings.refinement is not None:
+        told = (
+            f"{plural(built.n_pairs, 'picture')} with texts moved it, as held-out ones were found better so"
+        )
+    elif built.n_pairs:
+        told = "it was taken as it is: captions did not help held-out pairs, or are too few to tell"
+    else:
+        told = "no captions were needed"
+    return f"Space: {name} puts pictures and texts into one space; {told}."
 
 
 def _explain_unmeasured(built: BuildResult, calibrated: bool) -> str:

@@ -144,7 +144,7 @@ def _make_case(model: CMCQ, backend: SearchBackend, query: Query, id: Id) -> _Ca
     item = _find_item(backend, id, query.target)
     learned = model.fitted_
     sides = [
-        CodeComparison(side, learned.quantizers[side], query.points, code, learned.codes_by_side[side])
+        CodeComparison(side, learned.quantizers[side], query.points, code, learned.reference_codes[side])
         for side, code in item.codes.items()
     ]
     towards = np.sum([side.decoded for side in sides], axis=0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import linalg, optimize, sparse
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
@@ -20,6 +20,7 @@ MOST_POINTS = 256 * N_CODEWORDS  # that a codebook is learned from; more tell it
 _FIRST_DIMS, _DIM_STEPS = 4, 5
 _STEP_ITERATIONS, _LAST_ITERATIONS = 4, 5
 _ROWS_FOR_AXES = 8_192  # are enough to find principal dimensions
+_MOST_SOLVED = 4_096  # equations that are solved at once; beyond, steps towards the solution are quicker
 
 
 def kmeans(
@@ -270,6 +271,28 @@ def update_codebooks(
         return _add_shrinkage(value, gradient, candidate, shrinkage)
 
     return minimise(objective, codewords, codeword_counts(codes, workers) + shrinkage, max_iter)
+
+
+def solve_codebooks(codes: Codes, targets: Float32, shrinkage: float) -> Float64 | None:
+    """Minimise Σ |t - C p|² + τ |C|² over the codewords (M, K, d) at once; None where that takes too long.
+
+    With the codes as rows of a matrix P of zeros and ones, C is (P'P + τ I)⁻¹ P'T = P' (PP' + τ I)⁻¹ T; the
+    smaller system is solved. PP' counts the codewords that two items share.
+    """
+    n, n_codebooks = codes.shape
+    n_codewords = n_codebooks * N_CODEWORDS
+    if min(n, n_codewords) > _MOST_SOLVED or not n or not shrinkage > 0:
+        return None
+    chosen = (codes.astype(np.intp) + N_CODEWORDS * np.arange(n_codebooks)).ravel()
+    ends = np.arange(0, len(chosen) + 1, n_codebooks)
+    P = sparse.csr_array((np.ones(len(chosen)), chosen, ends), shape=(n, n_codewords))
+    few_items = n <= n_codewords
+    G = (P @ P.T if few_items else P.T @ P).toarray()
+    G.flat[:: len(G) + 1] += shrinkage
+    right = targets.astype(np.float64) if few_items else np.asarray(P.T @ targets.astype(np.float64))
+    solved = linalg.solve(G, right, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
+    codewords = np.asarray(P.T @ solved) if few_items else solved
+    return np.ascontiguousarray(codewords.reshape(n_codebooks, N_CODEWORDS, targets.shape[1]))
 
 
 def _value_gradient(

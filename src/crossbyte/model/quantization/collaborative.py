@@ -192,6 +192,16 @@ def update_codewords(
     return side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
 
 
+def solve_codewords(
+    side: Side, points: Float32, weights: QuantizationWeights, workers: Executor, max_iter: int
+) -> Side:
+    """C of a side alone, without a penalty: at once where items or codewords are few, else by L-BFGS."""
+    codewords = codebooks.solve_codebooks(side.codes, points, weights.shrinkage)
+    if codewords is None:
+        return update_codewords(side, points, side.decoded, weights, workers, max_iter)
+    return side._replace(codewords=codewords, decoded=codebooks.decode(codewords, side.codes, workers))
+
+
 def update_epsilon(side: Side, workers: Executor) -> Side:
     """ε: the mean of the cross terms."""
     return side._replace(epsilon=codebooks.mean_cross(side.codewords, side.codes, workers))

@@ -1,7 +1,7 @@
 """Take the space that two encoders share (CLIP and its kind) as it is, and let pairs refine it.
 
-Prepared rows have unit length, and each side is centred by its own mean where it is known: pictures and texts
-of such encoders lie apart (the modality gap). An image x and a text y are compared by
+Prepared rows have unit length, and each side is centred by its own mean where both are known: pictures and
+texts of such encoders lie apart (the modality gap). An image x and a text y are compared by
 
     x W y',    W = I without pairs,    W = T S⁻¹ with pairs
 
