@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from crossbyte.gallery.trial import (
     learn_evidence,
 )
 from crossbyte.index.lexical import USUAL_WEIGHT
+from crossbyte.index.verdict import Evidence, join_evidence
 
 N = 250
 rng = np.random.default_rng(0)
@@ -49,7 +52,7 @@ def test_more_bytes_are_tried_while_compression_loses() -> None:
 def test_the_usual_weight_is_kept_where_none_is_shown_to_be_better() -> None:
     same = {weight: ranks(1.0) for weight in WEIGHTS}
     assert choose_weight(same) == USUAL_WEIGHT
-    assert choose_weight(same | {0.0: ranks(0.99, spread=0.51)}) == USUAL_WEIGHT
+    assert choose_weight(same | {0.0: np.roll(ranks(1.0), 1)}) == USUAL_WEIGHT
 
 
 def test_a_weight_that_is_better_is_chosen() -> None:
@@ -87,7 +90,7 @@ def test_words_are_evidence_where_vectors_know_nothing() -> None:
 
 
 def test_nothing_is_called_strong_where_answers_are_wrong() -> None:
-    wrong = answers(5.0)._replace(partners=[None] * 200)
+    wrong = replace(answers(5.0), partners=[None] * 200)
     assert learn_evidence(wrong, "vectors")[0].strong_at > 1.0
 
 
@@ -100,3 +103,19 @@ def test_strong_answers_are_right_in_nine_of_ten(share: float) -> None:
         assert least > 1.0 or truth[probabilities >= least].mean() >= 0.9
     else:
         assert truth[probabilities >= least].mean() >= 0.9 and least < 0.6
+
+
+def test_evidence_is_joined_as_single_answers_are() -> None:
+    asked = answers(3.0, n=7, n_words=2.0)
+    asked.partners[3], asked.partners[5] = None, 20
+    asked.log_ratios[2], asked.scores[2] = asked.log_ratios[2][:4], asked.scores[2][:4]
+    how = Evidence(0.7, 0.3)
+    joined = asked.join(how)
+    for row, place in enumerate(asked.partners):
+        evidence = how.of_hits(asked.log_ratios[row], asked.scores[row], asked.prior)
+        others = evidence if place is None else np.delete(evidence, place)
+        assert joined.whole[row] == pytest.approx(join_evidence(evidence))
+        assert joined.alone[row] == pytest.approx(join_evidence(others))
+        far = others[10:]
+        assert joined.far[row] == pytest.approx(join_evidence(far) if len(far) else -50.0)
+    assert joined.found.tolist() == [place is not None and place < 10 for place in asked.partners]

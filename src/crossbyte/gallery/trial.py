@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from crossbyte.arrays import Float64, Raw
-from crossbyte.calibration.calibration import N_FIRST
+from crossbyte.calibration.calibration import N_FIRST, prior_odds
 from crossbyte.compute.executor import Workers
 from crossbyte.encoders.base import Encoder
 from crossbyte.gallery import encode
 from crossbyte.index.index import Index
 from crossbyte.index.lexical import USUAL_WEIGHT, WordSettings
-from crossbyte.index.verdict import MATCH, Evidence, join_evidence
+from crossbyte.index.verdict import MATCH, Evidence
 from crossbyte.metrics.auroc import auroc
 from crossbyte.metrics.chance import chance_recall
 from crossbyte.model.estimator import CMCQ
@@ -350,7 +351,8 @@ def choose_trial(trials: Sequence[Trial]) -> Trial:
 # Verdicts
 
 
-class AskedAnswers(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class AskedAnswers:
     """Answers to hidden captions: the place of the partner, and what is known of every hit, best first."""
 
     partners: list[int | None]
@@ -370,15 +372,35 @@ class AskedAnswers(NamedTuple):
 
     def join(self, how: Evidence) -> JoinedEvidence:
         """Join the evidence of answers: as they are, without their partner, without all that is near it."""
-        whole, alone, far, found = [], [], [], []
-        for place, ratios, scores in zip(self.partners, self.log_ratios, self.scores, strict=True):
-            evidence = how.of_hits(ratios, scores, self.prior)
-            others = evidence if place is None else np.delete(evidence, place)
-            whole.append(_join_some(evidence))
-            alone.append(_join_some(others))
-            far.append(_join_some(others[N_FIRST:]))
-            found.append(place is not None and place < N_FIRST)
-        return JoinedEvidence(np.array(whole), np.array(alone), np.array(far), np.array(found))
+        found = np.array([place is not None and place < N_FIRST for place in self.partners])
+        whole, others = self._tables(how, keep_partner=True), self._tables(how, keep_partner=False)
+        return JoinedEvidence(
+            _join_columns(whole, 0), _join_columns(others, 0), _join_columns(others, N_FIRST), found
+        )
+
+    def _tables(self, how: Evidence, *, keep_partner: bool) -> Float64:
+        """Compute the evidence (n, m) of all hits, best first; -inf where there are no more."""
+        ratios, scores = self.with_partner if keep_partner else self.without_partner
+        known: Any = 0.0 if how.ratio_weight == 0.0 else how.ratio_weight * ratios
+        evidence = known + how.word_weight * scores + prior_odds(self.prior)
+        return np.where(np.isnan(scores), -np.inf, evidence)
+
+    @cached_property
+    def with_partner(self) -> tuple[Float64, Float64]:
+        """Log-likelihood ratios and BM25 scores (n, m) of all hits; NaN where there are no more."""
+        return _pad(self.log_ratios, len(self.partners)), _pad(self.scores, len(self.partners))
+
+    @cached_property
+    def without_partner(self) -> tuple[Float64, Float64]:
+        """The same without the partners."""
+        ratios, scores = (
+            [each if place is None or each is None else np.delete(each, place) for each, place in zipped]
+            for zipped in (
+                list(zip(self.log_ratios, self.partners, strict=True)),
+                list(zip(self.scores, self.partners, strict=True)),
+            )
+        )
+        return _pad(ratios, len(self.partners)), _pad(scores, len(self.partners))
 
     def partner_evidence(self, how: Evidence) -> Float64:
         """List the evidence of partners among the first ten."""
@@ -413,8 +435,24 @@ class JoinedEvidence(NamedTuple):
     found: NDArray[np.bool_]
 
 
-def _join_some(evidence: Float64) -> float:
-    return join_evidence(evidence) if len(evidence) else _NO_EVIDENCE
+def _join_columns(evidence: Float64, first: int) -> Float64:
+    """Join the evidence (n, m) of ten hits of every answer, from this column on."""
+    some = evidence[:, first : first + N_FIRST]
+    if not some.shape[1]:
+        return np.full(len(evidence), _NO_EVIDENCE)
+    return np.maximum(np.logaddexp.reduce(some, axis=1), _NO_EVIDENCE)
+
+
+def _pad(rows: Sequence[Float64 | None], n: int) -> Float64:
+    """Put rows of several lengths into one table (n, m), NaN where there are no more; zeros for None."""
+    width = max((len(each) for each in rows if each is not None), default=0)
+    table = np.full((n, width), np.nan)
+    for own, row in zip(table, rows, strict=True):
+        if row is None:
+            own[:] = 0.0
+        else:
+            own[: len(row)] = row
+    return table
 
 
 def learn_evidence(asked: AskedAnswers, mode: str) -> tuple[Evidence, float]:

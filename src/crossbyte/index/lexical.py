@@ -116,6 +116,11 @@ class TermMatches(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes in memory."""
+        return sum(each.nbytes for each in self)
+
+    @property
     def found(self) -> set[int]:
         """Numbers of the documents that are allowed."""
         return set(self.numbers[self.allowed].tolist())

@@ -38,6 +38,7 @@ from crossbyte.model.estimator import CMCQ
 
 _NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
+_MOST_TERM_BYTES = 16_000_000  # of words that were searched
 _MAX_COUNTS = 512  # counts of fields; a few values each
 
 
@@ -133,6 +134,7 @@ class Snapshot:
     _answers: OrderedDict[str, dict[str, Bitset]] = field(default_factory=OrderedDict, init=False)
     _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
     _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
+    _terms: dict[str, TermMatches] = field(default_factory=dict, init=False)
     _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     @property
@@ -419,29 +421,44 @@ class Snapshot:
         """Find the documents that have each of some words or phrases, and which of them a filter allows."""
         if self.words is None:
             return [TermMatches.none() for _ in terms]
-        live, allowed = (self.allowed(each, is_part=is_part) for each in (None, where))
-        return [self._match_term(term, live, allowed) for term in terms]
+        found = [self._match_term(term) for term in terms]
+        if where is None:
+            return found
+        allowed = self.allowed(where, is_part=is_part)
+        return [each._replace(allowed=self._test_numbers(each.numbers, allowed)) for each in found]
 
-    def _match_term(
-        self, term: str, live: Mapping[str, Bitset], allowed: Mapping[str, Bitset]
-    ) -> TermMatches:
-        found = np.array(self.store.match_words(quote_term(term)), dtype=np.int64).reshape(-1, 4)
-        numbers, versions, counts, lengths = found.T
-        is_live, is_allowed = np.zeros((2, len(found)), dtype=bool)
+    def _match_term(self, term: str) -> TermMatches:
+        """Find the documents that have a word or phrase, once for all searches of this generation."""
+        known = self._terms.get(term)
+        if known is not None:
+            return known
+        rows = np.array(self.store.match_words(quote_term(term)), dtype=np.int64).reshape(-1, 4)
+        numbers, versions, counts, lengths = rows.T
+        newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
+        live = self._test_numbers(numbers, self.allowed(None)) & (versions == np.array(newest, np.int64))
+        found = TermMatches(numbers[live], counts[live], lengths[live], np.ones(int(live.sum()), dtype=bool))
+        if self._terms_bytes() + found.n_bytes > _MOST_TERM_BYTES:
+            self._terms.clear()
+        self._terms[term] = found
+        return found
+
+    def _terms_bytes(self) -> int:
+        return sum(each.n_bytes for each in list(self._terms.values()))
+
+    def _test_numbers(self, numbers: NDArray[np.int64], bits: Mapping[str, Bitset]) -> NDArray[np.bool_]:
+        """Say (n,) which documents are there, and have their bit set."""
+        is_set = np.zeros(len(numbers), dtype=bool)
         for coding, partition in self.partitions.items():
             rows, there = partition.numbers.find(numbers)
-            is_live[there] = test_bits(live[coding], rows[there])
-            is_allowed[there] = test_bits(allowed[coding], rows[there])
-        newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
-        is_live &= versions == np.array(newest, dtype=np.int64)
-        return TermMatches(numbers[is_live], counts[is_live], lengths[is_live], is_allowed[is_live])
+            is_set[there] = test_bits(bits[coding], rows[there])
+        return is_set
 
     @property
     def read_bytes(self) -> int:
         """Bytes in memory of the caches."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
-        values = sum(values.n_bytes for values in self._values.values())
+        values = sum(values.n_bytes for values in self._values.values()) + self._terms_bytes()
         return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
