@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import answer_tables, headlines, laboratory_tables
+from benchmarks import answer_tables, headlines, laboratory_tables, words_tables
 from benchmarks.tables import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,11 +163,18 @@ def pages() -> dict[Path, dict[str, str]]:
     timed = {"speeds": rates(SPEED_HEAD, SPEEDS), "sizes": rates(SIZE_HEAD, SIZES)}
     return {
         ROOT / "README.md": {
+            "words": words_tables.headlines(),
             "answers": answer_tables.headlines(),
-            "bytes": answer_tables.sizes(),
             "headlines": headlines.table(_entry),
         },
-        ROOT / "docs" / "measured.md": {"figures": table(), "answers": answer_tables.table()} | timed,
+        ROOT / "docs" / "measured.md": {
+            "figures": table(),
+            "answers": answer_tables.table(),
+            "bytes": answer_tables.sizes(),
+            "words": words_tables.table(),
+            "words-details": words_tables.details(),
+        }
+        | timed,
         ROOT / "docs" / "cells.md": {"cells": rates("10M items, M=8, k=10, 1 thread", CELLS)},
         ROOT / "docs" / "evaluation.md": laboratory_tables.tables(),
     }

@@ -194,3 +194,18 @@ def test_evidence_is_read_as_it_was_written() -> None:
     assert Evidence.from_dict(how.to_dict()) == how
     assert how.match_probability(np.zeros(0)) == 0.0
     assert USUAL["both"].of_hits(np.array([1.0]), np.array([4.0]), 0.5) == pytest.approx([2.0])
+
+
+def test_the_very_sentence_comes_first_and_is_sure(index: Index) -> None:
+    hits = ask(index, "A man on an elephant!")
+    assert hits.ids[0] == 13 and hits.verdict == "strong" and hits.strengths is not None
+    longer = ask(index, "a purple zeppelin over a castle")
+    assert longer.ids[0] == 3 and longer.verdict == "strong"
+
+
+def test_all_telling_words_are_never_called_nothing(index: Index) -> None:
+    for text in ("elephant snow", "an elephant, and it stands in snow", "zeppelin castle purple over"):
+        hits = ask(index, text)
+        if not hits.unknown_words:
+            assert hits.verdict != "nothing" and hits.no_match is False
+    assert ask(index, "elephant snow", match_threshold=1.0).verdict == "nothing"

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from crossbyte import CMCQ, Index
 from crossbyte.errors import DamagedIndexFile, InvalidInput, WriteRefused
 from crossbyte.index import lexical
-from crossbyte.index.lexical import MOST_WORDS, WordQuery, quote_term, searched_text
+from crossbyte.index.lexical import (
+    MEAN_WORDS,
+    MOST_WORDS,
+    WordQuery,
+    count_mean_words,
+    quote_term,
+    searched_text,
+)
 
 CAPTIONS = {
     "a": ["A man is standing on an elephant.", "Two dogs"],
@@ -218,3 +225,41 @@ def test_texts_of_lists_and_dotted_fields_are_taken() -> None:
     payload = {"captions": ["A b", "C"], "meta": {"title": "D"}, "n": 3}
     found = searched_text(payload, ["captions", "meta.title", "n", "none"])
     assert found == "a b 0x1e c 0x1e d"
+
+
+def score_ref(captions: list[list[str]], query: list[str], mean: float) -> list[float]:
+    """BM25 over lists of words, as its formula stands."""
+    scores = []
+    for words in captions:
+        total = 0.0
+        for term in dict.fromkeys(query):
+            n, f = sum(term in other for other in captions), words.count(term)
+            rarity = max(np.log((len(captions) - n + 0.5) / (n + 0.5)), 1e-6)
+            total += rarity * f * 2.2 / (f + 1.2 * (0.25 + 0.75 * len(words) / mean))
+        scores.append(float(total))
+    return scores
+
+
+def test_scores_are_those_of_the_formula_whatever_was_deleted(model: CMCQ, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    words = ["elm", "oak", "ash", "fir", "yew", "box", "may", "bay"]
+    captions = [rng.choice(words, size=rng.integers(1, 12)).tolist() for _ in range(40)]
+    made = Index.create(tmp_path / "b.cb", model, words=["captions"])
+    features = rng.normal(size=(80, 10))
+    twice = [*captions, *captions]
+    made.add(list(range(80)), images=features, payloads=[{"captions": " ".join(each)} for each in twice])
+    made.delete(list(range(40, 80)))
+    asked = ["oak", "yew", "box"]
+    expected = score_ref(captions, asked, MEAN_WORDS)
+    for _ in range(2):
+        found = {match.number: match.score for match in made.match_words(" ".join(asked))}
+        assert found == pytest.approx({n: score for n, score in enumerate(expected) if score})
+        made.compact()
+
+
+def test_long_documents_are_told_by_the_mean_of_all() -> None:
+    payloads = [{"captions": ["one two", "three"]}, {"captions": "four"}, None, {"other": "five six"}]
+    assert (
+        count_mean_words(payloads, ["captions"]) == (4 + 1) / 2
+    )  # a mark between two captions counts as one
+    assert count_mean_words([None], ["captions"]) == MEAN_WORDS

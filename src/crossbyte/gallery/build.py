@@ -23,7 +23,7 @@ from crossbyte.gallery.gallery import Gallery
 from crossbyte.gallery.trial import LENGTHS, TrialResult, TrialRunner, hold_out, remove_index
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.index import Index
-from crossbyte.index.lexical import WordSettings
+from crossbyte.index.lexical import WordSettings, count_mean_words
 from crossbyte.index.mutations import check_payloads, check_wanted_codes
 from crossbyte.index.storage.database import FORMATS, has_word_search, real_path
 from crossbyte.index.storage.lock import WriterLock
@@ -307,7 +307,8 @@ def _try_gallery(
 ) -> TrialResult:
     """Choose bytes and fusion on held-out documents; the usual ones where there are too few."""
     bits = options.n_bits or (SHARED_SPACE_BITS if options.mapping == "joint" else USUAL_BITS)
-    usual = TrialResult(bits // 8, WordSettings(WORD_FIELDS))
+    words = WordSettings(WORD_FIELDS, mean_words=count_mean_words(documents.payloads, WORD_FIELDS))
+    usual = TrialResult(bits // 8, words)
     held_out = hold_out(encoded, rows, options.seed) if options.curve is not None else None
     if held_out is None or not has_word_search():
         return usual
@@ -322,7 +323,7 @@ def _try_gallery(
         return make_model(options._replace(n_bits=8 * n_bytes, parameters=parameters), n_groups, width)
 
     encoder = chooser("text", encode.DocumentParts(documents))
-    runner = TrialRunner(session, encoded, held_out, encoder, make, folder, WORD_FIELDS)
+    runner = TrialRunner(session, encoded, held_out, encoder, make, folder, words)
     return runner.run(LENGTHS if options.n_bits is None else (bits // 8,), callback)
 
 

@@ -157,8 +157,8 @@ class TrialRunner:
         Gives an estimator of so many bytes.
     folder : Path
         For files of the trial, which are removed.
-    fields : tuple of str
-        Payload fields whose words are searched.
+    words : WordSettings
+        What is searched by words, before anything is measured.
     """
 
     session: encode.EncodingSession
@@ -167,7 +167,7 @@ class TrialRunner:
     text_encoder: Encoder
     make_model: Callable[[int], CMCQ]
     folder: Path
-    fields: tuple[str, ...]
+    words: WordSettings
 
     def run(self, lengths: Sequence[int], callback: ProgressCallback) -> TrialResult:
         """Try lengths until more bytes cannot help, choose one, and learn its verdicts."""
@@ -221,7 +221,7 @@ class TrialRunner:
 
     def _try_length(self, model: CMCQ) -> Trial:
         try:
-            with self._make_index(model, WordSettings(self.fields)) as index:
+            with self._make_index(model, self.words) as index:
                 distances, scores, partners = self._measure_all(index)
         finally:
             remove_index(self._path())
@@ -262,7 +262,7 @@ class TrialRunner:
         pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
         if pairs.n_groups >= MIN_GROUPS:
             model.calibrate(*pairs, curve=())
-        settings = WordSettings(self.fields, chosen.weight)
+        settings = replace(self.words, weight=chosen.weight)
         evidence: dict[str, Evidence] = {}
         told: dict[str, Any] = {}
         try:

@@ -182,6 +182,12 @@ def searched_text(payload: Mapping[str, Any] | None, fields: Iterable[str]) -> s
     return " 0x1e ".join(" ".join(split_words(text, pairs=False)) for text in found)
 
 
+def count_mean_words(payloads: Iterable[Mapping[str, Any] | None], fields: Sequence[str]) -> float:
+    """Count the words that a document has on average, of those that have any."""
+    counts = [len(text.split(" ")) for text in (searched_text(each, fields) for each in payloads) if text]
+    return sum(counts) / len(counts) if counts else MEAN_WORDS
+
+
 def _read_field(payload: Any, field: str) -> Any:
     if isinstance(payload, Mapping) and field in payload:
         return payload[field]
