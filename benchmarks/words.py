@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.datasets import data_root
+from benchmarks.harness import item_points
 from benchmarks.photographs import ASKED, INDEXED, Photographs, describe_network, write_folder
+from crossbyte.compute.executor import Workers
 from crossbyte.data.captions.layout import read_raw
 from crossbyte.encoders.builtin_text import split_words
 from crossbyte.gallery.build import build_gallery
@@ -175,26 +177,44 @@ def measure_without_captions(folder: Path, data: Photographs, case: str) -> dict
     queries = [(data.names[row], data.captions[row][at]) for row in range(1, len(data), 2) for at in ASKED]
     with Gallery.open(index) as gallery:
         found = find_partners(gallery, queries)
+        names = [name for name in map(str, gallery.index.ids()) if name in {name for name, _ in queries}]
         return {
             "case": case,
             "n_documents": len(gallery),
             "n_bytes": gallery.index.model.n_bits // 8,
             "recall_without_captions": {mode: round(float(each.mean()), 4) for mode, each in found.items()},
-            "uncompressed": round(measure_uncompressed(gallery, folder / "half", queries), 4),
+            "chance": chance_recall(len(gallery), 10),
+            "among_themselves": measure_among_themselves(gallery, folder / "half", names, queries),
         }
 
 
-def measure_uncompressed(gallery: Gallery, folder: Path, queries: list[tuple[str, str]]) -> float:
-    """Measure recall@10 of points that are not coded: pictures alone, asked by texts, among all."""
-    model, names = gallery.index.model, sorted(map(str, gallery.index.ids()))
+def measure_among_themselves(
+    gallery: Gallery, folder: Path, names: list[str], queries: list[tuple[str, str]]
+) -> dict[str, float]:
+    """Measure recall@10 of pictures known by themselves alone, coded and not, without all the others."""
+    model = gallery.index.model
     pictures = gallery.encode_pictures([gallery.read_picture(folder / name) for name in names])
-    items = model.transform_images(pictures)
     asked = model.transform_texts(gallery.encode_texts([text for _, text in queries]))
-    distances = (items**2).sum(axis=1)[None] - 2 * asked @ items.T
-    first = np.argsort(distances, axis=1)[:, :10]
-    return float(
-        np.mean([id in [names[at] for at in row] for (id, _), row in zip(queries, first, strict=True)])
-    )
+    partners = np.array([names.index(name) for name, _ in queries])
+    quantizer = model.fitted_.quantizers["image"]
+    with Workers(None) as workers:
+        codes = quantizer.scan_codes(model.encode_images(pictures), workers)
+    items = item_points(model, images=pictures)
+    by_kind = {
+        "coded": quantizer.table(asked).distances(codes),
+        "uncompressed": np.einsum("nd,nd->n", items, items) - 2 * asked @ items.T,
+    }
+    recalls = {
+        kind: (first_ten(each) == partners[:, None]).any(axis=1).mean() for kind, each in by_kind.items()
+    }
+    return {kind: round(float(each), 4) for kind, each in recalls.items()} | {
+        "chance": chance_recall(len(names), 10)
+    }
+
+
+def first_ten(distances: Any) -> Any:
+    """Give the columns of the ten nearest of each row."""
+    return np.argsort(distances, axis=1, kind="stable")[:, :10]
 
 
 def main() -> int:
