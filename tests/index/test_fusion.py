@@ -209,3 +209,25 @@ def test_all_telling_words_are_never_called_nothing(index: Index) -> None:
         if not hits.unknown_words:
             assert hits.verdict != "nothing" and hits.no_match is False
     assert ask(index, "elephant snow", match_threshold=1.0).verdict == "nothing"
+
+
+def test_pictures_without_words_are_neither_preferred_nor_pushed_back(model: CMCQ, tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "half.cb", model, words=["captions"], n_jobs=1)
+    payloads = [{"captions": [caption(row)]} if row % 2 else None for row in range(N)]
+    index.add(list(range(N)), images=IMAGES[:N], payloads=payloads)
+    text = "a dog on the street"
+    hits = ask(index, text, k=N)
+    assert len(hits) == N and hits.word_scores is not None and index.word_settings is not None
+    best = hits.word_scores.max()
+    told = np.where([id % 2 == 0 for id in hits.ids], 0.3 * best, hits.word_scores)
+    wordy = np.array([id % 2 == 1 for id in hits.ids])
+    told = np.where(
+        wordy & (hits.word_scores == 0), 0.3 * best, told
+    )  # they are known by pictures alone, too
+    fused = hits.distances - index.word_settings.weight * told
+    assert (np.diff(fused) >= -1e-4).all()
+    assert {id % 2 for id in hits.ids[:20]} == {0, 1}
+
+
+def test_a_query_about_something_else_is_not_called_sure(index: Index) -> None:
+    assert ask(index, "dog narwhal umbrella quantum").verdict in ("nothing", "weak")

@@ -7,7 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
-from crossbyte.index.verdict import USUAL, Evidence, at_least, join_evidence, judge_answer, judge_hits
+from crossbyte.index.verdict import (
+    USUAL,
+    Evidence,
+    at_least,
+    at_most,
+    join_evidence,
+    judge_answer,
+    judge_hits,
+)
 
 VERDICTS = ("nothing", "weak", "fair", "strong")
 
@@ -37,9 +45,10 @@ def test_a_surer_answer_is_never_called_weaker() -> None:
         assert said == sorted(said)
 
 
-def test_the_surer_of_two_verdicts() -> None:
+def test_the_surer_and_the_less_sure_of_two_verdicts() -> None:
     for one, other in itertools.product(VERDICTS, VERDICTS):
         assert at_least(one, other) == VERDICTS[max(VERDICTS.index(one), VERDICTS.index(other))]
+        assert at_most(one, other) == VERDICTS[min(VERDICTS.index(one), VERDICTS.index(other))]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -18,6 +18,7 @@ from crossbyte.calibration.calibration import posterior
 from crossbyte.index.lexical import TermMatches, WordMatch, WordQuery, WordSettings, score_words
 from crossbyte.index.probabilities import MatchProbability
 from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.index.segment import CODINGS
 from crossbyte.index.verdict import (
     MATCH,
     USUAL,
@@ -26,6 +27,7 @@ from crossbyte.index.verdict import (
     Strength,
     Verdict,
     at_least,
+    at_most,
     judge_answer,
     judge_hits,
 )
@@ -38,6 +40,8 @@ _RARE = 50  # documents at most that have a rare word
 _FEW_DOCUMENTS = 5  # that have all rare words of a query: then they are what was meant
 _FEW_WORDS = 3
 _RAREST = 3  # documents that have the rarest word of a short query
+_IMAGE = CODINGS.index("image")
+_NEUTRAL_SHARE = 0.3  # of the best BM25 score: what says as little for a document as against it
 _COMMON_SHARE = 0.5  # words that more documents have tell nothing, and BM25 gives them nothing
 
 
@@ -120,6 +124,11 @@ class KnownWords:
     def unknown(self) -> list[str]:
         """Words and phrases that no document has."""
         return [term for term, count in self.counts.items() if not count]
+
+    @property
+    def are_mostly_unknown(self) -> bool:
+        """Whether no document has most of the words: then the query is about something else."""
+        return 2 * len(self.unknown) > len(self.counts)
 
     @property
     def telling(self) -> list[str]:
@@ -247,7 +256,10 @@ class WordSearch:
         if self.mode == "words":
             order = np.lexsort((whole.numbers, whole.distances, -bm25, later))
             return order[bm25[order] > 0]
-        fused = whole.distances - self.settings.weight * bm25
+        # Of pictures without words nothing is known: neither that words fit, nor that they do not.
+        wordless = (whole.codings == _IMAGE) & (bm25 == 0.0)
+        told = np.where(wordless, _NEUTRAL_SHARE * bm25.max(initial=0.0), bm25)
+        fused = whole.distances - self.settings.weight * told
         return np.lexsort((whole.numbers, fused, later))
 
     def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords, exact: set[int]) -> Answer:
@@ -261,6 +273,8 @@ class WordSearch:
         verdict = judge_answer(probability, self.probability.threshold, how.strong_at)
         if self.probability.threshold <= MATCH:
             verdict = at_least(verdict, known.least_verdict(fused.numbers[:1].tolist(), exact))
+        if known.are_mostly_unknown:
+            verdict = at_most(verdict, "weak")
         judged = replace(fused, match_probability=probability)
         return Answer(judged, None, judge_hits(evidence, how, verdict), verdict, unknown)
 

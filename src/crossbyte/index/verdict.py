@@ -100,6 +100,11 @@ def at_least(verdict: Verdict, least: Verdict) -> Verdict:
     return verdict if _ORDER[verdict] >= _ORDER[least] else least
 
 
+def at_most(verdict: Verdict, most: Verdict) -> Verdict:
+    """Give the less sure one of two verdicts."""
+    return verdict if _ORDER[verdict] <= _ORDER[most] else most
+
+
 def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Strength]:
     """Put the evidence of every hit into words; none is stronger than the whole answer."""
     return [_cap(_judge_hit(each, how), verdict) for each in evidence.tolist()]
