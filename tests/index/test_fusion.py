@@ -219,10 +219,10 @@ def test_pictures_without_words_are_neither_preferred_nor_pushed_back(model: CMC
     hits = ask(index, text, k=N)
     assert len(hits) == N and hits.word_scores is not None and index.word_settings is not None
     best = hits.word_scores.max()
-    told = np.where([id % 2 == 0 for id in hits.ids], 0.3 * best, hits.word_scores)
+    told = np.where([id % 2 == 0 for id in hits.ids], 0.5 * best, hits.word_scores)
     wordy = np.array([id % 2 == 1 for id in hits.ids])
     told = np.where(
-        wordy & (hits.word_scores == 0), 0.3 * best, told
+        wordy & (hits.word_scores == 0), 0.5 * best, told
     )  # they are known by pictures alone, too
     fused = hits.distances - index.word_settings.weight * told
     assert (np.diff(fused) >= -1e-4).all()

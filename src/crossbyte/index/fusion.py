@@ -41,7 +41,7 @@ _FEW_DOCUMENTS = 5  # that have all rare words of a query: then they are what wa
 _FEW_WORDS = 3
 _RAREST = 3  # documents that have the rarest word of a short query
 _IMAGE = CODINGS.index("image")
-_NEUTRAL_SHARE = 0.3  # of the best BM25 score: what says as little for a document as against it
+_NEUTRAL_SHARE = 0.5  # of the best BM25 score: what says as little for a document as against it
 _COMMON_SHARE = 0.5  # words that more documents have tell nothing, and BM25 gives them nothing
 
 
