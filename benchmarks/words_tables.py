@@ -56,9 +56,10 @@ def headlines() -> str:
 
 def details() -> str:
     """Rare words, exact captions, verdicts, and pictures without captions."""
-    lines = ["| what | " + " | ".join(CASES[case] for case in load()) + " |", "|---|" + "---|" * len(load())]
+    asked = {CASES[case]: kept for case, kept in load().items() if "details" in kept and "half" in kept}
+    lines = [f"| what | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
     for said, find in _DETAILS:
-        lines.append(f"| {said} | " + " | ".join(find(kept) for kept in load().values()) + " |")
+        lines.append(f"| {said} | " + " | ".join(find(kept) for kept in asked.values()) + " |")
     return "\n".join(lines) + "\n"
 
 

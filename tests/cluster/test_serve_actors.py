@@ -40,6 +40,11 @@ def hits(server: Client) -> tuple[bool, Any]:
     return answer["partial"], answer["hits"]
 
 
+def places(found: list[dict[str, Any]]) -> set[tuple[Any, float]]:
+    """Ids and distances of what was found."""
+    return {(hit["id"], hit["distance"]) for hit in found}
+
+
 def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -> None:
     with client(sample(tmp_path)) as one:
         expected = hits(one)
@@ -49,7 +54,9 @@ def test_a_killed_shard_is_said_and_comes_back(served: Client, tmp_path: Path) -
     with killed(served.service.gallery.index, 1):
         for _ in range(3):
             partial, found = hits(served)
-            assert partial and 0 < len(found) < len(expected[1]) and all(hit in expected[1] for hit in found)
+            assert partial and 0 < len(found) < len(expected[1])
+            # what found a hit, by rank and by how rare words are, depends on the others; distances do not
+            assert places(found) <= places(expected[1])
             assert served.get("/readyz").json() == {"status": "degraded"}
         assert "crossbyte_lost_shards 1.0" in served.get("/metrics").text
     until(lambda: hits(served) == expected)
@@ -68,7 +75,7 @@ def test_a_silent_shard_holds_up_one_answer_only(served: Client) -> None:
         start = time.monotonic()
         for _ in range(3):
             partial, found = hits(served)
-            assert partial and found and all(hit in expected[1] for hit in found)
+            assert partial and found and places(found) <= places(expected[1])
         assert served.get("/readyz").json() == {"status": "degraded"}
         assert time.monotonic() - start < 2.0
     finally:
