@@ -28,7 +28,7 @@ def table() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for case, kept in load().items():
-        for wanted, row in kept["recall"].items():
+        for wanted, row in sorted(kept["recall"].items(), key=lambda each: (each[1]["n_bytes"], each[0])):
             said = f"{row['n_bytes']} bytes" + (", chosen" if wanted == "chosen" else "")
             both, vectors, words = (row["recall"][mode] for mode in ("both", "vectors", "words"))
             lines.append(
@@ -46,7 +46,7 @@ def headlines() -> str:
         "|---|---|---|---|---|---|",
     ]
     for case, kept in load().items():
-        row = kept["recall"]["chosen"]
+        row = kept["recall"].get("chosen") or kept["recall"]["8"]
         figures = " | ".join(f"{row['recall'][mode]:.3f}" for mode in ("both", "vectors", "words"))
         lines.append(
             f"| {CASES[case]}, {row['n_bytes']} bytes | {figures} | {row['chance']:.3f} | {_COMMAND} |"
