@@ -10,7 +10,7 @@ import pytest
 from crossbyte.gallery.trial import (
     WEIGHTS,
     AskedAnswers,
-    Trial,
+    LengthTrial,
     choose_trial,
     choose_weight,
     find_strong,
@@ -30,10 +30,10 @@ def ranks(mean_log: float, spread: float = 0.5, seed: int = 0) -> np.ndarray:
     return np.maximum(1, np.rint(np.exp(mean_log + spread * noise))).astype(np.int64)
 
 
-def trial(n_bytes: int, mean_log: float, uncompressed: float | None = 1.0, seed: int = 0) -> Trial:
+def trial(n_bytes: int, mean_log: float, uncompressed: float | None = 1.0, seed: int = 0) -> LengthTrial:
     own = ranks(mean_log, seed=seed)
     whole = None if uncompressed is None else ranks(uncompressed)
-    return Trial(n_bytes, 1.0, {"both": own, "vectors": own, "words": own}, whole, 1000)
+    return LengthTrial(n_bytes, 1.0, {"both": own, "vectors": own, "words": own}, whole, 1000)
 
 
 def test_the_fewest_bytes_are_chosen_that_no_others_beat() -> None:

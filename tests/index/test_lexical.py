@@ -95,7 +95,7 @@ def test_any_text_is_a_query(index: Index, text: str, form: str) -> None:
     asked = form.format(text)
     terms = WordQuery.parse(asked).terms
     for term in terms:
-        index._store.match_words(quote_term(term))
+        index._store.match_term(quote_term(term))
     find(index, asked)
     assert len(index) == len(CAPTIONS)
 

@@ -90,7 +90,7 @@ def hold_out(encoded: encode.EncodedDocuments, rows: Sequence[int], seed: int) -
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class LengthTrial:
     """What was measured with some number of bytes.
 
     Attributes
@@ -171,7 +171,7 @@ class TrialRunner:
 
     def run(self, lengths: Sequence[int], callback: ProgressCallback) -> TrialResult:
         """Try lengths until more bytes cannot help, choose one, and learn its verdicts."""
-        trials: list[Trial] = []
+        trials: list[LengthTrial] = []
         models: dict[int, CMCQ] = {}
         for place, n_bytes in enumerate(lengths):
             models[n_bytes] = self._fit(n_bytes)
@@ -188,8 +188,9 @@ class TrialRunner:
         pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
         return self.make_model(n_bytes).fit(*pairs)
 
-    def _list_documents(self) -> list[tuple[Raw, Raw]]:
-        """List images and texts of learned documents, and of held-out ones without what is hidden."""
+    @cached_property
+    def _documents(self) -> list[tuple[Raw, Raw]]:
+        """Images and texts of learned documents, and of held-out ones without what is hidden."""
         cache, held_out = self.session.cache, self.held_out
         images, texts, _ = self.encoded.pairs(cache, held_out.learned)
         joined = [encode.join_captions(each) or "" for each in held_out.rest]
@@ -201,7 +202,7 @@ class TrialRunner:
     def _make_index(self, model: CMCQ, settings: WordSettings) -> Index:
         """Make an index of all these documents, the held-out ones last."""
         held_out = self.held_out
-        learned, held = self._list_documents()
+        learned, held = self._documents
         remove_index(self._path())  # left behind by a trial that was killed
         index = Index.create(self._path(), model, words=settings, n_jobs=model.n_jobs)
         names = [f"learned {row}" for row in held_out.learned]
@@ -212,6 +213,11 @@ class TrialRunner:
         index.add(names, images=held[0], texts=held[1], payloads=payloads)
         return index
 
+    @cached_property
+    def _asked(self) -> Raw:
+        """Features of the hidden captions."""
+        return self._encode(self.held_out.asked)
+
     def _encode(self, texts: Sequence[str]) -> Raw:
         found = encode.encode_texts(self.session, self.text_encoder, texts)
         return self.session.cache.get(found.encoder, [digest for digest in found.digests if digest])
@@ -219,7 +225,7 @@ class TrialRunner:
     def _path(self) -> Path:
         return self.folder / "trial.cb"
 
-    def _try_length(self, model: CMCQ) -> Trial:
+    def _try_length(self, model: CMCQ) -> LengthTrial:
         try:
             with self._make_index(model, self.words) as index:
                 distances, scores, partners = self._measure_all(index)
@@ -231,7 +237,7 @@ class TrialRunner:
         by_mode = {"both": ranks[best], "vectors": ranks[0.0], "words": by_words}
         whole = self._measure_uncompressed(model)
         uncompressed = None if whole is None else _rank(whole, partners)
-        return Trial(model.n_bits // 8, best, by_mode, uncompressed, distances.shape[1])
+        return LengthTrial(model.n_bits // 8, best, by_mode, uncompressed, distances.shape[1])
 
     def _measure_uncompressed(self, model: CMCQ) -> Float64 | None:
         """Compute distances (n, N) to what would be coded, but for what is the same of all documents."""
@@ -240,14 +246,14 @@ class TrialRunner:
         if quantizer is None:
             return None
         with Workers(model.n_jobs) as workers:
-            parts = [learned.item_points(*pairs, workers) for pairs in self._list_documents()]
+            parts = [learned.item_points(*pairs, workers) for pairs in self._documents]
         items = quantizer.from_coding(np.concatenate(parts)).astype(np.float64)
-        queries = model.transform_texts(self._encode(self.held_out.asked)).astype(np.float64)
+        queries = model.transform_texts(self._asked).astype(np.float64)
         return np.asarray(np.einsum("nd,nd->n", items, items) - 2.0 * (queries @ items.T))
 
     def _measure_all(self, index: Index) -> tuple[Float64, Float64, NDArray[np.intp]]:
         """Compute distances and BM25 scores (n, N) of all documents, and the column of every partner."""
-        features = self._encode(self.held_out.asked)
+        features = self._asked
         n = len(index)
         distances, scores = np.empty((len(self.held_out.held), n)), np.zeros((len(self.held_out.held), n))
         for row, hits in enumerate(index.search(texts=features, k=n)):
@@ -257,7 +263,7 @@ class TrialRunner:
                 scores[row, match.number] = match.score
         return distances, scores, np.arange(n - len(self.held_out.held), n)
 
-    def _learn_verdicts(self, chosen: Trial, model: CMCQ, trials: Sequence[Trial]) -> TrialResult:
+    def _learn_verdicts(self, chosen: LengthTrial, model: CMCQ, trials: Sequence[LengthTrial]) -> TrialResult:
         """Ask the gallery of the chosen length, calibrated, and learn how sure its answers are."""
         pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
         if pairs.n_groups >= MIN_GROUPS:
@@ -291,7 +297,7 @@ class TrialRunner:
         return TrialResult(chosen.n_bytes, replace(settings, evidence=evidence, measured=measured))
 
     def _ask(self, index: Index, mode: str) -> AskedAnswers:
-        features = self._encode(self.held_out.asked)
+        features = self._asked
         asked = AskedAnswers([], [], [], 1.0 / max(len(index), 2))
         answers = index.search(texts=features, words=self.held_out.asked, mode=mode, k=_DEPTH)
         for row, hits in zip(self.held_out.held, answers, strict=True):
@@ -325,7 +331,7 @@ def _is_more(differences: Float64, errors: float = 1.0) -> bool:
     return bool(differences.mean() > errors * differences.std() / np.sqrt(len(differences)))
 
 
-def _helps(longer: Trial, shorter: Trial) -> bool:
+def _helps(longer: LengthTrial, shorter: LengthTrial) -> bool:
     """Say whether more bytes rank partners better, by more than a standard error."""
     return _is_more(shorter.log_ranks - longer.log_ranks)
 
@@ -342,7 +348,7 @@ def choose_weight(ranks: Mapping[float, NDArray[np.int64]]) -> float:
     return min(good, key=lambda weight: abs(weight - USUAL_WEIGHT))
 
 
-def choose_trial(trials: Sequence[Trial]) -> Trial:
+def choose_trial(trials: Sequence[LengthTrial]) -> LengthTrial:
     """Choose the fewest bytes that no other length beats by more than a standard error."""
     best = min(trials, key=lambda trial: float(trial.log_ranks.mean()))
     return next(trial for trial in trials if trial is best or not _helps(best, trial))

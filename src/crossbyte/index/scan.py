@@ -572,7 +572,7 @@ class LocalBackend:
 
     def count_term(self, term: str, most: int) -> int:
         """Count the documents that have a word or phrase, ``most`` at most; also deleted ones."""
-        return self.snapshot.store.count_words(quote_term(term), most)
+        return self.snapshot.store.count_term(quote_term(term), most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""

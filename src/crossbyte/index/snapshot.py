@@ -432,7 +432,7 @@ class Snapshot:
         known = self._terms.get(term)
         if known is not None:
             return known
-        rows = np.array(self.store.match_words(quote_term(term)), dtype=np.int64).reshape(-1, 4)
+        rows = np.array(self.store.match_term(quote_term(term)), dtype=np.int64).reshape(-1, 4)
         numbers, versions, counts, lengths = rows.T
         newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
         live = self._test_numbers(numbers, self.allowed(None)) & (versions == np.array(newest, np.int64))

@@ -9,7 +9,7 @@ pairs where there are enough (:mod:`crossbyte.gallery.trial`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -107,14 +107,9 @@ def at_most(verdict: Verdict, most: Verdict) -> Verdict:
 
 def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Strength]:
     """Put the evidence of every hit into words; none is stronger than the whole answer."""
-    return [_cap(_judge_hit(each, how), verdict) for each in evidence.tolist()]
+    most = at_least(verdict, "weak")
+    return [cast(Strength, at_most(_judge_hit(each, how), most)) for each in evidence.tolist()]
 
 
 def _judge_hit(evidence: float, how: Evidence) -> Strength:
     return "strong" if evidence >= how.strong_hit else "fair" if evidence >= how.fair_hit else "weak"
-
-
-def _cap(strength: Strength, verdict: Verdict) -> Strength:
-    if verdict == "nothing":
-        return "weak"
-    return strength if _ORDER[strength] <= _ORDER[verdict] else verdict

@@ -747,7 +747,7 @@ def _write_words(
     )
 
 
-def fetch_word_matches(connection: sqlite3.Connection, expression: str) -> list[tuple[int, int, int, int]]:
+def fetch_term_matches(connection: sqlite3.Connection, expression: str) -> list[tuple[int, int, int, int]]:
     """Find documents by a word or phrase: number, version of the payload, how often they have it, all words.
 
     Parameters
@@ -765,7 +765,7 @@ def fetch_word_matches(connection: sqlite3.Connection, expression: str) -> list[
     ).fetchall()
 
 
-def count_word_matches(connection: sqlite3.Connection, expression: str, most: int) -> int:
+def count_term_matches(connection: sqlite3.Connection, expression: str, most: int) -> int:
     """Count the rows that an expression of FTS5 matches, ``most`` at most."""
     found = connection.execute(
         "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)", (expression, most)

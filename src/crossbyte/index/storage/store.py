@@ -34,12 +34,12 @@ from crossbyte.index.storage.records import (
     NewRecord,
     Record,
     Rewrite,
-    count_word_matches,
+    count_term_matches,
     fetch_catalogue,
     fetch_part,
     fetch_payload,
     fetch_records,
-    fetch_word_matches,
+    fetch_term_matches,
     primary_code,
     translate_sqlite_errors,
     write_change,
@@ -497,7 +497,7 @@ class Store:
         )
         return self._write(rewrite)
 
-    def match_words(self, expression: str) -> list[tuple[int, int, int, int]]:
+    def match_term(self, expression: str) -> list[tuple[int, int, int, int]]:
         """Find documents by a word or phrase: number, version, how often they have it, and all their words.
 
         Parameters
@@ -506,12 +506,12 @@ class Store:
             Of FTS5: one word or phrase in quotes. Only in format 3.
         """
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
-            return fetch_word_matches(self._session.connection, expression)
+            return fetch_term_matches(self._session.connection, expression)
 
-    def count_words(self, expression: str, most: int) -> int:
+    def count_term(self, expression: str, most: int) -> int:
         """Count the rows that an expression matches, ``most`` at most; format 3 only."""
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
-            return count_word_matches(self._session.connection, expression, most)
+            return count_term_matches(self._session.connection, expression, most)
 
     def replace(
         self,
