@@ -15,6 +15,8 @@ from crossbyte.index import lexical
 from crossbyte.index.lexical import (
     MEAN_WORDS,
     MOST_WORDS,
+    TermCache,
+    TermMatches,
     WordQuery,
     count_mean_words,
     quote_term,
@@ -263,3 +265,19 @@ def test_long_documents_are_told_by_the_mean_of_all() -> None:
         count_mean_words(payloads, ["captions"]) == (4 + 1) / 2
     )  # a mark between two captions counts as one
     assert count_mean_words([None], ["captions"]) == MEAN_WORDS
+
+
+def test_terms_are_kept_within_their_bytes_whatever_is_asked() -> None:
+    cache = TermCache(most_bytes=20_000)
+    one = TermMatches(*np.ones((3, 10), dtype=np.int64), np.ones(10, dtype=bool))
+    for number in range(1_000):  # no document has them, and still they must not pile up
+        cache.keep(f"word{number}", TermMatches.none())
+        assert 0 < cache.n_bytes <= 20_000
+    assert cache.get("word999") is not None and cache.get("word0") is None
+    cache.keep("last", one)
+    assert cache.get("last") is one
+    before = cache.n_bytes
+    cache.keep("last", one)
+    assert cache.n_bytes == before
+    cache.keep("huge", TermMatches(*np.ones((3, 10_000), dtype=np.int64), np.ones(10_000, dtype=bool)))
+    assert cache.n_bytes == 0 and cache.get("last") is None

@@ -7,6 +7,8 @@ expression of quoted words alone, so nothing that a person types is an operator.
 from __future__ import annotations
 
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -28,6 +30,7 @@ MEAN_WORDS = 20.0
 MOST_WORDS = 64  # of a query; longer ones are cut, so that the time of a search is bounded
 _K, _B = 1.2, 0.75  # of BM25, as everywhere
 _LEAST_RARITY = 1e-6
+_ENTRY_BYTES = 1_000  # of what is kept of a term, beside its letters and documents
 _MOST_FIELDS = 16
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"'))
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -116,14 +119,47 @@ class TermMatches(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     @property
-    def n_bytes(self) -> int:
-        """Bytes in memory."""
-        return sum(each.nbytes for each in self)
-
-    @property
     def found(self) -> set[int]:
         """Numbers of the documents that are allowed."""
         return set(self.numbers[self.allowed].tolist())
+
+
+class TermCache:
+    """Keeps what was found of terms, up to so many bytes; what was asked longest ago goes first.
+
+    Any text may be asked, so a term counts for its own bytes, too, even if no document has it.
+
+    Parameters
+    ----------
+    most_bytes : int
+    """
+
+    def __init__(self, most_bytes: int = 16_000_000) -> None:
+        self._most_bytes = most_bytes
+        self._known: OrderedDict[str, TermMatches] = OrderedDict()
+        self._guard = threading.Lock()
+        self.n_bytes = 0
+
+    def get(self, term: str) -> TermMatches | None:
+        """Give what was found of a term; None if it was not kept."""
+        with self._guard:
+            if term not in self._known:
+                return None
+            self._known.move_to_end(term)
+            return self._known[term]
+
+    def keep(self, term: str, found: TermMatches) -> None:
+        """Keep what was found of a term."""
+        with self._guard:
+            if term not in self._known:
+                self._known[term] = found
+                self.n_bytes += _count_bytes(term, found)
+            while self.n_bytes > self._most_bytes:
+                self.n_bytes -= _count_bytes(*self._known.popitem(last=False))
+
+
+def _count_bytes(term: str, found: TermMatches) -> int:
+    return _ENTRY_BYTES + 4 * len(term) + sum(each.nbytes for each in found)
 
 
 def score_words(terms: Sequence[TermMatches], n_documents: int, mean_words: float) -> list[WordMatch]:

@@ -28,7 +28,7 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import TermMatches, WordSettings, quote_term
+from crossbyte.index.lexical import TermCache, TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.database import has_word_search
@@ -38,7 +38,6 @@ from crossbyte.model.estimator import CMCQ
 
 _NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
-_MOST_TERM_BYTES = 16_000_000  # of words that were searched
 _MAX_COUNTS = 512  # counts of fields; a few values each
 
 
@@ -134,7 +133,7 @@ class Snapshot:
     _answers: OrderedDict[str, dict[str, Bitset]] = field(default_factory=OrderedDict, init=False)
     _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
     _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
-    _terms: dict[str, TermMatches] = field(default_factory=dict, init=False)
+    _terms: TermCache = field(default_factory=TermCache, init=False)
     _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     @property
@@ -437,13 +436,8 @@ class Snapshot:
         newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
         live = self._test_numbers(numbers, self.allowed(None)) & (versions == np.array(newest, np.int64))
         found = TermMatches(numbers[live], counts[live], lengths[live], np.ones(int(live.sum()), dtype=bool))
-        if self._terms_bytes() + found.n_bytes > _MOST_TERM_BYTES:
-            self._terms.clear()
-        self._terms[term] = found
+        self._terms.keep(term, found)
         return found
-
-    def _terms_bytes(self) -> int:
-        return sum(each.n_bytes for each in list(self._terms.values()))
 
     def _test_numbers(self, numbers: NDArray[np.int64], bits: Mapping[str, Bitset]) -> NDArray[np.bool_]:
         """Say (n,) which documents are there, and have their bit set."""
@@ -458,7 +452,7 @@ class Snapshot:
         """Bytes in memory of the caches."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
-        values = sum(values.n_bytes for values in self._values.values()) + self._terms_bytes()
+        values = sum(values.n_bytes for values in self._values.values()) + self._terms.n_bytes
         return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
