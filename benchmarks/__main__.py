@@ -38,6 +38,7 @@ BENCHMARKS = (
     "paper_scale",
     "words",
     "joint",
+    "free_queries",
 )
 
 
