@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from crossbyte.encoders.base import EncoderState, encoder_fingerprint
 from crossbyte.encoders.builtin_image import BuiltinImageEncoder
@@ -71,6 +73,15 @@ def test_a_picture_gives_the_same_bytes_alone_and_in_any_batch(images):
     for at, picture in enumerate(PICTURES):
         assert images.encode([picture]).tobytes() == whole[at : at + 1].tobytes()
     assert images.encode(PICTURES[::-1])[::-1].tobytes() == whole.tobytes()
+
+
+def test_a_picture_gives_the_same_bytes_whatever_threads_blas_has(images):
+    picture = noise_picture(90, 120)
+    expected = images.encode([picture])
+    for n_threads in (1, 2, 4):
+        with threadpool_limits(n_threads), ThreadPoolExecutor(1) as thread:
+            assert np.array_equal(images._encode_one(picture), expected[0])
+            assert np.array_equal(thread.submit(images.encode, [picture]).result(), expected)
 
 
 def test_a_text_gives_the_same_row_alone_and_in_any_batch(texts):

@@ -173,6 +173,16 @@ def test_updates_replace_words_and_a_pinned_reader_never_sees_the_new_ones(index
     index.verify()
 
 
+def test_a_pinned_reader_counts_no_words_of_documents_added_later(index: Index) -> None:
+    pinned = index.pinned()
+    before = pinned._seen.count_term("park", 100)
+    payloads = [{"captions": ["a dog in the park"]} for _ in range(10)]
+    features = np.random.default_rng(2).normal(size=(10, 10))
+    index.add([f"new {n}" for n in range(10)], images=features, payloads=payloads)
+    assert pinned._seen.count_term("park", 100) == before
+    assert index._seen.count_term("park", 100) == before + 10
+
+
 def test_words_are_there_after_reopening_and_upserting(index: Index, model: CMCQ) -> None:
     path = index.path
     index.upsert(["b"], images=np.ones((1, 10)), payloads=[{"captions": "an igloo"}])

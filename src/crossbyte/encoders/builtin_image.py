@@ -20,7 +20,7 @@ from PIL import Image
 from scipy import sparse
 
 from crossbyte.arrays import Float32, Float64
-from crossbyte.compute.executor import Workers
+from crossbyte.compute.executor import Workers, deterministic_product
 from crossbyte.encoders.base import EncoderState, encoder_fingerprint
 from crossbyte.errors import InvalidInput
 
@@ -181,7 +181,7 @@ def patch_block(pixels: Float32, words: PatchCodebook, grids: Sequence[int]) -> 
     """Describe (s, s, 3) pixels by words as one row: how much of each is in every region of each grid."""
     patches = extract_patches(pixels)
     patches -= words.mean
-    responses = np.matmul(patches, words.filters, dtype=np.float32)
+    responses = deterministic_product(patches, words.filters)  # BLAS alone rounds by the number of threads
     responses -= responses.mean(axis=1, keepdims=True)
     np.maximum(responses, 0.0, out=responses)
     side = pixels.shape[0] - PATCH + 1

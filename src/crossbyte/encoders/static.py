@@ -1,4 +1,4 @@
-"""Encode texts as static sentence vectors: the mean of one learned vector for each piece of a word.
+"""Encode texts as static sentence vectors: the direction of the mean of a learned vector per piece of a word.
 
 The vectors are those of WordLlama (MIT), 256 numbers for each of 32,000 pieces, as they lie in its wheel.
 Only its two data files are used: its own loader asks a hub.
@@ -30,7 +30,7 @@ _TENSOR = "embedding.weight"
 _INSTALL = "pip install 'crossbyte[photo]'"
 _MAX_CHARS = 8192
 """Letters of a text that count: far more than a caption has, and a bound on the work for a book."""
-_SETTINGS = {"rows": "mean", "max_chars": _MAX_CHARS}
+_SETTINGS = {"rows": "mean of unit length", "max_chars": _MAX_CHARS}
 _MIN_LETTERS = 3
 _KNOWN_SHARE = 0.5
 """Share of the letters that must lie in whole words or in pieces of three letters and more. Only Latin ones
@@ -111,7 +111,7 @@ def _describe_damage(files: StaticFiles, reason: object) -> str:
 
 
 class StaticTextEncoder:
-    """Encode texts by the mean of their pieces' vectors; may be shared by threads.
+    """Encode texts by the mean of their pieces' vectors, at unit length; may be shared by threads.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class StaticTextEncoder:
         -------
         (n, 256) float32 ndarray
         """
-        return encode_texts(items, self._average_rows, self._state.dimension)
+        return encode_texts(items, self._encode_rows, self._state.dimension)
 
     def knows_script(self, texts: Sequence[str]) -> bool:
         """Tell whether the vectors know the words of these texts, not only their letters or bytes.
@@ -178,7 +178,7 @@ class StaticTextEncoder:
             known, letters = known + in_words, letters + of_text
         return letters > 0 and known >= _KNOWN_SHARE * letters
 
-    def _average_rows(self, texts: list[str]) -> Float32:
+    def _encode_rows(self, texts: list[str]) -> Float32:
         # One at a time: its batches start threads of their own, which warn in every process forked later.
         ids = [self._tokenize(text).ids for text in texts]
         counts = np.array([len(row) for row in ids], dtype=np.int64)
@@ -188,7 +188,9 @@ class StaticTextEncoder:
         pieces = np.fromiter((piece for row in ids for piece in row), dtype=np.int64, count=int(ends[-1]))
         places = sparse.csr_matrix((ones, pieces, ends), (len(texts), len(self._vectors.table)))
         sums = np.asarray(places @ self._vectors.table)
-        return np.asarray(sums / np.maximum(counts, 1)[:, None], dtype=np.float32)
+        # Short texts have long means; captions of one document are to count alike, however long they are.
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        return np.asarray(sums / np.where(lengths > 0.0, lengths, 1.0), dtype=np.float32)
 
     def _tokenize(self, text: str) -> Any:
         # A lone surrogate, as in a damaged file name, is no letter that the tokenizer could take.

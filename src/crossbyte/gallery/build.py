@@ -192,7 +192,7 @@ def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
     check_ids(documents.ids)
     check_payloads(documents.payloads, len(documents))
     parts = encode.DocumentParts(documents)
-    check_enough_items(parts.n_pairs, len(parts.paths), len(parts.texts), options)
+    check_enough_items(parts.n_pairs, len(parts.paths), len(parts.captions), options)
 
 
 def _check_name_free(target: Path) -> None:
@@ -219,7 +219,7 @@ def _build(
     with opened as session:
         with clock.timed("encode"):
             chooser = _make_encoder_chooser(session, ready, options.seed)
-            encoded = encode.encode_documents(session, documents, chooser, apart=True)
+            encoded = encode.encode_documents(session, documents, chooser)
             encoded = _add_text_encoder(encoded, documents, chooser, options)
         rows = _list_paired_rows(encoded, options)
         with clock.timed("trial"):
@@ -480,7 +480,7 @@ def _check_new_documents(gallery: Gallery, documents: RawDocuments, upsert: bool
                 f"ids: {id!r} is in the index already; use upsert=True in add_documents(…) to replace it"
             )
     parts = encode.DocumentParts(documents)
-    for side, items in (("image", parts.paths), ("text", parts.texts)):
+    for side, items in (("image", parts.paths), ("text", parts.captions)):
         if items:
             gallery.encoder(side)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 import crossbyte
 from crossbyte.arrays import Raw
@@ -44,9 +45,20 @@ def drop_empty_captions(captions: Sequence[str]) -> list[str]:
     return [caption for caption in captions if caption.strip()]
 
 
-def join_captions(captions: Sequence[str]) -> str | None:
-    """Join all captions to one text; None if all are blank."""
-    return "\n".join(drop_empty_captions(captions)) or None
+def mean_rows(rows: Raw, counts: Sequence[int]) -> Raw:
+    """Average the first rows (n, d), the next, and so on: (len(counts), d), each of ``counts`` rows.
+
+    The captions of a document are encoded one by one, as questions will be: an encoder of sentences places
+    many sentences at once elsewhere than their mean.
+    """
+    sizes = np.asarray(counts)
+    if (sizes == 1).all():
+        return rows
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    shares = (1.0 / sizes[owners]).astype(np.float32)
+    averages = sparse.csr_matrix((shares, (owners, np.arange(len(owners)))), shape=(len(sizes), len(owners)))
+    means: Raw = averages @ rows
+    return means
 
 
 @dataclass(frozen=True)
@@ -281,18 +293,15 @@ class EncodedDocuments:
     ----------
     documents : RawDocuments
     encoders : mapping of side to EncoderState
-    digests : mapping of side to mapping of row to digest
-        Rows that have the side.
-    captions : mapping of row to list of digests
-        The captions of documents with a text one by one, where they are wanted.
+    digests : mapping of side to mapping of row to list of digests
+        Rows that have the side: of their picture, of their captions one by one.
     skipped : list of Skipped
         Pictures that cannot be read; their documents are left out altogether.
     """
 
     documents: RawDocuments
     encoders: Mapping[str, EncoderState]
-    digests: Mapping[str, Mapping[int, str]]
-    captions: Mapping[int, list[str]]
+    digests: Mapping[str, Mapping[int, list[str]]]
     skipped: list[Skipped]
 
     def rows(self, sides: Sequence[str]) -> list[int]:
@@ -305,8 +314,10 @@ class EncodedDocuments:
         ]
 
     def features(self, cache: FeatureCache, side: str, rows: Sequence[int]) -> Raw:
-        """Read the features (n, d) of one side of these documents."""
-        return cache.get(self.encoders[side], [self.digests[side][row] for row in rows])
+        """Read the features (n, d) of one side of these documents: of captions, their mean."""
+        digests = [self.digests[side][row] for row in rows]
+        found = cache.get(self.encoders[side], [digest for each in digests for digest in each])
+        return mean_rows(found, [len(each) for each in digests]) if digests else found
 
     def values(self, name: str, rows: Sequence[int]) -> list[Any]:
         """Give the ids, payloads or groups of these documents."""
@@ -327,11 +338,11 @@ class EncodedDocuments:
 
     def repeat_by_captions(self, rows: Sequence[int]) -> list[int]:
         """Repeat each of these rows as often as it has captions."""
-        return [row for row in rows for _ in self.captions[row]]
+        return [row for row in rows for _ in self.digests["text"][row]]
 
     def pair_captions(self, cache: FeatureCache, rows: Sequence[int]) -> Pairs:
         """Pair these documents with each of their captions, in the order of :meth:`repeat_by_captions`."""
-        digests = [digest for row in rows for digest in self.captions[row]]
+        digests = [digest for row in rows for digest in self.digests["text"][row]]
         repeated = self.repeat_by_captions(rows)
         texts = cache.get(self.encoders["text"], digests)
         return Pairs(self.features(cache, "image", repeated), texts, self.group_numbers(repeated))
@@ -353,12 +364,11 @@ class DocumentParts:
 
     def __init__(self, documents: RawDocuments) -> None:
         pictures = [(row, path) for row, path in enumerate(documents.pictures) if path is not None]
-        texts = [(row, join_captions(captions)) for row, captions in enumerate(documents.texts)]
+        texts = [(row, drop_empty_captions(captions)) for row, captions in enumerate(documents.texts)]
         self.picture_rows, self.paths = [row for row, _ in pictures], [path for _, path in pictures]
         self.picture_ids = [documents.ids[row] for row in self.picture_rows]
-        self.text_rows = [row for row, text in texts if text is not None]
-        self.texts = [text for _, text in texts if text is not None]
-        self.captions = [drop_empty_captions(documents.texts[row]) for row in self.text_rows]
+        self.text_rows = [row for row, captions in texts if captions]
+        self.captions = [captions for _, captions in texts if captions]
 
     @property
     def n_pairs(self) -> int:
@@ -370,8 +380,6 @@ def encode_documents(
     session: EncodingSession,
     documents: RawDocuments,
     encoder_of: Callable[[str, DocumentParts], Encoder],
-    *,
-    apart: bool = False,
 ) -> EncodedDocuments:
     """Encode everything that is not kept yet.
 
@@ -381,30 +389,23 @@ def encode_documents(
     documents : RawDocuments
     encoder_of : callable
         Gives the encoder of a side; called only for sides that there are.
-    apart : bool
-        Whether captions are wanted one by one, too.
     """
     parts = DocumentParts(documents)
-    digests: dict[str, dict[int, str]] = {side: {} for side in _BOTH_SIDES}
+    digests: dict[str, dict[int, list[str]]] = {side: {} for side in _BOTH_SIDES}
     encoders: dict[str, EncoderState] = {}
     reasons: dict[int, str] = {}
     if parts.paths:
         found = encode_pictures(session, encoder_of("image", parts), parts.picture_ids, parts.paths)
         encoders["image"], rows = found.encoder, parts.picture_rows
-        digests["image"] = {r: digest for r, digest in zip(rows, found.digests, strict=True) if digest}
+        digests["image"] = {r: [digest] for r, digest in zip(rows, found.digests, strict=True) if digest}
         reasons = {rows[at]: reason for at, reason in found.reasons.items()}
-    captions: dict[int, list[str]] = {}
-    if parts.texts:
-        more = [caption for each in parts.captions for caption in each] if apart else []
-        made = encode_texts(session, encoder_of("text", parts), [*parts.texts, *more])
-        encoders["text"] = made.encoder
-        known = zip(parts.text_rows, made.digests[: len(parts.texts)], strict=True)
-        digests["text"] = {r: digest for r, digest in known if digest and r not in reasons}
-        captions = {
-            r: list(map(digest_text, each)) for r, each in zip(parts.text_rows, parts.captions, strict=True)
-        }
+    if parts.captions:
+        texts = [caption for each in parts.captions for caption in each]
+        encoders["text"] = encode_texts(session, encoder_of("text", parts), texts).encoder
+        known = zip(parts.text_rows, parts.captions, strict=True)
+        digests["text"] = {r: list(map(digest_text, each)) for r, each in known if r not in reasons}
     skipped = [Skipped(_name_document(documents, row), reason) for row, reason in sorted(reasons.items())]
-    return EncodedDocuments(documents, encoders, digests, captions, skipped)
+    return EncodedDocuments(documents, encoders, digests, skipped)
 
 
 def _name_document(documents: RawDocuments, row: int) -> str:

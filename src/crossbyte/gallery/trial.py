@@ -193,10 +193,11 @@ class TrialRunner:
         """Images and texts of learned documents, and of held-out ones without what is hidden."""
         cache, held_out = self.session.cache, self.held_out
         images, texts, _ = self.encoded.pairs(cache, held_out.learned)
-        joined = [encode.join_captions(each) or "" for each in held_out.rest]
+        captions = self._encode([caption for each in held_out.rest for caption in each])
+        rest = encode.mean_rows(captions, list(map(len, held_out.rest)))
         return [
             (images, texts),
-            (self.encoded.features(cache, "image", held_out.held), self._encode(joined)),
+            (self.encoded.features(cache, "image", held_out.held), rest),
         ]
 
     def _make_index(self, model: CMCQ, settings: WordSettings) -> Index:

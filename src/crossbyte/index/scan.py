@@ -24,7 +24,7 @@ from crossbyte.index.facets import Facet, count_facets
 from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells, CellState, summarize_cells
-from crossbyte.index.lexical import TermMatches, WordSettings, quote_term
+from crossbyte.index.lexical import TermMatches, WordSettings
 from crossbyte.index.partition import Partition, Quantizers
 from crossbyte.index.scroll import read_documents, scroll_documents
 from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
@@ -572,7 +572,7 @@ class LocalBackend:
 
     def count_term(self, term: str, most: int) -> int:
         """Count the documents that have a word or phrase, ``most`` at most; also deleted ones."""
-        return self.snapshot.store.count_term(quote_term(term), most)
+        return self.snapshot.count_term(term, most)
 
     def standing(self, query: Query, number: int) -> Standing:
         """Find the position of a document, at ``query.max_distance``, for one query."""

@@ -426,6 +426,13 @@ class Snapshot:
         allowed = self.allowed(where, is_part=is_part)
         return [each._replace(allowed=self._test_numbers(each.numbers, allowed)) for each in found]
 
+    def count_term(self, term: str, most: int) -> int:
+        """Count the documents that have a word or phrase, ``most`` at most; also deleted ones.
+
+        Documents that were added after this generation do not count, though the file has their words.
+        """
+        return self.store.count_term(quote_term(term), self.catalogue.next_number, most)
+
     def _match_term(self, term: str) -> TermMatches:
         """Find the documents that have a word or phrase, once for all searches of this generation."""
         known = self._terms.get(term)

@@ -765,10 +765,11 @@ def fetch_term_matches(connection: sqlite3.Connection, expression: str) -> list[
     ).fetchall()
 
 
-def count_term_matches(connection: sqlite3.Connection, expression: str, most: int) -> int:
-    """Count the rows that an expression of FTS5 matches, ``most`` at most."""
+def count_term_matches(connection: sqlite3.Connection, expression: str, below: int, most: int) -> int:
+    """Count the rows that an expression of FTS5 matches, of numbers below a bound, ``most`` at most."""
     found = connection.execute(
-        "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)", (expression, most)
+        "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? AND rowid < ? LIMIT ?)",
+        (expression, below, most),
     )
     return int(found.fetchone()[0])
 

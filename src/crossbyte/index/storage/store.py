@@ -508,10 +508,10 @@ class Store:
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
             return fetch_term_matches(self._session.connection, expression)
 
-    def count_term(self, expression: str, most: int) -> int:
-        """Count the rows that an expression matches, ``most`` at most; format 3 only."""
+    def count_term(self, expression: str, below: int, most: int) -> int:
+        """Count the rows below a number that an expression matches, ``most`` at most; format 3 only."""
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
-            return count_term_matches(self._session.connection, expression, most)
+            return count_term_matches(self._session.connection, expression, below, most)
 
     def replace(
         self,
