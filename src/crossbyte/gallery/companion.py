@@ -236,7 +236,8 @@ class Database:
                 self._connection.executemany(statement, rows)
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite rolls back by itself where the disk is full
+                    self._connection.execute("ROLLBACK")
                 raise
 
     def close(self) -> None:
