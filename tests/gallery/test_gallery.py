@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ, Index
+from crossbyte.data.captions.layout import read_raw
+from crossbyte.data.captions.raw_documents import RawDocuments
 from crossbyte.data.synthetic import make_pairs
 from crossbyte.encoders.base import EncoderState
 from crossbyte.errors import (
@@ -23,12 +27,13 @@ from crossbyte.errors import (
     NoEncoder,
     NotCalibrated,
     PictureError,
+    StorageFull,
     UnknownId,
     WrongEncoder,
 )
 from crossbyte.gallery.build import add_documents, take_documents
 from crossbyte.gallery.cache import FeatureCache, digest_file, digest_text
-from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails
+from crossbyte.gallery.companion import CompanionFiles, Database, Thumbnail, Thumbnails
 from crossbyte.gallery.gallery import Gallery, NewDocument
 from crossbyte.model.space.gaussian import GaussianSpace, view_weights
 from crossbyte.progress import Progress
@@ -224,6 +229,40 @@ def test_too_few_pairs_say_what_is_needed(tmp_path: Path, n_pictures: int, n_tex
     with pytest.raises(InvalidInput, match="at least 2 pictures with a text.*20 and more to measure"):
         build(documents, tmp_path / "s.cb")
     assert [each.name for each in tmp_path.iterdir()] == ["scenes"]
+
+
+def _give_captions(documents: RawDocuments, captions: list[tuple[str, ...]], folder: Path) -> RawDocuments:
+    """Read the pictures of these documents anew, with other captions."""
+    (folder / "captions.csv").unlink()
+    for id, texts in zip(documents.ids, captions, strict=True):
+        (folder / id).with_suffix(".txt").write_text("\n".join(texts))
+    return read_raw(folder)
+
+
+@pytest.mark.parametrize("n_each", [1, 2])
+def test_captions_that_are_tags_teach_and_are_told(tmp_path: Path, n_each: int) -> None:
+    tags = ["red", "green", "blue", "round", "square", "big", "small", "dark"]
+    pairs = list(combinations(tags, 2))
+    # two tags each of few words; or one tag nearly everywhere
+    texts = [pairs[n % len(pairs)] if n_each == 2 else (tags[max(0, n - 34)],) for n in range(40)]
+    found = _give_captions(scenes(tmp_path / "s", 40), texts, tmp_path / "s")
+    built = build(found, tmp_path / "s.cb", curve=())
+    assert built.grouping is not None and "Most pictures share captions" in built.grouping
+    assert ("exactly the same captions" in built.grouping) == (n_each == 2)
+    assert built.n_groups == (28 if n_each == 2 else 40) and built.model.calibration_ is not None
+
+
+def test_groups_of_ones_own_stay(tmp_path: Path) -> None:
+    documents = scenes(tmp_path / "s", 30)
+    documents.groups[:20] = ["burst"] * 20
+    built = build(documents, tmp_path / "s.cb", curve=None)
+    assert built.grouping is None and built.n_groups == 11
+
+
+def test_one_caption_for_all_is_refused_in_words_of_the_folder(tmp_path: Path) -> None:
+    found = _give_captions(scenes(tmp_path / "s", 5), [("holiday",)] * 5, tmp_path / "s")
+    with pytest.raises(InvalidInput, match="all 5 pictures have the same .'holiday'.*say what each picture"):
+        build(found, tmp_path / "s.cb")
 
 
 def test_few_pairs_make_a_gallery_without_a_report(tmp_path: Path) -> None:
@@ -437,6 +476,17 @@ def test_thumbnails_by_id(tmp_path: Path) -> None:
     path.write_bytes(b"this is no database at all, only text" * 50)
     damaged = Thumbnails.open(path)
     assert damaged is None or damaged.get("1") is None
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
+    schema = "CREATE TABLE IF NOT EXISTS kept (body BLOB)"
+    with closing(Database(tmp_path / "t.sqlite", schema, writable=True)) as database:
+        database.write("INSERT INTO kept VALUES (?)", [(b"one",)])
+        database.rows("PRAGMA max_page_count = 8")  # SQLite then reports a full disk, and rolls back itself
+        with pytest.raises(StorageFull):
+            database.write("INSERT INTO kept VALUES (?)", [(b"x" * 9_000,)] * 10)
+        assert database.rows("SELECT body FROM kept") == [(b"one",)]
+        database.write("INSERT INTO kept VALUES (?)", [(b"two",)])
 
 
 def test_digests_of_files_are_those_of_pictures(folder: Path, gallery: Gallery, tmp_path: Path) -> None:

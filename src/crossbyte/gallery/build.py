@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossbyte._fs import check_free, flush_folder
-from crossbyte.data.captions.raw_documents import RawDocuments, Skipped
+from crossbyte.data.captions.raw_documents import RawDocuments, Skipped, loosen_groups
 from crossbyte.encoders.base import Encoder
 from crossbyte.encoders.catalogue import find_network
 from crossbyte.errors import DuplicateId, FitInterrupted, InvalidInput
@@ -49,6 +49,7 @@ _MOST_ROWS = 200
 _MOST_FITTED = 20_000  # documents, with all their captions; more teach the codes nothing, and take memory
 _MOST_AUDITED = 20_000
 _ROWS_AT_ONCE = 20_000
+_LONGEST_QUOTE = 60
 
 
 @dataclass
@@ -68,6 +69,10 @@ class BuildResult:
         Why the encoders were chosen that nobody named.
     seconds : dict of str to float
         By stage.
+    n_groups : int
+        Of the pairs; quality is measured from 20 on.
+    grouping : str or None
+        Why pictures that share captions were not held out together; None where they were.
     """
 
     path: Path
@@ -77,6 +82,8 @@ class BuildResult:
     skipped: list[Skipped]
     reasons: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
+    n_groups: int = 0
+    grouping: str | None = None
 
 
 def build_gallery(
@@ -173,10 +180,12 @@ def build_at_free_path(
     """
     watch = Watch(callback or ignore_progress)
     options = options.choose_mapping(specs)
+    documents, grouping = loosen_groups(documents)
     _check_documents(documents, options)
     lock = WriterLock.acquire(str(target))  # before the folder is touched: two runs would mix
     try:
-        return _build(documents, target, options, specs, watch, thumbnails)
+        built = _build(documents, target, options, specs, watch, thumbnails)
+        return replace(built, grouping=grouping)
     except KeyboardInterrupt:
         raise FitInterrupted(
             f"interrupted {watch}: there is no {target.name} yet, but what was encoded is kept; run the same "
@@ -193,6 +202,21 @@ def _check_documents(documents: RawDocuments, options: FitOptions) -> None:
     check_payloads(documents.payloads, len(documents))
     parts = encode.DocumentParts(documents)
     check_enough_items(parts.n_pairs, len(parts.paths), len(parts.captions), options)
+    with_picture = set(parts.picture_rows)
+    named = zip(parts.text_rows, parts.captions, strict=True)
+    _check_captions_differ([captions for row, captions in named if row in with_picture])
+
+
+def _check_captions_differ(captions: Sequence[Sequence[str]]) -> None:
+    """Refuse pictures that all have the same captions: nothing tells one from the other."""
+    if len(captions) >= MIN_PAIRS and len(set(map(frozenset, captions))) == 1:
+        first = captions[0][0]
+        said = first if len(first) <= _LONGEST_QUOTE else f"{first[:_LONGEST_QUOTE]}…"
+        raise InvalidInput(
+            f"expected captions that differ, but all {len(captions)} pictures have the same ({said!r}), which "
+            "tells none from another; say what each picture shows, or leave the captions out and take a "
+            "network whose pictures and texts share a space (CLIP): `crossbyte fit FOLDER --encoder NAME`"
+        )
 
 
 def _check_name_free(target: Path) -> None:
@@ -246,7 +270,8 @@ def _build(
     files.keep_training(encoded.values("ids", encoded.repeat_by_captions(learned)))
     files.keep_local_encoders({side: spec for side, spec in specs.items() if find_network(spec) is None})
     skipped = [*documents.skipped, *encoded.skipped]
-    return BuildResult(target, model, n_documents, len(rows), skipped, reasons, clock.seconds)
+    n_groups = len(set(encoded.group_numbers(rows).tolist()))
+    return BuildResult(target, model, n_documents, len(rows), skipped, reasons, clock.seconds, n_groups)
 
 
 class _StageClock:
@@ -332,6 +357,12 @@ def _list_paired_rows(encoded: encode.EncodedDocuments, options: FitOptions) -> 
     rows = encoded.rows(("image", "text"))
     n_pictures, n_texts = (len(encoded.digests[side]) for side in ("image", "text"))
     check_enough_items(len(rows), n_pictures, n_texts, options)
+    _check_captions_differ([encode.drop_empty_captions(texts) for texts in encoded.values("texts", rows)])
+    if len(rows) >= MIN_PAIRS and len({encoded.digests["image"][row][0] for row in rows}) == 1:
+        raise InvalidInput(
+            f"expected pictures that differ, but the {len(rows)} with captions are all the same picture; "
+            "give others"
+        )
     return rows
 
 

@@ -300,6 +300,7 @@ def fit_files(
     document["words"] = read_word_settings(path)
     document["encoders"] = {side: state.name for side, state in built.model.encoder_states_.items()}
     document["encoder_reasons"] = built.reasons
+    document["grouping"] = built.grouping
     return FitResult(
         document,
         list(_describe_built(document, kept, built, report, fit_options.curve is not None)),
@@ -340,6 +341,8 @@ def _describe_built(
     yield from describe_skipped(built.skipped)
     for side, reason in built.reasons.items():
         yield f"{_SIDES[side]}: {reason}"
+    if built.grouping is not None:
+        yield built.grouping
     if document["words"] is None:
         yield "Words are not searched: this SQLite was built without FTS5, so vectors alone find documents."
     if document["mapping"] == "joint":
@@ -372,9 +375,14 @@ def _explain_shared_space(built: BuildResult) -> str:
 def _explain_unmeasured(built: BuildResult, calibrated: bool) -> str:
     if not calibrated:
         return "Quality was not measured (--no-calibrate)."
+    from crossbyte.model.selection import MIN_GROUPS
+
+    there = f"there are {built.n_pairs}"
+    if built.n_groups < built.n_pairs:
+        there += f", whose shared captions leave {built.n_groups} that are apart"
     return (
-        "Quality was not measured, and answers come without probabilities: that takes 20 pictures with texts "
-        f"of their own, and there are {built.n_pairs}. About 1,000 make good answers."
+        f"Quality was not measured, and answers come without probabilities: that takes {MIN_GROUPS} pictures "
+        f"with texts of their own, and {there}. About 1,000 make good answers."
     )
 
 

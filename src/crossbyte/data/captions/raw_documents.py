@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
@@ -218,12 +219,62 @@ def _find_payload_problem(payload: dict[str, Any]) -> str:
     return ""
 
 
-def _label_groups(found: RawDocuments) -> list[str | None]:
-    """Label documents that share a picture or a text, directly or through others."""
+def loosen_groups(documents: RawDocuments) -> tuple[RawDocuments, str | None]:
+    """Group by less than a shared caption where one group would swallow the pictures, as with tags.
+
+    A caption that many pictures share says what they have in common, and holding all of them out together
+    leaves nothing to learn from. Groups that are not those of :func:`crossbyte.data.captions.layout.read_raw`
+    are somebody's own, and stay.
+
+    Returns
+    -------
+    RawDocuments
+    str or None
+        What was done, in a sentence; None where the groups stay.
+    """
+    if not _swallow_pairs(documents, documents.groups) or documents.groups != _label_groups(documents):
+        return documents, None
+    shared = "Most pictures share captions, as with tags or labels: "
+    told = "; captions of held-out pictures may have been learned from others, which flatters the figures."
+    groups = _label_groups(documents, _all_captions)
+    if not _swallow_pairs(documents, groups):
+        return replace(documents, groups=groups), (
+            f"{shared}those with exactly the same captions were held out together, not those that share one"
+            + told
+        )
+    return replace(documents, groups=_label_groups(documents, _no_caption)), (
+        f"{shared}each picture was held out by itself{told}"
+    )
+
+
+def _swallow_pairs(documents: RawDocuments, groups: Sequence[str | None]) -> bool:
+    """Tell whether one group has more than half of the documents with a picture and a caption."""
+    sides = zip(documents.pictures, documents.texts, groups, strict=True)
+    paired = [group for picture, texts, group in sides if picture is not None and any(texts)]
+    sizes = Counter(group for group in paired if group is not None)
+    return max(sizes.values(), default=0) > len(paired) / 2
+
+
+def _each_caption(texts: tuple[str, ...]) -> Iterable[object]:
+    return texts
+
+
+def _all_captions(texts: tuple[str, ...]) -> Iterable[object]:
+    return [frozenset(texts)] if texts else []
+
+
+def _no_caption(texts: tuple[str, ...]) -> Iterable[object]:
+    return []
+
+
+def _label_groups(
+    found: RawDocuments, shared_of: Callable[[tuple[str, ...]], Iterable[object]] = _each_caption
+) -> list[str | None]:
+    """Label documents that share a picture or what is given of their texts, directly or through others."""
     parents = list(range(len(found)))
     first: dict[object, int] = {}
     for row, (picture, texts) in enumerate(zip(found.pictures, found.texts, strict=True)):
-        for shared in (*texts, *([] if picture is None else [picture])):
+        for shared in (*shared_of(texts), *([] if picture is None else [picture])):
             one, other = _find_root(parents, first.setdefault(shared, row)), _find_root(parents, row)
             parents[max(one, other)] = min(one, other)
     roots = [_find_root(parents, row) for row in range(len(found))]
