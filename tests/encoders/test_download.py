@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from crossbyte.cli import app
+from crossbyte.cli.exit_codes import describe_error
 from crossbyte.encoders import (
     catalogue,
     default_image_encoder,
@@ -76,13 +78,26 @@ def test_a_download_is_whole_and_needs_the_hub_once(hub: Hub, tmp_path: Path) ->
     assert np.array_equal(ears.encode(["a red dog"]), again.encode(["a red dog"]))
 
 
-def test_a_changed_file_is_noticed_and_fetched_again(hub: Hub) -> None:
+def test_a_changed_file_is_noticed_and_fetched_again(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     folder = download_network("tiny-eyes").folder
+    whole = make_encoder("tiny-eyes", "image", []).state
     data = bytearray((folder / "model.onnx").read_bytes())
     data[-1] ^= 1
     (folder / "model.onnx").write_bytes(data)
     with pytest.raises(DataFileError, match="the file was changed.*crossbyte encoders download tiny-eyes"):
         make_encoder("tiny-eyes", "image", [])
+    assert app.run(["encoders", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert "tiny-eyes was changed or cut; fetch it again: crossbyte encoders download tiny-eyes" in listed
+    with pytest.raises(
+        NoEncoder, match="files were changed, or cut; .*crossbyte encoders download tiny-eyes"
+    ):
+        restore_encoder(whole, "image")
+    (folder / "model.onnx").write_bytes(data[:-1])
+    with pytest.raises(
+        NoEncoder, match="files were changed, or cut; .*crossbyte encoders download tiny-eyes"
+    ):
+        restore_encoder(whole, "image")
     assert download_network("tiny-eyes").n_bytes > 0
     assert make_encoder("tiny-eyes", "image", []).encode([PICTURE]).shape == (1, 5)
 
@@ -129,8 +144,11 @@ FAILURES = {
 def test_a_hub_that_misbehaves_leaves_nothing(hub: Hub, tmp_path: Path, name: str) -> None:
     failure = FAILURES[name]
     failure.misbehave(hub)
-    with pytest.raises(failure.error, match=failure.said):
+    with pytest.raises(failure.error, match=failure.said) as raised:
         download_network("tiny-clip")
+    assert re.search(r"try again|look whether", describe_error(raised.value)[1])
+    assert (name == "redirect") == ("got a redirect" in str(raised.value))
+    assert "redirect" not in name or "connection failed" not in str(raised.value)
     assert list_cache(tmp_path) == ["encoders"]
 
 
@@ -147,8 +165,9 @@ def test_a_failed_download_keeps_what_was_there(hub: Hub, tmp_path: Path) -> Non
 def test_nobody_answers(hub: Hub, tmp_path: Path) -> None:
     with serve_hub() as gone:
         pass
-    with pytest.raises(NoEncoder, match="the connection failed .* connect to the internet and try again"):
+    with pytest.raises(NoEncoder, match="the connection failed .* nothing was kept") as raised:
         download_network("tiny-eyes", hub=gone.address)
+    assert describe_error(raised.value)[1] == "connect to the internet and try again"
     assert list_cache(tmp_path) == ["encoders"]
 
 

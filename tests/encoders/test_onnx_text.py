@@ -194,6 +194,15 @@ def test_a_tokenizer_of_another_network_is_refused(network: Path) -> None:
     assert "up to 62" in str(raised.value) and "do not belong together" in str(raised.value)
 
 
+def test_a_tokenizer_of_far_fewer_words_is_refused(tmp_path: Path) -> None:
+    network = write_text_network(tmp_path / "text.onnx", make_table(500))
+    write_tokenizer(tmp_path / "tokenizer.json")
+    with pytest.raises(InvalidInput, match="rows far beyond .*do not belong together"):
+        made(network)
+    write_text_network(network, make_table(2 * len(WORDS)))  # filled up to a round number
+    assert made(network).encode(["a dog"]).shape == (1, 6)
+
+
 def test_files_that_are_none(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = network.with_name("tokenizer.json")
     tokenizer.unlink()

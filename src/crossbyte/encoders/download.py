@@ -176,9 +176,8 @@ def _fetch_file(
         raise DataFileError(_describe_size(url, file, f"{n_bytes:,}: the connection was cut"))
     if expected is not None and digest.hexdigest() != expected:
         raise DataFileError(
-            f"{url}: expected a file of digest {expected}, got {digest.hexdigest()}; nothing was kept: it "
-            "is not "
-            "the file that crossbyte knows; try again, or another network"
+            f"{url}: expected a file of digest {expected}, got {digest.hexdigest()}: it is not "
+            "the file that crossbyte knows, and nothing was kept; try again, or another network"
         )
     return digest.hexdigest()
 
@@ -190,7 +189,7 @@ def _check_length(length: str | None, file: NetworkFile, url: str) -> None:
 
 def _describe_size(url: str, file: NetworkFile, found: str) -> str:
     return (
-        f"{url}: expected {file.size:,} bytes, got {found}; nothing was kept: try again, or look whether "
+        f"{url}: expected {file.size:,} bytes, got {found}, and nothing was kept; try again, or look whether "
         f"{catalogue.HUB_VARIABLE} names the right hub"
     )
 
@@ -267,6 +266,7 @@ class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
         parts = urllib.parse.urlsplit(newurl)
         stays = _is_loopback(urllib.parse.urlsplit(req.full_url).hostname) and _is_loopback(parts.hostname)
         if parts.scheme != "https" and not (parts.scheme == "http" and stays):
+            fp.close()  # nobody else will: no answer comes of it
             raise NoEncoder(
                 f"{req.full_url}: expected a file, got a redirect to {newurl}, which is not https; look "
                 "whether "
@@ -293,6 +293,8 @@ def _open_address(url: str) -> Iterator[Any]:
             f"{url}: expected a file, got {error.code} {error.reason}; try again later, or look whether "
             f"{catalogue.HUB_VARIABLE} names the right hub"
         ) from error
+    except NoEncoder:  # of a redirect, which says itself what is wrong
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NoEncoder(_describe_cut(url, error)) from error
     with answer:
@@ -309,7 +311,6 @@ def _read_chunk(answer: Any, url: str) -> bytes:
 def _describe_cut(url: str, error: Exception) -> str:
     reason = getattr(error, "reason", None) or error
     return (
-        f"{url}: expected a file, and the connection failed ({str(reason)[:200] or type(error).__name__}); "
-        "nothing "
-        "was kept: connect to the internet and try again"
+        f"{url}: expected a file, and the connection failed ({str(reason)[:200] or type(error).__name__}), "
+        "and nothing was kept; connect to the internet and try again"
     )

@@ -226,6 +226,7 @@ _TYPES = {
 }
 _PICTURE_TYPES = (np.float32, np.float16, np.uint8)
 _LARGEST_JSON = 2**16
+_SEE_DESCRIPTION = "; docs/encoders.md says what stands in it"
 _WEIGHTS_ELSEWHERE = re.compile(rb"\x0a\x08location\x12")  # StringStringEntryProto of a TensorProto
 
 
@@ -277,13 +278,17 @@ def find_model(spec: str) -> tuple[Path, dict[str, Any]]:
 def read_description(path: Path) -> dict[str, Any]:
     """Read a description's fields; `check_description` checks what they mean."""
     if check_exists(path).stat().st_size > _LARGEST_JSON:
-        raise DataFileError(f"{path}: expected a small JSON file (at most {_LARGEST_JSON} bytes)")
+        raise DataFileError(
+            f"{path}: expected a small JSON file (at most {_LARGEST_JSON} bytes){_SEE_DESCRIPTION}"
+        )
     try:
         fields = parse_json(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DataFileError(f"{path}: expected JSON; {error}") from error
+        raise DataFileError(f"{path}: expected JSON ({error}){_SEE_DESCRIPTION}") from error
     if not isinstance(fields, dict):
-        raise DataFileError(f"{path}: expected a JSON object with the fields of an ONNX description")
+        raise DataFileError(
+            f"{path}: expected a JSON object with the fields of an ONNX description{_SEE_DESCRIPTION}"
+        )
     return fields
 
 
@@ -305,7 +310,10 @@ def open_onnx(path: Path) -> OnnxFile:
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base but Exception
-        raise DataFileError(f"{path}: ONNX Runtime cannot open it: {first_line(error)}") from error
+        raise DataFileError(
+            f"{path}: ONNX Runtime cannot open it ({first_line(error)}): it is damaged, or no "
+            "network; fetch or export it again"
+        ) from error
     inputs, outputs = (
         [_read_port(node) for node in nodes] for nodes in (session.get_inputs(), session.get_outputs())
     )

@@ -42,6 +42,10 @@ _MAX_CHARS = 2**17
 _LARGEST_TOKENIZER = 2**27
 _BATCH = 4
 """Texts at a time, of one number of tokens, where that was seen to give the bits of each alone."""
+_FAR_SMALLER, _FEW_TOKENS = 2, 100
+"""A vocabulary is another network's if its table has a row of this many times its size, and a few more."""
+_NO_TABLE = 2**31 - 1
+"""The number of a token that no table has: a network that takes it does not look tokens up."""
 PROBES = (
     "red dog big cat",
     "the man has tea",
@@ -116,7 +120,9 @@ def open_tokenizer(path: Path) -> TextTokenizer:
             'distribute with it: put it beside the network, or name it by "tokenizer" in the description'
         )
     if path.stat().st_size > _LARGEST_TOKENIZER:
-        raise DataFileError(f"{path}: expected a tokenizer of at most {_LARGEST_TOKENIZER} bytes")
+        raise DataFileError(
+            f"{path}: expected a tokenizer of at most {_LARGEST_TOKENIZER} bytes; give another"
+        )
     library = import_extra("tokenizers", f"the tokenizer {path.name} needs")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
@@ -426,7 +432,10 @@ class OnnxTextEncoder:
         return np.asarray(output), mask
 
     def _check_vocabulary(self) -> None:
-        """Give the network the tokenizer's highest number: it fails where its table is smaller."""
+        """Give the network the tokenizer's highest number: it fails where its table is smaller.
+
+        A table that goes far beyond belongs to another tokenizer: its makers fill up to a round number only.
+        """
         highest = max(self._tokenizer.tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         usual, size = self._tokenize(PROBES[0]), self._fixed or 1
         self._run_network([usual] * size)  # fails by itself where something else is wrong
@@ -440,6 +449,21 @@ class OnnxTextEncoder:
                 "network's "
                 "makers distribute with it"
             ) from error
+        beyond = _FAR_SMALLER * (highest + 1) + _FEW_TOKENS
+        if self._has_row(beyond, usual, size) and not self._has_row(_NO_TABLE, usual, size):
+            raise InvalidInput(
+                f"{self._tokenizer.path} has tokens of numbers up to {highest}, and the network "
+                f"{self._file.path} has rows far beyond (such as {beyond}): they do not belong together; "
+                "give the tokenizer.json that the network's makers distribute with it"
+            )
+
+    def _has_row(self, token: int, usual: Sequence[int], size: int) -> bool:
+        """Tell whether the network takes a token of this number."""
+        try:
+            self._run_network([[token, *usual][: len(usual)]] * size)
+        except InvalidInput:
+            return False
+        return True
 
     def _batches_agree(self) -> bool:
         """Tell whether texts get the bits that they get by themselves: in a batch, and in one filled up."""

@@ -451,11 +451,22 @@ def _require_given(given: str | None, state: EncoderState, side: str, form: str)
     """Return what the user gave, or raise an error that says what to give."""
     if given is None:
         raise NoEncoder(
-            f"{side}s of this model were encoded by {state.name!r}, which is not in the model's file; give "
+            f"{side}s of this model were encoded by {state.name!r}, {_describe_absence(state.name)}; give "
             f"it with --{side}-encoder {form} (in Python: {side}_encoder={form!r})"
             + _advise_download(state.name)
         )
     return given
+
+
+def _describe_absence(name: str) -> str:
+    """Say why an encoder cannot be had: it is not here, or not as it was."""
+    network = catalogue.find_network(name)
+    if network is None or not catalogue.network_folder(network).is_dir():
+        return "which is not in the model's file"
+    return (
+        f"and the network of this name in {catalogue.network_folder(network)} is not the one it was fitted "
+        "with: its files were changed, or cut"
+    )
 
 
 def _advise_download(name: str) -> str:

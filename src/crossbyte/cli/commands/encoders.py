@@ -11,7 +11,7 @@ import typer
 from crossbyte._format import plural, readable_bytes
 from crossbyte.cli import options
 from crossbyte.cli.output import Table, emit, show_progress
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import DataFileError, InvalidInput, NoEncoder
 
 if TYPE_CHECKING:
     from crossbyte.encoders.catalogue import KnownNetwork
@@ -69,19 +69,32 @@ def _list_networks(as_json: bool) -> None:
 
 
 def _describe(network: KnownNetwork) -> dict[str, Any]:
-    from crossbyte.encoders import catalogue
-
+    state = _find_state(network)
     return {
         "name": network.name,
         "sides": list(network.sides),
         "licence": network.licence,
         "bytes": network.size,
-        "downloaded": catalogue.is_downloaded(network),
+        "downloaded": state == "yes",
+        "changed": state == "changed",
         "brings": network.brings,
         "repository": network.repository,
         "revision": network.revision,
         "files": [file._asdict() for file in network.files],
     }
+
+
+def _find_state(network: KnownNetwork) -> str:
+    """Say whether a network is here: yes, no, or changed since it was downloaded; its files are read."""
+    from crossbyte.encoders import catalogue
+
+    try:
+        catalogue.verify_network(network)
+    except NoEncoder:
+        return "changed" if catalogue.network_folder(network).is_dir() else "no"
+    except (DataFileError, OSError):
+        return "changed"
+    return "yes"
 
 
 def _format_list(document: dict[str, Any]) -> Iterator[str | Table]:
@@ -91,12 +104,16 @@ def _format_list(document: dict[str, Any]) -> Iterator[str | Table]:
             _SIDES[tuple(network["sides"])],
             network["licence"],
             readable_bytes(network["bytes"]),
-            "yes" if network["downloaded"] else "no",
+            "yes" if network["downloaded"] else "changed" if network["changed"] else "no",
             network["brings"],
         )
         for network in document["networks"]
     ]
     yield Table(("name", "encodes", "licence", "size>", "here", "what it brings"), rows)
+    for network in document["networks"]:
+        if network["changed"]:
+            name = network["name"]
+            yield f"{name} was changed or cut; fetch it again: crossbyte encoders download {name}"
     yield f"Cache: {document['cache']}"
     yield f"Pictures without --encoder: {document['default_image_encoder']['reason']}"
 
