@@ -105,6 +105,19 @@ def measured_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+_LONG_LABELS = """
+return [...document.querySelectorAll(".tile .match")]
+  .filter((each) => {
+    const tile = each.closest(".tile").getBoundingClientRect();
+    const range = document.createRange();
+    range.selectNodeContents(each.firstElementChild);
+    const words = range.getBoundingClientRect();
+    return words.right > tile.right + 1 || words.bottom > tile.bottom + 1;
+  })
+  .map((each) => each.textContent);
+"""
+
+
 def look(page: Page, name: str, address: str, ready: Callable[[], Any]) -> None:
     """Open an address on every screen, and keep a picture of each."""
     for look, (width, height, scheme) in LOOKS.items():
@@ -115,6 +128,7 @@ def look(page: Page, name: str, address: str, ready: Callable[[], Any]) -> None:
         assert page.overlaps(".toolbar > *, .verdict, .notice, .results") == []
         wide = page.script("return document.documentElement.scrollWidth > innerWidth + 1")
         assert not wide, f"{name} on {look} is wider than the window"
+        assert page.script(_LONG_LABELS) == [], f"labels of {name} on {look} leave their pictures"
         page.shot(f"answers-{name}-{look}")
 
 
@@ -142,6 +156,14 @@ def test_every_verdict_is_said_in_words(
     if verdict == "nothing":
         assert {label.split(" match")[0] for label in labels(page)} == {"Weak"}
         assert not page.all("#verdict:not([hidden]) .match")
+
+
+def test_narrow_pictures_keep_their_labels_to_themselves(page: Page) -> None:
+    page.open("/?q=red", 390, 800)
+    page.settled()
+    page.script("document.querySelectorAll('.tile').forEach((each) => { each.style.width = '78px'; })")
+    page.shot("answers-narrow-phone")
+    assert len(page.all(".tile .match")) > 5 and page.script(_LONG_LABELS) == []
 
 
 @pytest.mark.parametrize("mode", ["both", "words", "vectors"])
@@ -209,10 +231,12 @@ def test_the_report_tells_words_vectors_and_both(
         "75 captions that were held out asked for their documents, among 300",
         "68 of 100 by words alone, 71 of 100 by vectors alone, 80 of 100 by words and vectors",
         "Chance would find 3.",
+        "Only 10 pairs could be held out, so every partner is among the first 10: these numbers say nothing.",
         "Beside 8 bytes per document, of 100 captions by both: 4 bytes would lose 4, "
         "16 bytes would find 1 more.",
     ):
         assert part in said, part
+    assert page.all(".score-number") == [] == page.all(".chart")
     page.script("document.querySelector('.word-trial').scrollIntoView()")
     page.shot("answers-report-words-phone")
     page.size(1280, 860)

@@ -26,8 +26,9 @@ const DOCUMENT_NAMES = {
 
 const MODES = { words: "words alone", vectors: "vectors alone", both: "words and vectors" };
 
-const NOT_MEASURED = "This index has no quality report: its model was not calibrated when it was made.";
+const NOT_MEASURED = "This index has no quality report: its model was not calibrated when it was made, which takes at least 20 captioned pictures.";
 const N_SUSPECTS = 24;
+const FEW_PAIRS = 100; // held out; with fewer, intervals are wide
 
 const systemOf = (report, name) => report.systems.find((system) => system.name === name) ?? null;
 const recallOf = (system, direction, depth = 10) => system.directions[direction].recall[depth];
@@ -187,9 +188,28 @@ function costOfBytes(measured) {
   return `Beside ${plural(measured.n_bytes, "byte")} per document, of 100 captions by both: ${others.map(change).join(", ")}.`;
 }
 
+const inWords = (report) =>
+  report.text && h("details", { class: "report-words" }, h("summary", {}, "The whole report in words"), h("pre", { tabindex: "0" }, report.text));
+
+/** What few held-out pairs leave of the figures, as the report in words has it; empty where they are enough. */
+function caution(report) {
+  if (report.n_held_out >= FEW_PAIRS) return "";
+  const held = `Only ${plural(report.n_held_out, "pair")} could be held out`;
+  const more = "Give at least 1,000 pairs, of which one in ten is held out, for a report to lean on.";
+  return saysNothing(report)
+    ? `${held}, so every partner is among the first 10: these numbers say nothing. ${more}`
+    : `${held}: the intervals are wide, and small differences say nothing. ${more}`;
+}
+
+/** Whether every held-out partner is among the first ten, whatever the model has learned. */
+const saysNothing = (report) => report.n_held_out <= 10;
+
 function qualityView(report) {
   const directions = Object.keys(DIRECTIONS);
-  const measured = `Measured on ${plural(report.n_held_out, "pair")} that the model had not seen, with ${plural(report.n_bytes, "byte")} per item.`;
+  if (saysNothing(report)) {
+    return [section("How well it finds", caution(report)), wordsView(report.words), inWords(report)].filter(Boolean);
+  }
+  const measured = `Measured on ${plural(report.n_held_out, "pair")} that the model had not seen, with ${plural(report.n_bytes, "byte")} per item. ${caution(report)}`;
   return [
     section("How well it finds", measured, h("div", { class: "scores" }, directions.map((each) => card(report, each)))),
     wordsView(report.words),
@@ -208,7 +228,7 @@ function qualityView(report) {
         )
       : report.reliability.length && section("Calibration", null, h("div", { class: "figures" }, reliabilityFigure(report.reliability))),
     report.reliability.length ? h("p", { class: "lead below" }, reliabilityWords(report.reliability)) : null,
-    report.text && h("details", { class: "report-words" }, h("summary", {}, "The whole report in words"), h("pre", { tabindex: "0" }, report.text)),
+    inWords(report),
   ].filter(Boolean);
 }
 
