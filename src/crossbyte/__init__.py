@@ -1,4 +1,4 @@
-"""Search images by text and texts by image, in 2 to 16 bytes per item.
+"""Search images by text and texts by image, in 2 to 64 bytes per item.
 
 Names are imported when first used, so that ``import crossbyte`` alone stays light.
 """

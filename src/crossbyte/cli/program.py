@@ -30,7 +30,7 @@ def execute(commands: Mapping[str, str], arguments: Sequence[str]) -> int:
 def _make_program(commands: Mapping[str, str]) -> typer.Typer:
     # Without rich's markup typer does not import rich for its help, which would double the time.
     program = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-    program.callback(help="Search images by text and texts by image, in 2 to 16 bytes per item.")(
+    program.callback(help="Search images by text and texts by image, in 2 to 64 bytes per item.")(
         _define_global_options
     )
     for name, module in commands.items():

@@ -36,7 +36,7 @@ _ANSWERS: list[type[BaseModel]] = [
 ]
 _REFERENCE = "#/components/schemas/{model}"
 _ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}
-_DESCRIPTION = """Search images by words and texts by pictures, in 2 to 16 bytes per item.
+_DESCRIPTION = """Search images by words and texts by pictures, in 2 to 64 bytes per item.
 
 Errors have one form, `{"error": {"code", "message", "hint", "request_id"}}`. Routes that write need the
 header `Authorization: Bearer TOKEN`; so do routes that read, unless the server listens on its own
