@@ -266,6 +266,40 @@ def test_wrong_command_lines_are_two_lines_and_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["encoders"], "Choose from: list, download"),
+        (["fit", "x.npz", "-o", "m.cbm", "--bytes", "0"], "--bytes: expected an integer from 1 to 64, got 0"),
+        (
+            ["fit", "x.npz", "-o", "m.cbm", "--bytes", "65"],
+            "--bytes: expected an integer from 1 to 64, got 65",
+        ),
+        (["fit", "index.cb"], "got an index.*crossbyte add index.cb FOLDER"),
+        (["fit", "shards.cbs"], "got an index.*crossbyte add shards.cbs FOLDER"),
+        (["add", "index.cb", "index.cb"], "got an index"),
+        (["fit", "model.cbm"], "got a model.*crossbyte info model.cbm"),
+        (["fit", "one.jpg"], "got one picture.*give the folder"),
+        (["fit", "q.py"], "got a file that ends in .py.*docs/files.md"),
+        (["fit", "x.npy"], "--images x.npy --texts"),
+    ],
+)
+def test_what_is_no_data_is_named(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shards.cbs").mkdir()
+    for name in ("index.cb", "model.cbm", "one.jpg", "q.py", "x.npy", "x.npz"):
+        (tmp_path / name).write_bytes(b"SQLite format 3\0" if name == "index.cb" else b"x")
+    assert app.run(arguments) == 2
+    told = capsys.readouterr().err
+    assert re.search(f"(?s){said}", told) and len(told.splitlines()) == 2 and "\\n" not in told
+
+
 # Output
 
 

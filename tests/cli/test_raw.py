@@ -146,7 +146,7 @@ def test_bytes_are_chosen_or_named_and_what_they_find_is_told(
 def test_bytes_are_named_once(here: Path, capsys: Captured) -> None:
     write_scenes(here / "photos", 4)
     assert "leave one out" in refusal(capsys, "fit", "photos", "--bytes", "2", "--bits", "16")
-    assert "bits" in refusal(capsys, "fit", "photos", "--bytes", "0")
+    assert "--bytes: expected" in refusal(capsys, "fit", "photos", "--bytes", "0")
 
 
 def test_a_quality_that_is_not_reached_is_code_3(here: Path, capsys: Captured) -> None:
@@ -259,6 +259,22 @@ def keep_captions(folder: Path, layout: str) -> tuple[list[str], list[str]]:
         document = {"images": images, "annotations": annotations}
         (folder / "annotations" / "captions.json").write_text(json.dumps(document))
     return names, list(texts)
+
+
+def test_a_report_of_shards_is_that_of_the_index(in_made: Path, capsys: Captured) -> None:
+    assert app.run(["shard", "scenes.cb", "-o", "many.cbs", "--shards", "2"]) == 0
+    capsys.readouterr()
+    assert answer(capsys, "report", "many.cbs") == answer(capsys, "report", "scenes.cb")
+
+
+def test_tags_are_told(here: Path, capsys: Captured) -> None:
+    write_scenes(here / "photos", 24)
+    table = here / "photos" / "captions.csv"
+    texts = {row["image"]: row["caption"] for row in csv.DictReader(table.read_text().splitlines())}
+    rows = [f'{name},"{text}"' for name, own in texts.items() for text in (own, "holiday")]
+    table.write_text("\n".join(["image,caption", *rows]))
+    assert app.run(["fit", "photos", *ENCODERS, *QUICK]) == 0
+    assert "Most pictures share captions" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("layout", ["csv", "jsonl", "sidecar", "img2dataset", "coco"])

@@ -526,7 +526,8 @@ def test_a_seed_gives_the_same_file_and_quality_can_be_asked_for(shell: Shell, t
 def test_a_model_that_was_not_measured_says_so(shell: Shell, tmp_path: Path) -> None:
     model = str(tmp_path / "plain.cbm")
     assert "was not measured" in shell("fit", "photos.npz", "-o", model, "--no-calibrate", *QUICK)
-    assert "without --no-calibrate" in shell.refused("report", model)
+    said = shell.refused("report", model)
+    assert "at least 20 captioned pictures" in said and "without --no-calibrate" in said
 
 
 # Wrong files

@@ -66,7 +66,6 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 # What to do where the message itself does not say so.
 _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
-    (errors.NotCalibrated, "fit the model anew with `crossbyte fit` and without --no-calibrate"),
     (errors.UnknownField, "`crossbyte info INDEX` lists the fields"),
     (errors.FilterError, "docs/filters.md describes filters"),
     (errors.DuplicateId, "use --upsert to replace documents, or --skip-existing to leave them"),
@@ -199,7 +198,7 @@ def describe_error(error: BaseException) -> tuple[str, str]:
     if exit_code(error) is ExitCode.BUG:
         return f"unexpected {what}", _BUG_ADVICE
     head, _, tail = what.rpartition("; ")
-    advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+    advice = _advise_on_kind(error)
     if special := next((advice for pattern, advice in _SPECIAL_ADVICE if pattern.search(what)), None):
         return head if head and not _STATE.match(tail) else what, special
     if not head or not isinstance(error, errors.CrossbyteError | OSError) or _STATE.match(tail):
@@ -207,9 +206,20 @@ def describe_error(error: BaseException) -> tuple[str, str]:
     return head, advice if _CALL.search(tail) else tail
 
 
+def _advise_on_kind(error: BaseException) -> str:
+    if isinstance(error, errors.NotCalibrated):
+        from crossbyte.model.selection import MIN_GROUPS  # too heavy for a program that may end well
+
+        return (
+            f"measuring needs at least {MIN_GROUPS} captioned pictures (or groups of pairs) that differ, and "
+            "a fit without --no-calibrate: fit anew with `crossbyte fit`"
+        )
+    return next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "try again")
+
+
 def _format_message(error: BaseException) -> str:
     if isinstance(error, _UsageError):
-        return str(error.format_message())
+        return " ".join(str(error.format_message()).split())  # typer lists choices line by line
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip() != "^")
     if isinstance(error, errors.CrossbyteError):
         return functools.reduce(

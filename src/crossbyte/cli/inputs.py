@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SQLITE_MAGIC = b"SQLite format 3\0"  # every index begins with it
 _MODEL_MARK = b"{"  # a model's header, after the eight bytes of its length
 _MOST_SHOWN = 5
+_FEATURES = (".npz", ".mat", ".parquet")
 
 
 # Values
@@ -273,6 +274,7 @@ def is_raw_data(given: InputOptions, raw: RawInputOptions) -> bool:
     else:
         from crossbyte.data.captions.layout import is_raw
 
+        _check_is_data(given.data)
         found = is_raw(given.data)
     options = _list_feature_options(given) if found else _list_raw_options(raw)
     wrong = next((name for name, value in options.items() if value is not None), None)
@@ -280,6 +282,51 @@ def is_raw_data(given: InputOptions, raw: RawInputOptions) -> bool:
         kinds = ("features", "pictures and captions") if found else ("pictures and captions", "features")
         raise InvalidInput(f"{wrong}: this option is for {kinds[0]}, and DATA are {kinds[1]}; leave it out")
     return found
+
+
+def _check_is_data(path: Path) -> None:
+    """Refuse a file that is no data at all, and say what it is and what to do with it."""
+    from crossbyte.data.captions.tables import TABLES
+    from crossbyte.data.images.formats import EXTENSIONS
+    from crossbyte.data.safe_open import file_extension
+    from crossbyte.gallery.gallery import is_sharded
+
+    if is_sharded(path):
+        raise InvalidInput(_describe_index_as_data(path))
+    if not path.is_file():
+        return
+    with path.open("rb") as stream:
+        first = stream.read(len(_SQLITE_MAGIC))
+    if first == _SQLITE_MAGIC:
+        raise InvalidInput(_describe_index_as_data(path))
+    ending = file_extension(path)
+    if ending == ".cbm":
+        raise InvalidInput(
+            f"{path}: expected data, got a model; give the pictures or features themselves, or see what is "
+            f"in it with `crossbyte info {path}`"
+        )
+    if ending in EXTENSIONS:
+        raise InvalidInput(
+            f"{path}: expected a folder of pictures, or a table that names them, got one picture; give the "
+            f"folder that it is in ({path.parent}), with captions as docs/files.md says"
+        )
+    if ending == ".npy":
+        raise InvalidInput(
+            f"{path}: expected both sides, got one array; give each side: --images {path} --texts OTHER.npy"
+        )
+    if ending not in (*TABLES, ".json", ".tar", *_FEATURES):
+        raise InvalidInput(
+            f"{path}: expected a folder of pictures with captions, a table that names pictures "
+            f"({', '.join(TABLES)}, .json) or features ({', '.join(_FEATURES)}), got a file that ends in "
+            f"{ending or 'nothing'}; docs/files.md says what can be read"
+        )
+
+
+def _describe_index_as_data(path: Path) -> str:
+    return (
+        f"{path}: expected data, got an index, which has been made already; ask it with `crossbyte search "
+        f"{path} --text …`, or add more pictures to it with `crossbyte add {path} FOLDER`"
+    )
 
 
 def _list_feature_options(given: InputOptions) -> dict[str, Any]:

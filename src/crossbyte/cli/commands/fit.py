@@ -196,7 +196,10 @@ def _choose_bits(item_bytes: int | None, bits: int | None) -> int | None:
         return bits
     if bits is not None:
         raise InvalidInput(f"expected --bytes or --bits, got both ({item_bytes} and {bits}); leave one out")
-    return 8 * item_bytes
+    from crossbyte.model.params import MAX_BITS
+    from crossbyte.validation import check_integer
+
+    return 8 * check_integer(item_bytes, "--bytes", 1, MAX_BITS // 8)
 
 
 def _parse_model_parameters(texts: list[str]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +14,16 @@ from crossbyte.cli.inputs import check_free, is_index, load_model, read_word_set
 from crossbyte.cli.output import describe_words, emit
 from crossbyte.errors import InvalidInput, NotCalibrated
 
+if TYPE_CHECKING:
+    from crossbyte.model.estimator import CMCQ
+
 
 def report(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|DIR", help="A model, an index with its model inside, or a folder of `evaluate`."
+            metavar="FILE|DIR",
+            help="A model, an index (of shards, too) with its model inside, or a folder of `evaluate`.",
         ),
     ],
     html: Annotated[
@@ -39,7 +44,9 @@ def report(
       crossbyte report photos.cb --html report.html
       crossbyte report runs/
     """
-    if path.is_dir():
+    from crossbyte.gallery.gallery import is_sharded
+
+    if path.is_dir() and not is_sharded(path):
         _report_runs(path, html, as_json=as_json)
     else:
         _report_model(path, html, overwrite=overwrite, as_json=as_json)
@@ -57,13 +64,23 @@ def _report_runs(folder: Path, html: Path | None, *, as_json: bool) -> None:
     emit({"written": written, "notes": notes}, [*map(str, written), *notes], as_json=as_json)
 
 
+def _load_model(path: Path) -> CMCQ:
+    """Load the model of a file, or that of a folder of shards."""
+    if not path.is_dir():
+        return load_model(path)
+    from crossbyte.gallery.gallery import open_index
+
+    with closing(open_index(path)) as index:
+        return index.model
+
+
 def _report_model(path: Path, html: Path | None, *, overwrite: bool, as_json: bool) -> None:
     check_free(html, overwrite=overwrite)
     try:
-        found = load_model(path).report_
+        found = _load_model(path).report_
     except NotCalibrated as error:
         raise NotCalibrated(f"{path}: the quality of this model was never measured") from error
-    words = read_word_settings(path) if is_index(path) else None
+    words = read_word_settings(path) if path.is_dir() or is_index(path) else None
     measured = {} if words is None else words["measured"]
     document, text = found.to_dict() | {"words": measured or None}, [str(found), *describe_words(measured)]
     if html is not None:
