@@ -213,9 +213,9 @@ def _check_captions_differ(captions: Sequence[Sequence[str]]) -> None:
         first = captions[0][0]
         said = first if len(first) <= _LONGEST_QUOTE else f"{first[:_LONGEST_QUOTE]}…"
         raise InvalidInput(
-            f"expected captions that differ, but all {len(captions)} pictures have the same ({said!r}), which "
-            "tells none from another; say what each picture shows, or leave the captions out and take a "
-            "network whose pictures and texts share a space (CLIP): `crossbyte fit FOLDER --encoder NAME`"
+            f"expected captions that differ, but all {len(captions)} pictures have the same ({said!r}), "
+            "which tells none from another; say what each picture shows, or leave the captions out and take "
+            "a network whose pictures and texts share a space (CLIP): `crossbyte fit FOLDER --encoder NAME`"
         )
 
 
