@@ -39,7 +39,6 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
-    "free_queries",
 )
 
 
