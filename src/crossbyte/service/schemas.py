@@ -27,7 +27,7 @@ from starlette.responses import Response
 from crossbyte.errors import ClusterError
 from crossbyte.index.docids import Id
 from crossbyte.index.hits import Document, Hits
-from crossbyte.index.verdict import FoundBy, Strength, Verdict
+from crossbyte.index.verdict import FoundBy, Verdict
 from crossbyte.service.settings import LIMITS
 
 if TYPE_CHECKING:
@@ -380,8 +380,10 @@ class HitAnswer(_Answer):
     probability: float | None = Field(
         description="That this is the one document the query was written for; null if not calibrated."
     )
-    strength: Strength | None = Field(description="How sure this hit is; none is surer than the verdict.")
-    found_by: FoundBy | None = Field(description="What found it; null where vectors were asked alone.")
+    strength: Verdict | None = Field(description="How sure this hit is; none is surer than the verdict.")
+    found_by: FoundBy | None = Field(
+        description="Words that it has, or its picture; null where vectors were asked alone."
+    )
     payload: dict[str, Any] | None
     thumbnail: str | None
 
