@@ -307,7 +307,10 @@ class NewDocument(_StrictModel):
     """A document to add: words, features, or both sides."""
 
     id: DocumentId
-    text: Caption | None = None
+    text: Annotated[
+        Caption | None,
+        Field(description="Kept as the first of the payload's captions, unless it is one of them already."),
+    ] = None
     image_features: Features | None = None
     text_features: Features | None = None
     payload: Annotated[dict[str, Any] | None, Field(description="Any JSON object.")] = None
