@@ -154,7 +154,7 @@ def test_every_verdict_is_said_in_words(
     assert all("match, found by" in label for label in labels(page))
     assert "%" not in page.text("#view-search")
     if verdict == "nothing":
-        assert {label.split(" match")[0] for label in labels(page)} == {"Weak"}
+        assert {label.split(" match")[0] for label in labels(page)} == {"No"}
         assert not page.all("#verdict:not([hidden]) .match")
 
 

@@ -333,6 +333,27 @@ def test_documents_come_and_go_with_their_thumbnails(tmp_path: Path) -> None:
             gallery.add([NewDocument("nothing")])
 
 
+def test_a_document_is_found_by_its_own_text_beside_other_captions(tmp_path: Path) -> None:
+    build(scenes(tmp_path / "scenes", 8), tmp_path / "s.cb")
+    with Gallery.open(tmp_path / "s.cb", "rw", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        captions = {"list": ["a kite"], "text": "a kite", "own": ["a kite", "my caption blimp"], "none": None}
+        gallery.add(
+            [
+                NewDocument(id, text="my caption blimp", payload={"captions": each, "year": 2020})
+                for id, each in captions.items()
+            ]
+        )
+        hits = gallery.search(text="blimp", mode="words", target="text")
+        assert set(hits.ids) == set(captions) and hits.unknown_words == []
+        kept = {id: document.payload for id in captions if (document := gallery.index.get(id)) is not None}
+        own = ["my caption blimp", "a kite"]
+        assert [each and each["captions"] for each in kept.values()] == [own, own, own[::-1], own[:1]]
+        for wrong in (5, {"en": "a kite"}):
+            with pytest.raises(InvalidInput, match="'x': expected captions to be a text or a list of texts"):
+                gallery.add([NewDocument("x", text="y", payload={"captions": wrong})])
+        assert gallery.add([NewDocument("x", text=" ", payload={"captions": 5})]) == 1  # no text of its own
+
+
 def test_files_are_added_with_the_recorded_encoders(tmp_path: Path) -> None:
     documents = scenes(tmp_path / "scenes", 30)
     build(take_documents(documents, range(20)), tmp_path / "s.cb")

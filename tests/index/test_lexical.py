@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crossbyte import CMCQ, Index
+from crossbyte.encoders.builtin_text import split_words
 from crossbyte.errors import DamagedIndexFile, InvalidInput, WriteRefused
 from crossbyte.index import lexical
 from crossbyte.index.lexical import (
@@ -19,10 +20,12 @@ from crossbyte.index.lexical import (
     TermMatches,
     WordQuery,
     count_mean_words,
+    name_as_typed,
     quote_term,
     searched_text,
 )
 
+MARK = "\ue000"
 CAPTIONS = {
     "a": ["A man is standing on an elephant.", "Two dogs"],
     "b": ["a purple zeppelin over a castle"],
@@ -147,6 +150,46 @@ def test_every_script_is_found_whole_and_in_quotes(
                 assert hits.ids[0] == "it" and hits.unknown_words == [], (text, mode)
 
 
+def test_words_are_counted_without_marks(index: Index) -> None:
+    found = index._store.match_term(quote_term("elephant"))
+    assert [row[2:] for row in found] == [(1, 9)]  # seven words and two
+
+
+def test_what_stands_between_captions_is_no_word(index: Index) -> None:
+    for text in ("0x1e", MARK, f'"{MARK}"', '"elephant 0x1e two"', f'"elephant {MARK} two"'):
+        assert find(index, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "named"),
+    [
+        ("eine Hündin", ["hundin"], ["Hündin"]),
+        ("HÜNDIN, Hündin", ["hundin"], ["HÜNDIN"]),
+        ("飞机 and 船", ["飞", "机"], ["飞机"]),
+        ("飞机", ["机"], ["机"]),
+        ("iPhone手机", ["iphone", "手", "机"], ["iPhone", "手机"]),
+        ("iPhone手机", ["iphone", "机"], ["iPhone", "机"]),
+        ("“Castle,  Zeppelin” DOG", ["castle zeppelin", "dog"], ["Castle, Zeppelin", "DOG"]),
+        ("हाथी नदी", ["नदी"], ["नदी"]),
+        ("e\u0301te\u0301", ["ete"], ["e\u0301te\u0301"]),
+        ("ｶﾞﾗｽ", ["ガ", "ラ", "ス"], ["ｶﾞﾗｽ"]),
+        ("don't", ["t"], ["t"]),
+        ("dog", [], []),
+    ],
+)
+def test_words_are_named_as_they_were_typed(text: str, terms: list[str], named: list[str]) -> None:
+    assert name_as_typed(text, terms) == named
+
+
+@given(st.text(max_size=60))
+def test_every_word_of_any_text_can_be_named(text: str) -> None:
+    terms = WordQuery.parse(text).terms
+    named = name_as_typed(text, terms)
+    assert len(named) <= len(terms) and bool(named) == bool(terms)
+    for each in named:
+        assert each in text or WordQuery.parse(each).terms or " " in each
+
+
 def test_filters_hold(index: Index) -> None:
     assert find(index, "dogs", "year >= 2") == ["c"]
 
@@ -236,7 +279,10 @@ def test_words_of_documents_that_are_not_there_are_damage(index: Index) -> None:
 def test_texts_of_lists_and_dotted_fields_are_taken() -> None:
     payload = {"captions": ["A b", "C"], "meta": {"title": "D"}, "n": 3}
     found = searched_text(payload, ["captions", "meta.title", "n", "none"])
-    assert found == "a b 0x1e c 0x1e d"
+    assert found == f"{MARK}\na b {MARK}\nc {MARK}\nd\n{MARK}"
+    assert searched_text({"captions": ["?", "", "A"]}, ["captions"]) == f"{MARK}\na\n{MARK}"
+    assert searched_text({"captions": ["?", ""]}, ["captions"]) == ""
+    assert split_words(f"{MARK} {MARK}a") == ["a"]  # so no query has the mark
 
 
 def score_ref(captions: list[list[str]], query: list[str], mean: float) -> list[float]:
@@ -271,9 +317,7 @@ def test_scores_are_those_of_the_formula_whatever_was_deleted(model: CMCQ, tmp_p
 
 def test_long_documents_are_told_by_the_mean_of_all() -> None:
     payloads = [{"captions": ["one two", "three"]}, {"captions": "four"}, None, {"other": "five six"}]
-    assert (
-        count_mean_words(payloads, ["captions"]) == (4 + 1) / 2
-    )  # a mark between two captions counts as one
+    assert count_mean_words(payloads, ["captions"]) == (3 + 1) / 2  # marks are no words
     assert count_mean_words([None], ["captions"]) == MEAN_WORDS
 
 

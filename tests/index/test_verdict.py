@@ -15,6 +15,7 @@ from crossbyte.index.verdict import (
     join_evidence,
     judge_answer,
     judge_hits,
+    limit_verdict,
 )
 
 VERDICTS = ("nothing", "weak", "fair", "strong")
@@ -55,10 +56,18 @@ def test_the_surer_and_the_less_sure_of_two_verdicts() -> None:
 def test_no_hit_is_surer_than_its_answer(verdict: str) -> None:
     how = Evidence(strong_hit=1.0, fair_hit=-1.0)
     strengths = judge_hits(np.array([5.0, 0.0, -5.0]), how, verdict)  # type: ignore[arg-type]
-    assert strengths[2] == "weak"
-    assert all(VERDICTS.index(each) <= max(1, VERDICTS.index(verdict)) for each in strengths)
+    assert strengths[2] == min("weak", verdict, key=VERDICTS.index)
+    assert all(VERDICTS.index(each) <= VERDICTS.index(verdict) for each in strengths)
     if verdict == "strong":
         assert strengths == ["strong", "fair", "weak"]
+
+
+def test_no_answer_is_surer_than_its_surest_hit() -> None:
+    for verdict, hit in itertools.product(VERDICTS, VERDICTS):
+        strengths = ["nothing", hit]
+        assert limit_verdict(verdict, strengths) == at_most(verdict, hit)  # type: ignore[arg-type]
+        assert limit_verdict(verdict, ["weak"] * 10 + [hit]) == at_most(verdict, "weak")  # type: ignore
+    assert limit_verdict("strong", []) == "nothing"
 
 
 def test_evidence_is_of_the_first_ten_together() -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from crossbyte.arrays import Raw
+from crossbyte.encoders.builtin_text import split_words
 from crossbyte.errors import DuplicateId, InvalidInput, NoEncoder, WrongEncoder
 from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails, replace_thumbnails
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.hits import Hits
 from crossbyte.index.index import Index
+from crossbyte.index.lexical import name_as_typed
 from crossbyte.model.estimator import CMCQ
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ class NewDocument(NamedTuple):
     id : str or int
     picture : Picture, optional
     text : str, optional
-        Kept in the payload as ``captions``, unless the payload has such a field.
+        Kept in the payload, as the first of its ``captions`` unless it is one of them already, so that a
+        document is found by its own words, too.
     image_features, text_features : (d,) features, optional
         Instead of the picture or the text.
     payload : dict, optional
@@ -196,12 +199,13 @@ class Gallery:
         return self._encoders.get(side)
 
     def unknown_words(self, text: str) -> list[str] | None:
-        """Find the words of a text that the built-in encoder does not know; None of another encoder."""
+        """Name the words of a text that the built-in encoder does not know; None of another encoder."""
         known = self.vocabulary()
         if known is None:
             return None
         words: list[str] = getattr(self.encoder("text"), "words_of")(text)  # noqa: B009
-        return [word for word in words if word not in known]
+        pieces = set(split_words(text, pairs=False))  # a pair of characters need not be a word
+        return name_as_typed(text, [word for word in words if word not in known and word in pieces])
 
     # Searching
 
@@ -550,7 +554,15 @@ def _make_payload(document: NewDocument) -> dict[str, Any] | None:
     payload = None if document.payload is None else dict(document.payload)
     if document.text is None or not document.text.strip():
         return payload
-    return {"captions": [document.text]} | (payload or {})
+    given = (payload or {}).get("captions")
+    captions = [] if given is None else [given] if isinstance(given, str) else given
+    if not isinstance(captions, list):
+        raise InvalidInput(
+            f"document {document.id!r}: expected captions to be a text or a list of texts, with which its "
+            f"own text is kept, got {given!r}; give them another name in the payload"
+        )
+    own = captions if document.text in captions else [document.text, *captions]
+    return {"captions": own} if payload is None else payload | {"captions": own}
 
 
 def _interleave_rows(given: Sequence[Any], made: Raw | None) -> Raw:

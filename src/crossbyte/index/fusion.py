@@ -1,8 +1,9 @@
 """Fuse the ranking by vectors with the ranking by words: distance less a share of the BM25 score.
 
-Words must never be lost, so some documents come first whatever their distance: those that say the very
-sentence that was asked, where they are few; then those with every phrase in quotes, those that alone have all
-rare words of the query, and, for a query of few words, those with its rarest word.
+Words must never be lost, so some documents come first whatever their distance: those with a caption that is
+what was asked, word by word; then those with a caption that goes on before or after it, where they are few;
+then those with every phrase in quotes, those that alone have all rare words of the query, and, for a query of
+few words, those with its rarest word.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Float64
-from crossbyte.calibration.calibration import posterior
-from crossbyte.index.lexical import TermMatches, WordMatch, WordQuery, WordSettings, score_words
+from crossbyte.calibration.calibration import N_FIRST, posterior
+from crossbyte.index.lexical import (
+    TermMatches,
+    WordMatch,
+    WordQuery,
+    WordSettings,
+    name_as_typed,
+    score_words,
+)
 from crossbyte.index.probabilities import MatchProbability
 from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.segment import CODINGS
@@ -24,12 +32,12 @@ from crossbyte.index.verdict import (
     USUAL,
     Evidence,
     FoundBy,
-    Strength,
     Verdict,
     at_least,
     at_most,
     judge_answer,
     judge_hits,
+    limit_verdict,
 )
 from crossbyte.model.estimator import CMCQ
 
@@ -40,6 +48,7 @@ _RARE = 50  # documents at most that have a rare word
 _FEW_DOCUMENTS = 5  # that have all rare words of a query: then they are what was meant
 _FEW_WORDS = 3
 _RAREST = 3  # documents that have the rarest word of a short query
+_SURE = 0.9  # probability of a match from which on vectors are believed where no word is known
 _IMAGE = CODINGS.index("image")
 _NEUTRAL_SHARE = 0.5  # of the best BM25 score: what says as little for a document as against it
 _COMMON_SHARE = 0.5  # words that more documents have tell nothing, and BM25 gives them nothing
@@ -58,17 +67,17 @@ class Answer:
     ----------
     ranking : Ranking
     found_by : list of {"words", "picture", "both"}, or None
-    strengths : list of {"strong", "fair", "weak"}, or None
+    strengths : list of {"strong", "fair", "weak", "nothing"}, or None
     verdict : {"strong", "fair", "weak", "nothing"} or None
     unknown_words : list of str, or None
-        Words of the query that no document has; None where that is not known.
+        Words of the query that no document has, as they were typed; None where that is not known.
     scores : (n,) float64 or None
         BM25.
     """
 
     ranking: Ranking
     found_by: list[FoundBy] | None = None
-    strengths: list[Strength] | None = None
+    strengths: list[Verdict] | None = None
     verdict: Verdict | None = None
     unknown_words: list[str] | None = None
     scores: Float64 | None = None
@@ -93,14 +102,15 @@ class KnownWords:
         Documents that have a word or phrase; of words that most have, about as many.
     matches : dict of str to TermMatches
         Of phrases, and of words that tell documents apart.
-    sentence : TermMatches
-        The documents that say the very sentence, word by word.
+    captions, sentence : TermMatches
+        The documents with a caption that is the query, word by word; and that says it.
     n_documents : int
     """
 
     query: WordQuery
     counts: dict[str, int]
     matches: dict[str, TermMatches]
+    captions: TermMatches
     sentence: TermMatches
     n_documents: int
 
@@ -115,10 +125,14 @@ class KnownWords:
         wanted = list(dict.fromkeys([*telling, *(each for each in query.phrases if counts[each])]))
         matches = dict(zip(wanted, backend.match_terms(wanted, where), strict=True))
         counts |= {term: len(each.numbers) for term, each in matches.items()}  # without deleted ones
-        sentence = TermMatches.none()
-        if " " in query.sentence and all(counts.values()):
+        captions = sentence = TermMatches.none()
+        is_said = bool(query.sentence) and all(counts.values())
+        if is_said and " " in query.sentence:
             [sentence] = backend.match_terms([query.sentence], where)
-        return cls(query, counts, matches, sentence, n_documents)
+            is_said = len(sentence.numbers) > 0
+        if is_said:
+            [captions] = backend.match_terms([query.caption], where)
+        return cls(query, counts, matches, captions, sentence, n_documents)
 
     @property
     def unknown(self) -> list[str]:
@@ -126,15 +140,15 @@ class KnownWords:
         return [term for term, count in self.counts.items() if not count]
 
     @property
-    def are_mostly_unknown(self) -> bool:
-        """Whether no document has most of the words: then the query is about something else."""
-        return 2 * len(self.unknown) > len(self.counts)
+    def distinctive(self) -> list[str]:
+        """Terms that some documents have and not most."""
+        most = _COMMON_SHARE * self.n_documents
+        return [term for term in self.matches if 0 < self.counts[term] <= most]
 
     @property
     def telling(self) -> list[str]:
-        """Terms that some documents have and not most; all that are known, if there is none such."""
-        known = [term for term in self.matches if self.counts[term]]
-        return [each for each in known if self.counts[each] <= _COMMON_SHARE * self.n_documents] or known
+        """Distinctive terms; all that are known, if there is none such."""
+        return self.distinctive or [term for term in self.matches if self.counts[term]]
 
     def scores(self, mean_words: float) -> list[WordMatch]:
         """Score the documents that have any telling word, best first."""
@@ -144,6 +158,17 @@ class KnownWords:
         """List the numbers of the documents that say the very sentence, where they are few."""
         found = self.sentence.found
         return found if len(found) <= _FEW_DOCUMENTS else set()
+
+    def limit(self, verdict: Verdict, *, is_sure: bool) -> Verdict:
+        """Limit what is measured of an answer to a query half of whose words no document has.
+
+        Words that most documents have do not count. Where nothing else is known, vectors must be sure by
+        themselves (``is_sure``): they may know a synonym, and they are often wrong.
+        """
+        unknown, known = len(self.unknown), len(self.distinctive)
+        if unknown and not known:
+            return at_most(verdict, "weak" if is_sure else "nothing")
+        return at_most(verdict, "weak") if unknown and unknown >= known else verdict
 
     def promoted(self) -> set[int]:
         """List the numbers of documents that must come next."""
@@ -160,17 +185,31 @@ class KnownWords:
                 chosen |= self._having(rare[:1])
         return chosen
 
-    def least_verdict(self, first: Sequence[int], exact: set[int]) -> Verdict:
-        """Say what words alone make of the first hit, whatever vectors know of it."""
-        if not first or not self.telling:
-            return "nothing"
-        if first[0] in exact:
-            return "strong"  # it says the very sentence
-        if first[0] in self._having(self.telling) and not self.unknown:
-            return "weak"
-        is_short = len(self.counts) <= _FEW_WORDS  # of a word or two, vectors know little
-        has_any = any(first[0] in self.matches[term].found for term in self.telling)
-        return "weak" if is_short and has_any else "nothing"
+    def least_strengths(
+        self, numbers: NDArray[np.int64], exact: set[int], measured: Verdict
+    ) -> list[Verdict]:
+        """Say what words alone make of hits, whatever vectors know of them.
+
+        What says the very sentence is strong; what has every telling word is as sure as the answer was
+        measured to be; and of a word or two, vectors know little.
+        """
+        every, some = np.zeros((2, len(numbers)), dtype=bool)
+        if self.telling and not self.unknown:
+            every = np.logical_and.reduce([self._has(term, numbers) for term in self.telling])
+        if len(self.counts) <= _FEW_WORDS and self.distinctive:
+            some = np.logical_or.reduce([self._has(term, numbers) for term in self.distinctive])
+        sure = at_least(measured, "weak")
+        return [
+            "strong" if number in exact else sure if has_every else "weak" if has_some else "nothing"
+            for number, has_every, has_some in zip(
+                numbers.tolist(), every.tolist(), some.tolist(), strict=True
+            )
+        ]
+
+    def _has(self, term: str, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say (n,) which of these documents have a term."""
+        found = self.matches[term]
+        return np.isin(numbers, found.numbers[found.allowed])
 
     def _having(self, terms: Sequence[str]) -> set[int]:
         """List the numbers of the allowed documents that have all of these."""
@@ -207,25 +246,34 @@ class WordSearch:
         """Answer one query, given its nearest documents, judged."""
         known = KnownWords.of(text, self.backend, self.where)
         matches = known.scores(self.settings.mean_words)
-        exact = known.told_word_by_word()
-        first = exact | known.promoted()
-        kept = [each for at, each in enumerate(matches) if at < _MOST_CANDIDATES or each.number in first]
+        # Word by word, from the first word to the last; within a longer caption; by phrases and rare words.
+        tiers = [known.captions.found, known.told_word_by_word(), known.promoted()]
+        tier_of = {number: tier for tier in (2, 1, 0) for number in tiers[tier]}
+        most = count_candidates(self.probability.k)
+        first = [match.number for match in matches if match.number in tier_of]
+        kept = dict.fromkeys([*first[:most], *(match.number for match in matches[:_MOST_CANDIDATES])])
         scores = {match.number: match.score for match in matches}
-        whole = self._with_matches(query, near, [each.number for each in kept])
+        whole = self._with_matches(query, near, list(kept))
         bm25 = np.array([scores.get(number, 0.0) for number in whole.numbers.tolist()])
-        order = self._order(whole, bm25, exact, first)
+        later = np.array(
+            [tier_of.get(number, len(tiers)) for number in whole.numbers.tolist()], dtype=np.intp
+        )
+        order = self._order(whole, bm25, later)
         if self.distinct:
             ranked = whole.take(order)
             kept_first = keep_first_of_groups(ranked, self.backend.groups(ranked))
             places = {number: at for at, number in enumerate(whole.numbers.tolist())}
             order = np.array([places[number] for number in kept_first.numbers.tolist()], dtype=np.intp)
         fused, bm25 = whole.take(order), bm25[order]
-        answer = self._judge(fused, bm25, known, exact)
-        k = self.probability.k
-        by_words = {match.number for match in matches[:k]} | first
-        by_picture = set(near.numbers[:k].tolist())
-        found_by = [_name_source(n, by_words, by_picture, scores) for n in fused.numbers.tolist()]
-        return cut_answer(replace(answer, found_by=found_by, scores=bm25), self.probability)
+        answer = self._judge(fused, bm25, known, later[order] < len(tiers))
+        nearest = set(near.numbers[:N_FIRST].tolist())
+        found_by = [
+            _name_source(number in nearest, score > 0.0)
+            for number, score in zip(fused.numbers.tolist(), bm25.tolist(), strict=True)
+        ]
+        unknown = name_as_typed(text, known.unknown)
+        whole_answer = replace(answer, found_by=found_by, scores=bm25, unknown_words=unknown)
+        return cut_answer(whole_answer, self.probability)
 
     def _with_matches(self, query: Query, near: Ranking, numbers: Sequence[int]) -> Ranking:
         """Add the documents that words alone have found, at their own distances."""
@@ -249,10 +297,8 @@ class WordSearch:
             match_probability=near.match_probability,
         )
 
-    def _order(self, whole: Ranking, bm25: Float64, exact: set[int], first: set[int]) -> NDArray[np.intp]:
+    def _order(self, whole: Ranking, bm25: Float64, later: NDArray[np.intp]) -> NDArray[np.intp]:
         """Order documents: those that must come first, then by the fused score; words alone by BM25."""
-        numbers = whole.numbers.tolist()
-        later = np.array([(number not in exact) + (number not in first) for number in numbers], dtype=np.intp)
         if self.mode == "words":
             order = np.lexsort((whole.numbers, whole.distances, -bm25, later))
             return order[bm25[order] > 0]
@@ -262,28 +308,48 @@ class WordSearch:
         fused = whole.distances - self.settings.weight * told
         return np.lexsort((whole.numbers, fused, later))
 
-    def _judge(self, fused: Ranking, bm25: Float64, known: KnownWords, exact: set[int]) -> Answer:
-        how = evidence_of(self.settings, self.mode)
-        unknown = known.unknown
-        nothing = fused.match_probability == 0.0 and not bm25[:10].any()  # neither ranking knows the query
+    def _judge(
+        self, fused: Ranking, bm25: Float64, known: KnownWords, is_promoted: NDArray[np.bool_]
+    ) -> Answer:
+        """Judge hits as measured, then let words say more, or less."""
+        how, threshold = evidence_of(self.settings, self.mode), self.probability.threshold
+        nothing = (
+            fused.match_probability == 0.0 and not bm25[:N_FIRST].any()
+        )  # neither ranking knows the query
         if fused.log_ratios is None and self.mode != "words":
-            return Answer(fused, verdict="nothing" if nothing else None, unknown_words=unknown)
+            return Answer(fused, verdict="nothing" if nothing else None)
         evidence = how.of_hits(fused.log_ratios, bm25, self.probability.prior_of(known.n_documents))
         probability = 0.0 if nothing else how.match_probability(evidence)
-        verdict = judge_answer(probability, self.probability.threshold, how.strong_at)
-        if self.probability.threshold <= MATCH:
-            verdict = at_least(verdict, known.least_verdict(fused.numbers[:1].tolist(), exact))
-        if known.are_mostly_unknown:
-            verdict = at_most(verdict, "weak")
+        is_sure = probability >= _SURE or threshold < MATCH
+        measured = known.limit(judge_answer(probability, threshold, how.strong_at), is_sure=is_sure)
+        verdict, strengths = measured, judge_hits(evidence, how, measured)
+        if threshold <= MATCH or measured != "nothing":  # words alone do not pass a threshold that is set
+            exact = known.captions.found | known.told_word_by_word()
+            least = known.least_strengths(fused.numbers, exact, measured)
+            strengths = list(map(at_least, strengths, least))
+            verdict = at_least(measured, least[0] if least else "nothing")
+        if is_promoted[:1].any():
+            verdict = at_most(verdict, strengths[0])
+        strengths = _limit_strengths(strengths, is_promoted, verdict)
         judged = replace(fused, match_probability=probability)
-        return Answer(judged, None, judge_hits(evidence, how, verdict), verdict, unknown)
+        return Answer(judged, None, strengths, limit_verdict(verdict, strengths))
 
 
-def _name_source(number: int, by_words: set[int], by_picture: set[int], scores: dict[int, float]) -> FoundBy:
-    """Name what found a document: the ranking in whose first k it is, or what it owes its place to."""
-    if number in by_words:
-        return "both" if number in by_picture else "words"
-    return "picture" if number in by_picture or not scores.get(number) else "both"
+def _limit_strengths(
+    strengths: Sequence[Verdict], is_promoted: NDArray[np.bool_], verdict: Verdict
+) -> list[Verdict]:
+    """Call no hit surer than the answer, nor than what its words have put above it."""
+    limited, most = [], verdict
+    for strength, stands_by_words in zip(strengths, is_promoted.tolist(), strict=True):
+        limited.append(at_most(strength, most))
+        if stands_by_words:
+            most = limited[-1]
+    return limited
+
+
+def _name_source(is_near: bool, has_words: bool) -> FoundBy:
+    """Name what found a document, whatever k is: words that it has, its vector, which is near, or both."""
+    return "both" if has_words and is_near else "words" if has_words else "picture"
 
 
 def evidence_of(settings: WordSettings | None, mode: str) -> Evidence:
@@ -306,7 +372,8 @@ def judge_by_vectors(
         likely = how.match_probability(evidence)
     verdict = judge_answer(likely, probability.threshold, how.strong_at)
     judged = replace(ranking, match_probability=likely)
-    return cut_answer(Answer(judged, None, judge_hits(evidence, how, verdict), verdict), probability)
+    strengths = judge_hits(evidence, how, verdict)
+    return cut_answer(Answer(judged, None, strengths, limit_verdict(verdict, strengths)), probability)
 
 
 def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:

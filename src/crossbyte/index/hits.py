@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.index.docids import Id
-from crossbyte.index.verdict import FoundBy, Strength, Verdict
+from crossbyte.index.verdict import FoundBy, Verdict
 
 
 class Hit(NamedTuple):
@@ -21,7 +21,7 @@ class Hit(NamedTuple):
     distance: float
     payload: dict[str, Any] | None
     probability: float | None = None
-    strength: Strength | None = None
+    strength: Verdict | None = None
     found_by: FoundBy | None = None
 
 
@@ -49,13 +49,15 @@ class Hits:
         How sure it is that anything here matches, from the likelihood ratios of the first ten hits and their
         words; "nothing" also for a query that says nothing (a text without a known word). None for a model
         that was not calibrated for this search.
-    strengths : list of {"strong", "fair", "weak"}, or None
+    strengths : list of {"strong", "fair", "weak", "nothing"}, or None
         How sure every hit is; none is stronger than the verdict.
     found_by : list of {"words", "picture", "both"}, or None
-        Which of the two rankings has a hit among its first k; None where vectors were asked alone.
+        "words" for a hit that has words of the query (of those that not most documents have, if there are
+        any), "both" if its vector is among the ten nearest, too, "picture" for a hit without such words. The
+        same for any k; None where vectors were asked alone.
     unknown_words : list of str, or None
-        Words of the query that no document has; None where words were not asked for. A gallery names for
-        an index without words those that its built-in encoder has not learned.
+        Words of the query that no document has, as they were typed; None where words were not asked for. A
+        gallery names for an index without words those that its built-in encoder has not learned.
     log_ratios : (n,) float64 or None
         Log-likelihood ratio of each distance: a partner's against any document's; None like probabilities.
     word_scores : (n,) float64 or None
@@ -70,7 +72,7 @@ class Hits:
     no_match: bool | None = None
     partial: bool = False
     verdict: Verdict | None = None
-    strengths: list[Strength] | None = None
+    strengths: list[Verdict] | None = None
     found_by: list[FoundBy] | None = None
     unknown_words: list[str] | None = None
     log_ratios: Float64 | None = None

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import threading
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte.encoders.builtin_text import split_words
+from crossbyte.encoders.builtin_text import MAX_CHARACTERS, split_words
 from crossbyte.errors import InvalidInput, WriteRefused
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.verdict import Evidence
@@ -32,6 +34,9 @@ _K, _B = 1.2, 0.75  # of BM25, as everywhere
 _LEAST_RARITY = 1e-6
 _ENTRY_BYTES = 1_000  # of what is kept of a term, beside its letters and documents
 _MOST_FIELDS = 16
+# Stands before and after every caption, so that no phrase goes on from one to the next, and whole captions
+# can be asked for. A character of private use: a word to FTS5, which nothing that was cut into words has.
+_MARK = "\ue000"
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"'))
 _QUOTED = re.compile(r'"([^"]*)"')
 
@@ -209,18 +214,19 @@ def check_word_fields(fields: Any) -> tuple[str, ...]:
 
 
 def searched_text(payload: Mapping[str, Any] | None, fields: Iterable[str]) -> str:
-    """Give the words of a payload's fields as they are kept: folded, with spaces between them.
+    """Give the words of a payload's fields as they are kept: folded, and every text between two marks.
 
     Fields may be texts or lists of texts, and dotted names reach into objects; other values have no words.
+    Spaces stand between words alone, so that one more than there are spaces is the number of words.
     """
     found = [text for field in fields for text in _list_texts(_read_field(payload, field))]
-    # A mark between texts that no query has, so that no phrase goes on from one caption to the next.
-    return " 0x1e ".join(" ".join(split_words(text, pairs=False)) for text in found)
+    kept = [" ".join(words) for text in found if (words := split_words(text, pairs=False))]
+    return f"{_MARK}\n" + f" {_MARK}\n".join(kept) + f"\n{_MARK}" if kept else ""
 
 
 def count_mean_words(payloads: Iterable[Mapping[str, Any] | None], fields: Sequence[str]) -> float:
     """Count the words that a document has on average, of those that have any."""
-    counts = [len(text.split(" ")) for text in (searched_text(each, fields) for each in payloads) if text]
+    counts = [text.count(" ") + 1 for text in (searched_text(each, fields) for each in payloads) if text]
     return sum(counts) / len(counts) if counts else MEAN_WORDS
 
 
@@ -252,11 +258,14 @@ class WordQuery:
         What stood in quotes: words with spaces between them.
     sentence : str
         All words in their order, quoted or not: what a caption would have to say, word by word.
+    caption : str
+        The sentence as a whole caption, with nothing before it and nothing after it.
     """
 
     words: tuple[str, ...]
     phrases: tuple[str, ...]
     sentence: str
+    caption: str
 
     @classmethod
     def parse(cls, text: str) -> WordQuery:
@@ -264,13 +273,54 @@ class WordQuery:
         plain = text.translate(_QUOTES)
         quoted = [" ".join(split_words(each, pairs=False)[:MOST_WORDS]) for each in _QUOTED.findall(plain)]
         words = dict.fromkeys(split_words(_QUOTED.sub(" ", plain), pairs=False))
-        sentence = " ".join(split_words(plain, pairs=False)[:MOST_WORDS])
-        return cls(tuple(words)[:MOST_WORDS], tuple(dict.fromkeys(each for each in quoted if each)), sentence)
+        every = split_words(plain, pairs=False)
+        sentence = " ".join(every[:MOST_WORDS])
+        # Of a longer caption no more is compared than is asked.
+        caption = f"{_MARK} {sentence}" + (f" {_MARK}" if len(every) <= MOST_WORDS else "")
+        phrases = tuple(dict.fromkeys(each for each in quoted if each))
+        return cls(tuple(words)[:MOST_WORDS], phrases, sentence, caption if sentence else "")
 
     @property
     def terms(self) -> tuple[str, ...]:
         """Phrases and words."""
         return tuple(dict.fromkeys((*self.phrases, *self.words)))[:MOST_WORDS]
+
+
+def name_as_typed(text: str, terms: Iterable[str]) -> list[str]:
+    """Name some words and phrases of a text as they were typed, each once.
+
+    What was typed without spaces, in a script that has none, is named whole if these are all of its pieces,
+    else by its pieces.
+    """
+    wanted = list(dict.fromkeys(terms))
+    plain = text.translate(_QUOTES)[:MAX_CHARACTERS]
+    named: dict[str, str] = {}
+    for each in _QUOTED.findall(plain):
+        named.setdefault(" ".join(split_words(each, pairs=False)[:MOST_WORDS]), " ".join(each.split()))
+    for run in _split_typed(_QUOTED.sub(" ", plain)):
+        if all(term in named for term in wanted):
+            break
+        pieces = split_words(run, pairs=False)
+        if len(pieces) == 1 or (len(pieces) <= MOST_WORDS and all(each in wanted for each in pieces)):
+            for piece in pieces:
+                named.setdefault(piece, run)
+    return list(dict.fromkeys(named.get(term, term) for term in wanted))
+
+
+def _split_typed(text: str) -> Iterator[str]:
+    """Split a text where :func:`split_words` does, but for scripts without spaces; letters stay as typed."""
+    kinds = {letter: _find_kind(letter) for letter in set(text)}
+    spaced = "".join(letter if kinds[letter] is not None else " " for letter in text)
+    for word in dict.fromkeys(spaced.split()):
+        for _, run in groupby(word, key=kinds.__getitem__):
+            yield "".join(run)
+
+
+def _find_kind(letter: str) -> str | None:
+    """Say whether spaces stand between words of a letter's script; None of what is no letter."""
+    if not split_words(letter):
+        return "spaced" if unicodedata.category(letter)[0] == "M" else None
+    return "spaced" if len(split_words(letter * 2, pairs=False)) == 1 else "unspaced"
 
 
 def quote_term(term: str) -> str:

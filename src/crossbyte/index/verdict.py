@@ -1,4 +1,4 @@
-"""Say in words how sure an answer is: strong, fair, weak, or nothing matches.
+"""Say in words how sure an answer is, and each of its hits: strong, fair, weak, or nothing matches.
 
 A hit's evidence is the log-likelihood ratio of its distance (a partner's against any document's) plus what
 its words add; together with the prior of one in all documents, the evidence of the first ten hits gives the
@@ -8,7 +8,7 @@ pairs where there are enough (:mod:`crossbyte.gallery.trial`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
@@ -18,7 +18,6 @@ from crossbyte.calibration.calibration import N_FIRST, prior_odds
 
 Verdict = Literal["strong", "fair", "weak", "nothing"]
 FoundBy = Literal["words", "picture", "both"]
-Strength = Literal["strong", "fair", "weak"]
 MATCH = 0.5  # the least probability of a match; below, nothing matches
 _FAIR = 0.7
 _ORDER: dict[str, int] = {"nothing": 0, "weak": 1, "fair": 2, "strong": 3}
@@ -105,11 +104,16 @@ def at_most(verdict: Verdict, most: Verdict) -> Verdict:
     return verdict if _ORDER[verdict] <= _ORDER[most] else most
 
 
-def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Strength]:
+def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Verdict]:
     """Put the evidence of every hit into words; none is stronger than the whole answer."""
-    most = at_least(verdict, "weak")
-    return [cast(Strength, at_most(_judge_hit(each, how), most)) for each in evidence.tolist()]
+    return [at_most(_judge_hit(each, how), verdict) for each in evidence.tolist()]
 
 
-def _judge_hit(evidence: float, how: Evidence) -> Strength:
+def limit_verdict(verdict: Verdict, strengths: Sequence[Verdict]) -> Verdict:
+    """Call no answer surer than the surest of its first hits; one without hits is sure of nothing."""
+    most = max(strengths[:N_FIRST], key=_ORDER.__getitem__, default="nothing")
+    return at_most(verdict, cast(Verdict, most))
+
+
+def _judge_hit(evidence: float, how: Evidence) -> Verdict:
     return "strong" if evidence >= how.strong_hit else "fair" if evidence >= how.fair_hit else "weak"

@@ -27,7 +27,7 @@ from starlette.responses import Response
 from crossbyte.errors import ClusterError
 from crossbyte.index.docids import Id
 from crossbyte.index.hits import Document, Hits
-from crossbyte.index.verdict import FoundBy, Strength, Verdict
+from crossbyte.index.verdict import FoundBy, Verdict
 from crossbyte.service.settings import LIMITS
 
 if TYPE_CHECKING:
@@ -307,7 +307,10 @@ class NewDocument(_StrictModel):
     """A document to add: words, features, or both sides."""
 
     id: DocumentId
-    text: Caption | None = None
+    text: Annotated[
+        Caption | None,
+        Field(description="Kept as the first of the payload's captions, unless it is one of them already."),
+    ] = None
     image_features: Features | None = None
     text_features: Features | None = None
     payload: Annotated[dict[str, Any] | None, Field(description="Any JSON object.")] = None
@@ -380,8 +383,10 @@ class HitAnswer(_Answer):
     probability: float | None = Field(
         description="That this is the one document the query was written for; null if not calibrated."
     )
-    strength: Strength | None = Field(description="How sure this hit is; none is surer than the verdict.")
-    found_by: FoundBy | None = Field(description="What found it; null where vectors were asked alone.")
+    strength: Verdict | None = Field(description="How sure this hit is; none is surer than the verdict.")
+    found_by: FoundBy | None = Field(
+        description="Words that it has, or its picture; null where vectors were asked alone."
+    )
     payload: dict[str, Any] | None
     thumbnail: str | None
 

@@ -3,16 +3,16 @@
 import { byId, h, icon, unseen } from "./dom.js";
 import { layGrid } from "./grid.js";
 import { thumbnail, whenShaped } from "./thumbnails.js";
-import { count, sourceText, textsOf, titleOf, verdictText } from "./words.js";
+import { count, sourceText, strengthText, textsOf, titleOf } from "./words.js";
 
 const PATIENCE = 160; // milliseconds to wait for the shapes of new pictures
 const EAGER = 30; // pictures that are fetched at once; the others when they come near
 
 /** How sure a hit is and what found it, in two words, or in a sentence where there is room; null where neither is known. */
 export function matchLabel(hit, { isWhole = false } = {}) {
-  const shown = [hit.strength, hit.found_by].filter(Boolean);
+  const shown = [hit.strength === "nothing" ? "no match" : hit.strength, hit.found_by].filter(Boolean);
   if (!shown.length) return null;
-  const whole = [verdictText(hit.strength), sourceText(hit.found_by)].filter(Boolean).join(", ");
+  const whole = [strengthText(hit.strength), sourceText(hit.found_by)].filter(Boolean).join(", ");
   if (isWhole) return h("p", { class: `match ${hit.strength ?? ""}` }, whole);
   return h(
     "span",

@@ -51,8 +51,11 @@ export const titleOf = (document) => textsOf(document)[0] || String(document.id)
 const VERDICTS = { strong: "Strong match", fair: "Fair match", weak: "Weak match", nothing: "Nothing seems to match" };
 const SOURCES = { words: "found by its words", picture: "found by its picture", both: "found by its words and its picture" };
 
-/** How sure an answer or a hit is; empty where that is not known. */
+/** How sure an answer is; empty where that is not known. */
 export const verdictText = (verdict) => VERDICTS[verdict] ?? "";
+
+/** How sure a hit is, which may be there though it does not match; empty where that is not known. */
+export const strengthText = (strength) => (strength === "nothing" ? "No match" : verdictText(strength));
 
 /** What found a hit; empty where that is not known. */
 export const sourceText = (source) => SOURCES[source] ?? "";
