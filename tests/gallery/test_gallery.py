@@ -37,6 +37,7 @@ from crossbyte.gallery.companion import CompanionFiles, Database, Thumbnail, Thu
 from crossbyte.gallery.gallery import Gallery, NewDocument
 from crossbyte.model.space.gaussian import GaussianSpace, view_weights
 from crossbyte.progress import Progress
+from crossbyte.report.model_report import words_section
 from support.raw_samples import COLOURS, QUICK, WIDTH, WORDS, build, scenes
 
 N = 60
@@ -87,6 +88,32 @@ def test_options_of_the_index_pass_through(gallery: Gallery) -> None:
     hits = gallery.search(text="red circles", k=3, where="count >= 3", payloads=True)
     assert len(hits) == 3 and all(hit.payload is not None and hit.payload["count"] >= 3 for hit in hits)
     assert hits.ids[0] in gallery.search(like=hits.ids[0], k=10).ids
+
+
+def test_words_alone_are_searched_without_an_encoder(folder: Path) -> None:
+    with Gallery.open(folder / "scenes.cb") as gallery:
+        with pytest.raises((NoEncoder, WrongEncoder), match='mode "words"'):
+            gallery.search(text="red circles")
+        found = gallery.search(text="red circles", mode="words", k=5)
+    with Gallery.open(folder / "scenes.cb", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        expected = gallery.search(text="red circles", mode="words", k=5)
+    assert sorted(found.word_scores.tolist()) == sorted(expected.word_scores.tolist())
+
+
+def test_a_picture_finds_pictures_where_no_document_has_a_text(folder: Path, tmp_path: Path) -> None:
+    with Gallery.open(folder / "scenes.cb") as gallery:
+        model = gallery.index.model
+    with Index.create(tmp_path / "a.cb", model) as index:
+        index.add(range(5), images=np.random.default_rng(0).random((5, model.n_features_in_)))
+        assert len(index.search(images=np.ones(model.n_features_in_))[0]) == 5
+        index.add(["text"], texts=np.ones((1, WIDTH)))
+        assert index.search(images=np.ones(model.n_features_in_))[0].ids == ["text"]
+
+
+@pytest.mark.parametrize("query", [{"text": ["a", "b"]}, {"text": 5}, {"image": np.zeros((4, 4, 3))}])
+def test_what_is_no_query_is_refused(gallery: Gallery, query: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match="expected"):
+        gallery.search(**query)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t"])
@@ -263,6 +290,26 @@ def test_one_caption_for_all_is_refused_in_words_of_the_folder(tmp_path: Path) -
     found = _give_captions(scenes(tmp_path / "s", 5), [("holiday",)] * 5, tmp_path / "s")
     with pytest.raises(InvalidInput, match="all 5 pictures have the same .'holiday'.*say what each picture"):
         build(found, tmp_path / "s.cb")
+
+
+def test_one_caption_each_is_measured_by_pictures_alone_and_never_called_strong_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbyte.gallery.build.LENGTHS", (1, 2))
+    documents = scenes(tmp_path / "scenes", 90)
+    single = replace(documents, texts=[texts[:1] for texts in documents.texts])
+    build(single, tmp_path / "a.cb", n_bits=None, curve=(2,))
+    with Gallery.open(tmp_path / "a.cb", image_encoder=COLOURS, text_encoder=WORDS) as gallery:
+        settings = gallery.index.word_settings
+        assert settings is not None and settings.measured["n_held_out"] == 22
+        assert set(settings.measured["recall"]) == set(settings.evidence) == {"vectors"}
+        assert [each["n_bytes"] for each in settings.measured["curve"]] == [1, 2]
+        for mode in ("both", "words"):
+            said = {gallery.search(text=texts[0][:-1], mode=mode).verdict for texts in documents.texts[:40]}
+            assert said and said <= {"weak", "fair", "strong"}
+            assert gallery.search(text="zebrafish castle", mode=mode).verdict in ("nothing", "weak")
+    section = words_section(settings.measured)
+    assert section is not None and "one caption each" in section.paragraphs[0]
 
 
 def test_few_pairs_make_a_gallery_without_a_report(tmp_path: Path) -> None:

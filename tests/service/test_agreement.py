@@ -281,17 +281,14 @@ def test_an_index_of_features_without_calibration(tmp_path: Path, capsys: Captur
 
 
 def test_pictures_without_captions(tmp_path: Path, capsys: Captured) -> None:
-    """An index that searches words, of documents that have none: every word is named as unknown."""
+    """An index that searches words, of documents that have none: as one that keeps none."""
     path = tmp_path / "pictures.cb"
     Index.create(path, fitted(), words=["captions"], n_jobs=1).close()
     with Gallery.open(path, "rw", n_jobs=1) as gallery:
         gallery.add([NewDocument(f"scene-{n}", picture(scenes()[n])) for n in range(20)])
     with opened(path, capsys) as surfaces:
-        for mode in (None, "both", "words"):
-            said = surfaces.ask(ask_in_words("a red circle", mode), {})
-            assert said["unknown_words"] == ["a", "red", "circle"]
-            if mode == "words":
-                assert said["hits"] == [] and said["verdict"] == "nothing"
-            else:
-                assert {hit["found_by"] for hit in said["hits"]} == {"picture"} and len(said["hits"]) == 10
+        for mode in ("both", "words"):
+            assert "keeps no words" in surfaces.ask(ask_in_words("a red circle", mode), {})["error"]
+        said = surfaces.ask(ask_in_words("a red circle zeppelin", None), {})
+        assert said["unknown_words"] == ["zeppelin"] and len(said["hits"]) == 10  # as the encoder knows words
         ask_texts(surfaces, TEXTS[:2])

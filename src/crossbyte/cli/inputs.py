@@ -421,6 +421,7 @@ def read_queries(
     like: list[str] | None = None,
     row: int | None = None,
     rows: str | None = None,
+    mode: str | None = None,
 ) -> QueryOptions:
     """Read the queries: words, a picture, features of one side, or ids of documents."""
     if sum(kind is not None for kind in (text, image, texts, images, like or None)) != 1:
@@ -430,7 +431,7 @@ def read_queries(
     if texts is None and images is None:
         if row is not None or rows is not None:
             raise InvalidInput("--row and --rows choose rows of a file of features; leave them out here")
-        return _read_single_query(gallery, text, image, like or [])
+        return _read_single_query(gallery, text, image, like or [], mode)
     keyword = "texts" if images is None else "images"
     features = _read_side(texts if images is None else images)
     chosen = _choose_rows(features.shape[0], row, rows)
@@ -442,12 +443,12 @@ def read_queries(
 
 
 def _read_single_query(
-    gallery: Gallery, text: str | None, image: Path | None, like: list[str]
+    gallery: Gallery, text: str | None, image: Path | None, like: list[str], mode: str | None
 ) -> QueryOptions:
     if text is not None:
         if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions("texts", gallery.encode_texts([text]), [text], True)
+        return QueryOptions("texts", gallery.encode_question(text, mode), [text], True)
     if image is not None:
         features = gallery.encode_pictures([gallery.read_picture(image)])
         return QueryOptions("images", features, [str(image)], True)

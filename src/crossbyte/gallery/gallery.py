@@ -14,7 +14,7 @@ import numpy as np
 
 from crossbyte.arrays import Raw
 from crossbyte.encoders.builtin_text import split_words
-from crossbyte.errors import DuplicateId, InvalidInput, NoEncoder, WrongEncoder
+from crossbyte.errors import DuplicateId, InvalidInput, MissingExtra, NoEncoder, WrongEncoder
 from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails, replace_thumbnails
 from crossbyte.index.docids import Id, check_ids
 from crossbyte.index.hits import Hits
@@ -165,6 +165,23 @@ class Gallery:
         """
         return self._encoders.encode("text", texts)
 
+    def encode_question(self, text: str, mode: str | None) -> Raw:
+        """Give the features (1, d_T) of a question; one by words alone is answered without an encoder, too.
+
+        Raises
+        ------
+        NoEncoder, WrongEncoder, MissingExtra
+            The encoder is not at hand, and vectors are asked.
+        """
+        try:
+            return self.encode_texts([text])
+        except (NoEncoder, WrongEncoder, MissingExtra) as error:
+            if mode == "words":
+                return np.zeros((1, self.index.model.n_text_features_), dtype=np.float32)
+            if self.index.word_fields:
+                raise type(error)(f'{error}; words alone are searched without it: mode "words"') from error
+            raise
+
     def encode_pictures(self, pictures: Sequence[Picture]) -> Raw:
         """Give the features (n, d_I) of pictures.
 
@@ -227,7 +244,7 @@ class Gallery:
         ------
         NoEncoder, WrongEncoder, PictureError, InvalidInput
         """
-        query = self._query(text, image)
+        query = self._query(text, image, options.get("mode"))
         answers = self.index.search(**query, **options)
         if len(answers) != 1:
             raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
@@ -275,15 +292,28 @@ class Gallery:
         words: Mapping[str, int] | None = getattr(self.encoder("text"), "vocabulary")()  # noqa: B009
         return words
 
-    def _query(self, text: str | None, image: bytes | PathLike | Picture | None) -> dict[str, Any]:
+    def _query(
+        self, text: str | None, image: bytes | PathLike | Picture | None, mode: str | None = None
+    ) -> dict[str, Any]:
+        from crossbyte.data.images.formats import Picture
+
         if text is not None and image is not None:
             raise InvalidInput("expected one kind of query, got a text and a picture; ask with one of them")
         if text is not None:
+            given: Any = text
+            if not isinstance(given, str):
+                got = type(given).__name__
+                raise InvalidInput(f"text: expected one text as str, got {got}; ask one query at a time")
             if not text.strip():
                 raise InvalidInput("text: expected some words, got none; say what the picture shows")
-            return {"texts": self.encode_texts([text]), "words": [text]}
+            return {"texts": self.encode_question(text, mode), "words": [text]}
         if image is None:
             return {}
+        if not isinstance(image, bytes | str | os.PathLike | Picture):
+            raise InvalidInput(
+                "image: expected the path of a picture, the bytes of its file, or what read_picture(…) gave, "
+                f"got {type(image).__name__}"
+            )
         picture = self.read_picture(image) if isinstance(image, bytes | str | os.PathLike) else image
         return {"images": self.encode_pictures([picture])}
 

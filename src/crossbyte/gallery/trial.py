@@ -2,7 +2,8 @@
 
 Some documents with two captions and more are held out, and a gallery is made of the others as ever. The
 held-out documents join it with one caption hidden; the hidden captions ask for them, by words alone, by
-vectors alone and by both, through the same search that users have.
+vectors alone and by both, through the same search that users have. Where documents have one caption each,
+held-out ones join as pictures alone, which only vectors can find.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from crossbyte.progress import Progress, ProgressCallback
 
 LENGTHS = (4, 8, 16, 32, 64)
 """Bytes per document that are tried, each after the one before it, until nothing is lost by compression."""
-WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
-"""Of words, that are tried."""
+WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0)
+"""Of words, that are tried; the last ones leave nearly nothing to vectors that know little."""
 _HELD_SHARE = 0.25
 _MOST_HELD = 500
 _MOST_LEARNED = 2_000
@@ -57,7 +58,7 @@ class HeldOut(NamedTuple):
     asked : list of str
         The hidden caption of every held-out document.
     rest : list of list of str
-        Their other captions.
+        Their other captions; none of documents with one caption.
     """
 
     learned: list[int]
@@ -65,16 +66,27 @@ class HeldOut(NamedTuple):
     asked: list[str]
     rest: list[list[str]]
 
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The ways of searching that can find held-out documents: those without a caption have no words."""
+        return ("both", "vectors", "words") if all(self.rest) else ("vectors",)
+
 
 def hold_out(encoded: encode.EncodedDocuments, rows: Sequence[int], seed: int) -> HeldOut | None:
-    """Choose held-out documents among those with both halves; None where there are too few."""
+    """Choose held-out documents among those with both halves; None where there are too few.
+
+    Documents with several captions are preferred: of these, one is hidden and the others stay.
+    """
     rng = np.random.default_rng(seed)
     groups = encoded.group_numbers(rows)
     captions = {row: encode.drop_empty_captions(encoded.documents.texts[row]) for row in rows}
     alone = np.bincount(groups)[groups] == 1
     single = [row for row, is_alone in zip(rows, alone.tolist(), strict=True) if is_alone]
+    most = min(int(_HELD_SHARE * len(rows)), _MOST_HELD)
     usable = [row for row in single if len(captions[row]) > 1]
-    n_held = min(int(_HELD_SHARE * len(rows)), len(usable), _MOST_HELD)
+    if min(most, len(usable)) < _MIN_HELD:
+        usable = [row for row in single if len(captions[row]) == 1]
+    n_held = min(most, len(usable))
     if n_held < _MIN_HELD:
         return None
     held = sorted(usable[at] for at in rng.permutation(len(usable))[:n_held].tolist())
@@ -99,7 +111,7 @@ class LengthTrial:
     weight : float
         What one unit of BM25 takes from a distance: the best of those tried.
     ranks : dict of mode to (n,) int
-        Rank of every held-out document, from 1.
+        Rank of every held-out document, from 1; of "vectors" at least.
     uncompressed : (n,) int or None
         The same by vectors that are not compressed; None where documents have no code of their own.
     n_documents : int
@@ -121,8 +133,8 @@ class LengthTrial:
 
     @property
     def log_ranks(self) -> Float64:
-        """Logarithm (n,) of the ranks by both."""
-        return np.log(self.ranks["both"])
+        """Logarithm (n,) of the ranks by both, or by vectors where words could not be measured."""
+        return np.log(self.ranks.get("both", self.ranks["vectors"]))
 
     def recall(self, mode: str) -> float:
         """Give the share of held-out documents among the first ten."""
@@ -189,12 +201,14 @@ class TrialRunner:
         return self.make_model(n_bytes).fit(*pairs)
 
     @cached_property
-    def _documents(self) -> list[tuple[Raw, Raw]]:
+    def _documents(self) -> list[tuple[Raw, Raw | None]]:
         """Images and texts of learned documents, and of held-out ones without what is hidden."""
         cache, held_out = self.session.cache, self.held_out
         images, texts, _ = self.encoded.pairs(cache, held_out.learned)
-        captions = self._encode([caption for each in held_out.rest for caption in each])
-        rest = encode.mean_rows(captions, list(map(len, held_out.rest)))
+        rest = None
+        if all(held_out.rest):
+            captions = self._encode([caption for each in held_out.rest for caption in each])
+            rest = encode.mean_rows(captions, list(map(len, held_out.rest)))
         return [
             (images, texts),
             (self.encoded.features(cache, "image", held_out.held), rest),
@@ -232,10 +246,12 @@ class TrialRunner:
                 distances, scores, partners = self._measure_all(index)
         finally:
             remove_index(self._path())
-        ranks = {weight: _rank(distances - weight * scores, partners) for weight in WEIGHTS}
-        best = choose_weight(ranks)
-        by_words = _rank(np.where(scores > 0, -scores, np.inf), partners)
-        by_mode = {"both": ranks[best], "vectors": ranks[0.0], "words": by_words}
+        best, by_mode = self.words.weight, {"vectors": _rank(distances, partners)}
+        if "both" in self.held_out.modes:
+            ranks = {weight: _rank(distances - weight * scores, partners) for weight in WEIGHTS}
+            best = choose_weight(ranks)
+            by_words = _rank(np.where(scores > 0, -scores, np.inf), partners)
+            by_mode |= {"both": ranks[best], "words": by_words}
         whole = self._measure_uncompressed(model)
         uncompressed = None if whole is None else _rank(whole, partners)
         return LengthTrial(model.n_bits // 8, best, by_mode, uncompressed, distances.shape[1])
@@ -244,7 +260,7 @@ class TrialRunner:
         """Compute distances (n, N) to what would be coded, but for what is the same of all documents."""
         learned = model.fitted_
         quantizer = learned.document_quantizer
-        if quantizer is None:
+        if quantizer is None or "both" not in self.held_out.modes:
             return None
         with Workers(model.n_jobs) as workers:
             parts = [learned.item_points(*pairs, workers) for pairs in self._documents]
@@ -274,7 +290,7 @@ class TrialRunner:
         told: dict[str, Any] = {}
         try:
             with self._make_index(model, settings) as index:
-                for mode in ("both", "vectors", "words"):
+                for mode in self.held_out.modes:
                     asked = self._ask(index, mode)
                     told[mode] = {"recall": asked.recall}
                     if asked.has_ratios:
@@ -291,6 +307,8 @@ class TrialRunner:
             "curve": [
                 {"n_bytes": each.n_bytes, "weight": each.weight}
                 | {mode: each.recall(mode) for mode in each.ranks}
+                # of the chosen length, as its answers were: some documents come first by their words
+                | ({mode: asked["recall"] for mode, asked in told.items()} if each is chosen else {})
                 | ({} if each.uncompressed is None else {"uncompressed": _recall(each.uncompressed)})
                 for each in trials
             ],

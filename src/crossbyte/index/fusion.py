@@ -35,6 +35,7 @@ from crossbyte.index.verdict import (
     Verdict,
     at_least,
     at_most,
+    hedge,
     judge_answer,
     judge_hits,
     limit_verdict,
@@ -45,7 +46,7 @@ MODES = ("both", "vectors", "words")
 
 _MOST_CANDIDATES = 1_000  # of each ranking; where there are more documents, those farther down change nothing
 _RARE = 50  # documents at most that have a rare word
-_FEW_DOCUMENTS = 5  # that have all rare words of a query: then they are what was meant
+_FEW_DOCUMENTS = 5  # that have all rare words of a short query: then they are what was meant
 _FEW_WORDS = 3
 _RAREST = 3  # documents that have the rarest word of a short query
 _SURE = 0.9  # probability of a match from which on vectors are believed where no word is known
@@ -179,9 +180,10 @@ class KnownWords:
         most = min(_RARE, max(1, self.n_documents // 4))
         rare = sorted((each for each in telling if self.counts[each] <= most), key=self.counts.__getitem__)
         if rare:
-            every = self._having(rare)
-            chosen |= every if len(every) <= _FEW_DOCUMENTS else set()
-            if len(telling) <= _FEW_WORDS and self.counts[rare[0]] <= _RAREST:
+            every, is_short = self._having(rare), len(telling) <= _FEW_WORDS
+            # a sentence says more than its rare words: only what one document alone has is surely meant
+            chosen |= every if len(every) <= (_FEW_DOCUMENTS if is_short else 1) else set()
+            if is_short and self.counts[rare[0]] <= _RAREST:
                 chosen |= self._having(rare[:1])
         return chosen
 
@@ -321,7 +323,10 @@ class WordSearch:
         evidence = how.of_hits(fused.log_ratios, bm25, self.probability.prior_of(known.n_documents))
         probability = 0.0 if nothing else how.match_probability(evidence)
         is_sure = probability >= _SURE or threshold < MATCH
-        measured = known.limit(judge_answer(probability, threshold, how.strong_at), is_sure=is_sure)
+        judged = judge_answer(probability, threshold, how.strong_at)
+        if is_guess(self.settings, self.mode, self.probability) and not nothing:
+            judged = hedge(judged)
+        measured = known.limit(judged, is_sure=is_sure)
         verdict, strengths = measured, judge_hits(evidence, how, measured)
         if threshold <= MATCH or measured != "nothing":  # words alone do not pass a threshold that is set
             exact = known.captions.found | known.told_word_by_word()
@@ -331,8 +336,8 @@ class WordSearch:
         if is_promoted[:1].any():
             verdict = at_most(verdict, strengths[0])
         strengths = _limit_strengths(strengths, is_promoted, verdict)
-        judged = replace(fused, match_probability=probability)
-        return Answer(judged, None, strengths, limit_verdict(verdict, strengths))
+        answered = replace(fused, match_probability=probability)
+        return Answer(answered, None, strengths, limit_verdict(verdict, strengths))
 
 
 def _limit_strengths(
@@ -358,6 +363,12 @@ def evidence_of(settings: WordSettings | None, mode: str) -> Evidence:
     return measured.get(mode, USUAL[mode])
 
 
+def is_guess(settings: WordSettings | None, mode: str, probability: MatchProbability) -> bool:
+    """Say whether how sure answers are was neither measured, in an index with words, nor set by who asks."""
+    is_usual = probability.threshold == MATCH and probability.prior is None
+    return is_usual and settings is not None and mode not in settings.evidence
+
+
 def judge_by_vectors(
     ranking: Ranking, settings: WordSettings | None, prior: float, probability: MatchProbability
 ) -> Answer:
@@ -371,6 +382,8 @@ def judge_by_vectors(
     if likely > 0.0:
         likely = how.match_probability(evidence)
     verdict = judge_answer(likely, probability.threshold, how.strong_at)
+    if likely > 0.0 and is_guess(settings, "vectors", probability):
+        verdict = hedge(verdict)
     judged = replace(ranking, match_probability=likely)
     strengths = judge_hits(evidence, how, verdict)
     return cut_answer(Answer(judged, None, strengths, limit_verdict(verdict, strengths)), probability)

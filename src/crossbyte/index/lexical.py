@@ -25,7 +25,7 @@ from crossbyte.index.verdict import Evidence
 
 KIND = "words"
 """Kind of the record that says which payload fields are searched."""
-USUAL_WEIGHT = 0.75
+USUAL_WEIGHT = 0.5
 """What one unit of BM25 takes from a distance, where nothing was measured."""
 MEAN_WORDS = 20.0
 """Words of a document, where nobody has counted them."""

@@ -20,6 +20,7 @@ from crossbyte.index.ivf.router import ALL_CELLS
 from crossbyte.index.lexical import WordSettings
 from crossbyte.index.probabilities import MatchProbability, coding_offset
 from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
+from crossbyte.index.segment import known_halves
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.model.estimator import CMCQ
 from crossbyte.validation import as_array, check_choice, check_integer, check_number
@@ -115,10 +116,12 @@ class SearchRequest:
         """
         if self.images is not None:
             points = model.transform_images(as_rows(self.images))
-            return [self._query(model, backend, "image", self.target or "text", points)]
+            target = self.target or _usual_target(backend, "text", "image")
+            return [self._query(model, backend, "image", target, points)]
         if self.texts is not None:
             points = model.transform_texts(as_rows(self.texts))
-            return [self._query(model, backend, "text", self.target or "image", points)]
+            target = self.target or _usual_target(backend, "image", "text")
+            return [self._query(model, backend, "text", target, points)]
         examples = _find_examples(backend, self.like)
         sides = np.array([_choose_side(example, self.target) for example in examples])
         queries = []
@@ -198,8 +201,8 @@ class SearchRequest:
         """
         if settings is None and self.mode in ("both", "words"):
             why = (
-                "this index keeps no words; fit it again from its captions, or make it with "
-                "Index.create(…, words=[…])"
+                "this index keeps no words (of captions, say); search by vectors, or fit it again from "
+                "pictures with captions, or make it with Index.create(…, words=[…])"
                 if has_word_search()
                 else "this SQLite cannot search words (it was built without FTS5); search by vectors, or use "
                 "a Python whose SQLite has FTS5"
@@ -220,6 +223,12 @@ class SearchRequest:
         near = finer.take(np.flatnonzero(finer.distances <= np.float32(self.max_distance)))
         chosen = near if self.distinct is None else keep_first_of_groups(near, backend.groups(near))
         return chosen.take(slice(self.k))
+
+
+def _usual_target(backend: SearchBackend, other: str, own: str) -> str:
+    """Give what a query is compared with: the other half, or its own kind where no document has the other."""
+    halves = {half for coding in backend.codings for half in known_halves(coding)}
+    return own if own in halves and other not in halves else other
 
 
 def _check_probe(

@@ -563,8 +563,8 @@ class LocalBackend:
 
     @property
     def words(self) -> WordSettings | None:
-        """What is known of the words of documents; None where they are not kept."""
-        return self.snapshot.words
+        """What is known of the words of documents; None where they are not kept, or no document has any."""
+        return self.snapshot.words if self.snapshot.has_words else None
 
     def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
         """Find the documents that have each of some words or phrases, and which of them a filter allows."""

@@ -426,6 +426,11 @@ class Snapshot:
         allowed = self.allowed(where, is_part=is_part)
         return [each._replace(allowed=self._test_numbers(each.numbers, allowed)) for each in found]
 
+    @cached_property
+    def has_words(self) -> bool:
+        """Whether there is anything to search by words: not in an index of pictures without captions."""
+        return self.words is not None and self.store.has_words(self.catalogue.next_number)
+
     def count_term(self, term: str, most: int) -> int:
         """Count the documents that have a word or phrase, ``most`` at most; also deleted ones.
 

@@ -104,6 +104,11 @@ def at_most(verdict: Verdict, most: Verdict) -> Verdict:
     return verdict if _ORDER[verdict] <= _ORDER[most] else most
 
 
+def hedge(verdict: Verdict) -> Verdict:
+    """Soften a verdict that was never measured: nobody knows what is strong, or that nothing matches."""
+    return at_most(at_least(verdict, "weak"), "fair")
+
+
 def judge_hits(evidence: Float64, how: Evidence, verdict: Verdict) -> list[Verdict]:
     """Put the evidence of every hit into words; none is stronger than the whole answer."""
     return [at_most(_judge_hit(each, how), verdict) for each in evidence.tolist()]

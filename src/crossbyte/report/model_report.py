@@ -136,41 +136,58 @@ def words_section(measured: Mapping[str, Any]) -> content.Section | None:
     """
     if not measured:
         return None
-    recall = {mode: of_100(measured["recall"][mode]) for mode in ("words", "vectors", "both")}
-    found = (
+    recall = {mode: of_100(share) for mode, share in measured["recall"].items()}
+    asked = (
         f"{count(measured['n_held_out'])} captions that were held out asked for their documents, among "
-        f"{count(measured['n_documents'])}: the right one is among the first 10 for {recall['words']} of 100 "
-        f"by words alone, {recall['vectors']} by vectors alone, {recall['both']} by both (chance: "
-        f"{of_100(measured['chance'])})."
+        f"{count(measured['n_documents'])}: the right one is among the first 10 for"
     )
+    chance = f"(chance: {of_100(measured['chance'])})"
+    if "both" in recall:
+        found = (
+            f"{asked} {recall['words']} of 100 by words alone, {recall['vectors']} by vectors alone, "
+            f"{recall['both']} by both {chance}."
+        )
+    else:
+        found = (
+            f"{asked} {recall['vectors']} of 100 {chance}. Documents have one caption each, so these were "
+            "found by their pictures alone. What words add, and how sure they are, could not be measured: "
+            "that takes documents with two captions or more."
+        )
     return content.Section(
         "words", "Words and vectors", [found, *_tell_bytes(measured)], [_words_table(measured)]
     )
 
 
+def _modes(measured: Mapping[str, Any]) -> list[str]:
+    """List the ways of searching that were measured."""
+    return [mode for mode in ("words", "vectors", "both") if mode in measured["recall"]]
+
+
 def _tell_bytes(measured: Mapping[str, Any]) -> list[str]:
     """Say what other numbers of bytes cost or bring; nothing where one alone was tried."""
     curve, chosen = measured["curve"], measured["n_bytes"]
-    own = next(each["both"] for each in curve if each["n_bytes"] == chosen)
+    best = _modes(measured)[-1]
+    own = next(each[best] for each in curve if each["n_bytes"] == chosen)
     others = [each for each in curve if each["n_bytes"] != chosen]
     if not others:
         return []
     changes = ", ".join(
-        f"{plural(each['n_bytes'], 'byte')} would {_describe_change(each['both'] - own)}" for each in others
+        f"{plural(each['n_bytes'], 'byte')} would {_describe_change(each[best] - own)}" for each in others
     )
-    return [f"Beside {plural(chosen, 'byte')} per document, of 100 captions by both: {changes}."]
+    return [f"Beside {plural(chosen, 'byte')} per document, of 100 captions by {best}: {changes}."]
 
 
 def _words_table(measured: Mapping[str, Any]) -> content.Table:
-    rows = []
+    rows, modes = [], _modes(measured)
     for each in measured["curve"]:
         mark = ", chosen" if each["n_bytes"] == measured["n_bytes"] else ""
-        shares = [of_100(each[mode]) for mode in ("words", "vectors", "both")]
+        shares = [of_100(each[mode]) for mode in modes]
         rows.append(content.plain_row([plural(each["n_bytes"], "byte") + mark, *shares]))
     chance = of_100(measured["chance"])
-    rows.append(content.Row(tuple(map(content.Cell, ("chance", chance, chance, chance))), quiet=True))
+    rows.append(content.Row(tuple(map(content.Cell, ("chance", *[chance] * len(modes)))), quiet=True))
     caption = "Among the first 10, of 100 captions"
-    return content.Table(caption, ("per document", "words alone", "vectors alone", "both"), rows)
+    header = ("per document", *(mode if mode == "both" else f"{mode} alone" for mode in modes))
+    return content.Table(caption, header, rows)
 
 
 # Documents known from both halves

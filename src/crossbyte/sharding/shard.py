@@ -122,6 +122,7 @@ class Shard:
             _summarize_cells(snapshot),
             self._index.format,
             snapshot.words,
+            snapshot.has_words,
         )
 
     def process(self) -> int:

@@ -96,6 +96,8 @@ class ShardSummary(NamedTuple):
         Of the file.
     words : WordSettings or None
         What is known of the words of documents; None where they are not kept.
+    has_words : bool
+        Whether any document has some.
     """
 
     generation: int
@@ -105,6 +107,7 @@ class ShardSummary(NamedTuple):
     cells: CellSummary | None = None
     format: int = 1
     words: WordSettings | None = None
+    has_words: bool = False
 
     @property
     def n_documents(self) -> int:

@@ -115,7 +115,15 @@ def search(
     check_free(trec, overwrite=overwrite)
     with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder, n_jobs=jobs) as gallery:
         queries = read_queries(
-            gallery, text=text, image=image, texts=texts, images=images, like=like, row=row, rows=rows
+            gallery,
+            text=text,
+            image=image,
+            texts=texts,
+            images=images,
+            like=like,
+            row=row,
+            rows=rows,
+            mode=mode and mode.value,
         )
         answers = gallery.index.search(
             **{queries.keyword: queries.value},

@@ -765,6 +765,12 @@ def fetch_term_matches(connection: sqlite3.Connection, expression: str) -> list[
     ).fetchall()
 
 
+def has_words_below(connection: sqlite3.Connection, number: int) -> bool:
+    """Say whether any document below a number has words."""
+    statement = "SELECT EXISTS (SELECT 1 FROM words_docsize WHERE id < ?)"
+    return bool(connection.execute(statement, (number,)).fetchone()[0])
+
+
 def count_term_matches(connection: sqlite3.Connection, expression: str, below: int, most: int) -> int:
     """Count the rows that an expression of FTS5 matches, of numbers below a bound, ``most`` at most."""
     found = connection.execute(

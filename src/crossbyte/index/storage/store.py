@@ -40,6 +40,7 @@ from crossbyte.index.storage.records import (
     fetch_payload,
     fetch_records,
     fetch_term_matches,
+    has_words_below,
     primary_code,
     translate_sqlite_errors,
     write_change,
@@ -507,6 +508,11 @@ class Store:
         """
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
             return fetch_term_matches(self._session.connection, expression)
+
+    def has_words(self, below: int) -> bool:
+        """Say whether any document below a number has words; format 3 only."""
+        with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
+            return has_words_below(self._session.connection, below)
 
     def count_term(self, expression: str, below: int, most: int) -> int:
         """Count the rows below a number that an expression matches, ``most`` at most; format 3 only."""

@@ -159,11 +159,12 @@ function section(title, lead, ...children) {
 /** What words, vectors and both find for captions that were held out; null where that was not measured. */
 function wordsView(measured) {
   if (!measured) return null;
-  const modes = Object.keys(MODES);
+  const modes = measuredModes(measured);
   const lead =
     `${plural(measured.n_held_out, "caption")} that were held out asked for their documents, among ${count(measured.n_documents)}: ` +
     `the right one is among the first 10 for ${modes.map((mode) => `${of100(measured.recall[mode])} of 100 by ${MODES[mode]}`).join(", ")}. ` +
-    `Chance would find ${of100(measured.chance)}.`;
+    `Chance would find ${of100(measured.chance)}.` +
+    (modes.includes("both") ? "" : " Documents have one caption each, so these were found by their pictures alone; what words add takes documents with two captions or more.");
   const name = (point) => `${plural(point.n_bytes, "byte")}${point.n_bytes === measured.n_bytes ? ", chosen" : ""}`;
   const rows = measured.curve.map((point) => [name(point), ...modes.map((mode) => of100(point[mode]))]);
   rows.push(["chance", ...modes.map(() => of100(measured.chance))]);
@@ -175,17 +176,21 @@ function wordsView(measured) {
   );
 }
 
+/** The ways of searching that were measured: without a second caption, by vectors alone. */
+const measuredModes = (measured) => Object.keys(MODES).filter((mode) => mode in measured.recall);
+
 /** What other numbers of bytes would find; empty where one alone was tried. */
 function costOfBytes(measured) {
-  const own = measured.curve.find((point) => point.n_bytes === measured.n_bytes).both;
+  const best = measuredModes(measured).includes("both") ? "both" : "vectors";
+  const own = measured.curve.find((point) => point.n_bytes === measured.n_bytes)[best];
   const others = measured.curve.filter((point) => point.n_bytes !== measured.n_bytes);
   if (!others.length) return "";
   const change = (point) => {
-    const whole = Math.round(100 * (point.both - own));
+    const whole = Math.round(100 * (point[best] - own));
     const found = whole === 0 ? "find as many" : whole > 0 ? `find ${whole} more` : `lose ${-whole}`;
     return `${plural(point.n_bytes, "byte")} would ${found}`;
   };
-  return `Beside ${plural(measured.n_bytes, "byte")} per document, of 100 captions by both: ${others.map(change).join(", ")}.`;
+  return `Beside ${plural(measured.n_bytes, "byte")} per document, of 100 captions by ${best}: ${others.map(change).join(", ")}.`;
 }
 
 const inWords = (report) =>

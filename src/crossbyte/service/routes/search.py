@@ -41,7 +41,7 @@ _PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP
 )
 async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, Query()]) -> Response:
     service = get_service(request)
-    encode = partial(encode_text, service, query.text)
+    encode = partial(encode_text, service, query.text, query.mode)
     return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
 
 
@@ -235,10 +235,10 @@ def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str,
 # Queries
 
 
-def encode_text(service: Service, text: str) -> dict[str, Any]:
+def encode_text(service: Service, text: str, mode: str | None = None) -> dict[str, Any]:
     """Encode words as a query."""
     with service.metrics.time_step("encode"):
-        return {"texts": service.gallery.encode_texts([text]), "words": [text]}
+        return {"texts": service.gallery.encode_question(text, mode), "words": [text]}
 
 
 def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
 def encode_query(service: Service, query: schemas.Search | schemas.Explain) -> dict[str, Any]:
     """Turn the query of a body into one of the index: words are encoded, features and ids passed on."""
     if query.text is not None:
-        return encode_text(service, query.text)
+        return encode_text(service, query.text, getattr(query, "mode", None))
     if query.like is not None:
         return {"like": query.like}
     if query.image_features is not None:
