@@ -24,15 +24,17 @@ def load() -> dict[str, Any]:
 def table() -> str:
     """Every number of bytes."""
     lines = [
-        "| encoders, bytes | both | vectors | words | both − vectors, 95 % | both − words, 95 % | chance |",
-        "|---|---|---|---|---|---|---|",
+        "| encoders, bytes | both | over seeds | vectors | words | both − vectors, 95 % | both − words, 95 % "
+        "| chance |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for case, kept in load().items():
         for wanted, row in sorted(kept["recall"].items(), key=lambda each: (each[1]["n_bytes"], each[0])):
             said = f"{row['n_bytes']} bytes" + (", chosen" if wanted == "chosen" else "")
             both, vectors, words = (row["recall"][mode] for mode in ("both", "vectors", "words"))
             lines.append(
-                f"| {CASES[case]}, {said} | {both:.3f} | {vectors:.3f} | {words:.3f} "
+                f"| {CASES[case]}, {said} | {both:.3f} | ±{row['spread']['both']:.3f} "
+                f"| {vectors:.3f} | {words:.3f} "
                 f"| {_difference(both - vectors, row['ahead_of_vectors'])} "
                 f"| {_difference(both - words, row['ahead_of_words'])} | {row['chance']:.3f} |"
             )
