@@ -57,11 +57,13 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "bad_json": ErrorCode(400, "The body is not JSON: broken, a key twice, or NaN."),
     "bad_multipart": ErrorCode(400, "The body is not multipart/form-data, or a field of it is missing."),
     "ambiguous_length": ErrorCode(400, "The head gives the length of the body in two ways."),
+    "unexpected_body": ErrorCode(400, "Only POST takes a body."),
     "unsupported_media_type": ErrorCode(415, "The route takes another kind of body."),
     # How much was asked
     "url_too_long": ErrorCode(414, "The path and its query are too long."),
     "headers_too_large": ErrorCode(431, "The headers are too large."),
     "body_too_large": ErrorCode(413, "The body is too large."),
+    "too_many_chunks": ErrorCode(413, "The body comes in too many small chunks."),
     "picture_too_large": ErrorCode(413, "The picture has too many bytes."),
     "json_too_deep": ErrorCode(422, "The JSON has too many levels."),
     "json_too_large": ErrorCode(422, "The JSON has too many values."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from typing import Any
 import uvicorn
 
 from crossbyte.errors import InvalidInput
+from crossbyte.service import connections
 from crossbyte.service.app import create_app
-from crossbyte.service.middleware.idle_timeout import IdleTimeoutProtocol
 from crossbyte.service.settings import LIMITS, Settings
 
 _GRACE_SECONDS = 30  # for answers that are under way when the server is stopped
@@ -42,6 +43,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and call ``ready`` with the URL."""
         url = self.url
+        if connections.log.level == logging.NOTSET:  # a line for each client that speaks no HTTP fills disks
+            connections.log.setLevel(logging.ERROR)
         await super().startup(sockets)
         if self.started:
             self._ready(url)
@@ -87,7 +90,8 @@ def serve(
 def _make_config(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=IdleTimeoutProtocol,
+        http=connections.GuardedProtocol,
+        loop="asyncio",  # what is tested is what runs, whatever else is installed
         ws="none",
         lifespan="on",
         log_config=None,

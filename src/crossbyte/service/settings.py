@@ -19,8 +19,10 @@ class Limits(NamedTuple):
     ----------
     body_bytes, upload_bytes : int
         Size of a whole body; of one picture.
-    url_bytes, header_bytes : int
-        Size of the path with its query; of all names and values of headers.
+    chunks : int
+        Chunks of a body, besides one for each KiB of it.
+    url_bytes, header_bytes, head_lines : int
+        Size of the path with its query; of all names and values of headers; lines of a head.
     json_depth, json_values : int
         Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory.
     parts : int
@@ -39,8 +41,10 @@ class Limits(NamedTuple):
 
     body_bytes: int = 32 * 2**20
     upload_bytes: int = 20 * 2**20
+    chunks: int = 1024
     url_bytes: int = 32 * 2**10
     header_bytes: int = 16 * 2**10
+    head_lines: int = 256
     json_depth: int = 20
     json_values: int = 2**21
     parts: int = 16

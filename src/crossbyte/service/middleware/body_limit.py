@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossbyte.service.error_codes import RequestRefused, error_response, get_request_id
+from crossbyte.service.permissions import PERMISSIONS, match_route
 from crossbyte.service.settings import LIMITS, Settings
 
 _SMALL_BYTES = 64 * 2**10  # bodies up to this size are not counted
@@ -24,14 +25,16 @@ class BodyLimitMiddleware:
         self._app, self._settings, self._n_large = app, settings, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its whole body."""
+        """Pass a request on with its whole body; where none is taken, none is waited for."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         body = _IncomingBody(self)
         try:
-            data = await body.read(scope, receive, self._settings.receive_seconds)
-            await self._app(scope, _replay_body(data, receive), send)
+            if takes_body(scope):
+                data = await body.read(scope, receive, self._settings.receive_seconds)
+                receive = _replay_body(data, receive)
+            await self._app(scope, receive, send)
         except ClientDisconnect:
             pass  # nobody is there to be answered
         except RequestRefused as error:
@@ -65,6 +68,8 @@ class _IncomingBody:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
+                    if refused := scope["state"].get("body_refused"):  # by the connection
+                        raise RequestRefused(refused, None, "send larger chunks, or Content-Length")
                     chunks.append(message.get("body", b""))
                     self._size += len(chunks[-1])
                     self._check_size(self._size)
@@ -85,6 +90,12 @@ class _IncomingBody:
     def release(self) -> None:
         if self._is_large:
             self._middleware.leave()
+
+
+def takes_body(scope: Scope) -> bool:
+    """Tell whether the route of a request takes a body."""
+    method = scope["method"]
+    return method == "POST" and (method, match_route(scope["path"])) in PERMISSIONS
 
 
 def _read_declared_length(scope: Scope) -> int:
