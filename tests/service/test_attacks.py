@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import logging
 import os
+import resource
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -232,6 +237,85 @@ def test_what_is_no_http_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureF
         late = b"POST /v1/documents HTTP/1.1\r\n" + CHUNKED + b"zz\r\n"
         exchange(url, late)
     assert caplog.text == ""
+
+
+# More connections than there may be
+
+
+def ask_health(url: str) -> int:
+    return httpx.get(f"{url}/healthz", timeout=5).status_code
+
+
+BODY_TO_COME = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", BODY_TO_COME])
+def test_one_connection_too_many_closes_the_one_that_waited_longest(tmp_path: Path, sent: bytes) -> None:
+    with serving(sample(tmp_path), connections=20) as (url, server), ExitStack() as stack:
+        waiting = [stack.enter_context(connect(url)) for _ in range(20)]
+        for own in waiting:
+            own.sendall(sent)
+        wait_until(lambda: len(server.server_state.connections) == 20)
+        for _ in range(3):
+            assert ask_health(url) == 200
+        assert waiting[0].recv(10) == b""
+        crowd = [stack.enter_context(connect(url)) for _ in range(100)]
+        assert ask_health(url) == 200
+        wait_until(lambda: len(server.server_state.connections) <= 20)
+        assert len(crowd) == 100
+
+
+def test_requests_that_are_worked_on_are_let_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, release, answers = threading.Semaphore(0), threading.Event(), []
+    with serving(sample(tmp_path), connections=3) as (url, server):
+        gallery = server.config.app.state.service.gallery  # type: ignore[union-attr]
+        encode = gallery.encode_texts
+
+        def slow(texts: Any) -> Any:
+            entered.release()
+            assert release.wait(30)
+            return encode(texts)
+
+        monkeypatch.setattr(gallery, "encode_texts", slow)
+        threads = [
+            threading.Thread(
+                target=lambda: answers.append(httpx.get(f"{url}/v1/search?text=red", timeout=60).status_code)
+            )
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert entered.acquire(timeout=30)
+        with pytest.raises(httpx.TransportError):
+            ask_health(url)
+        release.set()
+        for thread in threads:
+            thread.join(60)
+        assert answers == [200] * 3 and ask_health(url) == 200
+
+
+def test_descriptors_that_ran_out_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Waiting:
+        waits_for = (0, 1.0)
+        transport = SimpleNamespace(is_closing=lambda: False, abort=lambda: closed.append(1))
+
+    async def run() -> None:
+        loop, handle = asyncio.get_running_loop(), connections.LoopFaults({Waiting()})
+        for _ in range(1000):
+            handle(loop, {"message": "accept", "exception": OSError(errno.EMFILE, "x"), "socket": "y" * 1000})
+        handle(loop, {"message": "another fault"})
+
+    closed: list[int] = []
+    asyncio.run(run())
+    assert len(closed) == 1000 and len(caplog.messages) == 2 and len(caplog.text) < 1000
+    assert "ulimit -n" in caplog.messages[0] and caplog.messages[1] == "another fault"
+
+
+def test_the_limit_of_descriptors_bounds_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, expected in ((1024, 512), (128, 64), (20, 1), (resource.RLIM_INFINITY, 512)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert connections.find_connection_limit(512) == expected
 
 
 # Answers that nobody takes

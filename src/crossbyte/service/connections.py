@@ -1,4 +1,4 @@
-"""Bound what one connection may cost: silence, slow heads, tiny chunks, bodies that nobody reads.
+"""Bound what connections may cost: their number, silence, slow heads, tiny chunks, bodies that nobody reads.
 
 uvicorn with h11 parses all that has arrived in one turn of the event loop, and goes on with a body whose
 request was answered long ago. So one client with tiny chunks would stop the server for everybody.
@@ -7,7 +7,10 @@ request was answered long ago. So one client with tiny chunks would stop the ser
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import resource
+from collections.abc import Iterable
 from typing import Any
 
 import h11
@@ -21,6 +24,14 @@ TAKE_SECONDS = 30.0
 REST_SECONDS = 2.0  # to read an answer that came before the end of the body
 _SLICE_BYTES = 16 * 2**10  # parsed in one turn of the event loop
 _CHUNK_BYTES = 2**10  # a body of chunks larger than this may have any number of them
+_OTHER_DESCRIPTORS = 64  # files of an index, children that decode pictures, what is being accepted
+_QUIET_SECONDS = 60.0  # between two messages about missing descriptors
+
+
+def find_connection_limit(wanted: int) -> int:
+    """Find how many connections there may be: as many as wanted, or as the limit of descriptors leaves."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OTHER_DESCRIPTORS))
 
 
 class GuardedParser(h11.Connection):
@@ -66,14 +77,22 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
     Bytes are read and parsed in slices, with a turn of the event loop between them. There is a time for the
     head of a request, and one for a client that reads no answer. A body that is not wanted (its request is
     answered already, or it has too many chunks) is dropped without being parsed, and its connection closed.
+
+    Parameters
+    ----------
+    limit : int
+        Connections at the same time. One more closes the one that has waited longest: for a request; else
+        for the rest of a body; else for a client that reads its answer. Requests that are worked on are let
+        alone.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     _take_timer: asyncio.TimerHandle | None = None
     _is_dropping = False
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, limit: int, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._limit, self._waiting_since = limit, 0.0
         self.logger = log
         self.conn: GuardedParser = GuardedParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 0)
         self._slice = bytearray(_SLICE_BYTES)
@@ -81,7 +100,19 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        self._waiting_since = self.loop.time()
+        if sum(not each.transport.is_closing() for each in self.connections) > self._limit:
+            close_longest_waiting(self.connections - {self}, self)
         self._start_head_timer()
+
+    @property
+    def waits_for(self) -> tuple[int, float] | None:
+        """What it waits for (0 is cheapest to lose), and since when; None while its request is worked on."""
+        if not self._is_answering() or self._is_dropping:
+            return 0, self._waiting_since
+        if self.conn.their_state is h11.SEND_BODY:
+            return 1, self._waiting_since
+        return (2, self._waiting_since) if self.flow.write_paused else None
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Give room for the next slice."""
@@ -99,6 +130,8 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
         if self.conn.is_chopped:
             self._refuse_body("too_many_chunks")
         if self._is_answering():
+            if self._head_timer is not None:
+                self._waiting_since = self.loop.time()
             self._cancel_head_timer()
         elif self._head_timer is None and not self._is_dropping:
             self._start_head_timer()
@@ -126,6 +159,7 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request; or drop the rest of this one, if it was answered before its end."""
+        self._waiting_since = self.loop.time()
         if self.conn.their_state is not h11.SEND_BODY or self.transport.is_closing():
             super().on_response_complete()
             return
@@ -194,3 +228,43 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
         self._head_timer = None
         if not self._is_answering() and not self.transport.is_closing():
             self.transport.close()
+
+
+def close_longest_waiting(connections: Iterable[Any], newest: GuardedProtocol | None = None) -> None:
+    """Close the connection that is cheapest to lose; the newest, where all others are worked on."""
+    found = [
+        (waits, number, each)
+        for number, each in enumerate(connections)
+        if (waits := each.waits_for) is not None and not each.transport.is_closing()
+    ]
+    victim = min(found)[2] if found else newest
+    if victim is not None:
+        victim.transport.abort()
+
+
+class LoopFaults:
+    """Handle what goes wrong in the event loop itself; asyncio would write kilobytes for each refused socket.
+
+    Parameters
+    ----------
+    connections : set
+        Those of the server; one is closed for each that could not be accepted.
+    """
+
+    def __init__(self, connections: set[Any]) -> None:
+        self._connections, self._quiet_until = connections, 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once a minute that descriptors ran out, and hand everything else to asyncio."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+            return
+        close_longest_waiting(self._connections)
+        if loop.time() >= self._quiet_until:
+            self._quiet_until = loop.time() + _QUIET_SECONDS
+            log.error(
+                "expected a free descriptor for one more connection, got none with %d connections; "
+                "raise the limit (ulimit -n) or lower Settings.connections",
+                len(self._connections),
+            )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -19,6 +21,7 @@ from crossbyte.service.settings import LIMITS, Settings
 
 _GRACE_SECONDS = 30  # for answers that are under way when the server is stopped
 _BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 16  # in one turn of the event loop, before any is counted
 
 
 class Server(uvicorn.Server):
@@ -45,7 +48,11 @@ class Server(uvicorn.Server):
         url = self.url
         if connections.log.level == logging.NOTSET:  # a line for each client that speaks no HTTP fills disks
             connections.log.setLevel(logging.ERROR)
+        asyncio.get_running_loop().set_exception_handler(
+            connections.LoopFaults(self.server_state.connections)
+        )
         await super().startup(sockets)
+        self._listening.listen(_BACKLOG)  # asyncio has listened with as few as it accepts in one turn
         if self.started:
             self._ready(url)
 
@@ -60,7 +67,7 @@ def make_server(
     except BaseException:
         listening.close()
         raise
-    return Server(_make_config(app), listening, ready)
+    return Server(_make_config(app, settings), listening, ready)
 
 
 def serve(
@@ -87,10 +94,13 @@ def serve(
         server.run()
 
 
-def _make_config(app: Any) -> uvicorn.Config:
+def _make_config(app: Any, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=connections.GuardedProtocol,
+        http=partial(  # type: ignore[arg-type]
+            connections.GuardedProtocol, limit=connections.find_connection_limit(settings.connections)
+        ),
+        backlog=_ACCEPTED_AT_ONCE,
         loop="asyncio",  # what is tested is what runs, whatever else is installed
         ws="none",
         lifespan="on",

@@ -84,6 +84,9 @@ class Settings:
         Where the encoders of the index are, if the index cannot tell.
     cluster : str or None
         Where the shards of an index are held: "local" or the address of a Ray cluster; None for this process.
+    connections : int
+        Connections at the same time, or as many as the limit of descriptors leaves; one more closes the one
+        that has waited longest.
     concurrency : int
         Requests at the same time; one more is told to come back.
     request_seconds, receive_seconds : float
@@ -101,6 +104,7 @@ class Settings:
     image_encoder: str | None = None
     text_encoder: str | None = None
     cluster: str | None = None
+    connections: int = 512
     concurrency: int = 64
     request_seconds: float = 30.0
     receive_seconds: float = 30.0
