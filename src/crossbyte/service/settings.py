@@ -89,6 +89,8 @@ class Settings:
         that has waited longest.
     concurrency : int
         Requests at the same time; one more is told to come back.
+    body_budget_bytes : int
+        For the bodies of all requests together, with what is parsed of them.
     request_seconds, receive_seconds : float
         Time for the answer; for the request to arrive.
     follow_seconds : float
@@ -106,6 +108,7 @@ class Settings:
     cluster: str | None = None
     connections: int = 512
     concurrency: int = 64
+    body_budget_bytes: int = 320 * 2**20
     request_seconds: float = 30.0
     receive_seconds: float = 30.0
     follow_seconds: float = 0.2

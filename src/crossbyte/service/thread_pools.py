@@ -64,6 +64,8 @@ class ThreadPools:
     ----------
     reading : ThreadPool
         For searches and everything else that is quick.
+    parsing : ThreadPool
+        One thread for large bodies of JSON: each takes a hundred megabytes and all of the interpreter.
     pictures : ThreadPool
         For uploads: decoding one may take seconds, and must not hold up a typed query.
     writing : ThreadPool
@@ -72,10 +74,11 @@ class ThreadPools:
 
     def __init__(self, n_waiting: int) -> None:
         self.reading = ThreadPool("reading", available_cores() + 2, n_waiting)
+        self.parsing = ThreadPool("parsing", 1, n_waiting)
         self.pictures = ThreadPool("pictures", 2, n_waiting)
         self.writing = ThreadPool("writing", 1, n_waiting)
 
     def close(self) -> None:
         """Finish what is running in every pool."""
-        for pool in (self.reading, self.pictures, self.writing):
+        for pool in (self.reading, self.parsing, self.pictures, self.writing):
             pool.close()

@@ -23,7 +23,14 @@ from crossbyte.gallery.gallery import NewDocument as GalleryDocument
 from crossbyte.index.docids import check_id, resolve_id
 from crossbyte.index.index import BaseIndex
 from crossbyte.service import schemas
-from crossbyte.service.body_parser import FormField, parse_body, parse_form, parse_json_body
+from crossbyte.service.body_parser import (
+    FormField,
+    get_reservation,
+    parse_form,
+    parse_json_body,
+    receive_model,
+    take_body,
+)
 from crossbyte.service.error_codes import RequestRefused
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.routes.search import check_filter, get_picture
@@ -160,14 +167,14 @@ _FORM_FIELDS = {
     **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, more=(409, 415, 507)),
 )
 async def add(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
+    service = get_service(request)
+    given = await receive_model(schemas.NewDocuments, request, service.thread_pools)
 
-    def parse_and_add() -> dict[str, Any]:
-        given = parse_body(schemas.NewDocuments, request, body)
+    def check_and_add() -> dict[str, Any]:
         checked = [_check_document(service, each) for each in given.documents]
         return _add_documents(service, checked, given.upsert, given.codes)
 
-    return schemas.json_response(await service.thread_pools.writing.run(parse_and_add))
+    return schemas.json_response(await service.thread_pools.writing.run(check_and_add))
 
 
 def _check_document(service: Service, document: schemas.NewDocument) -> GalleryDocument:
@@ -221,7 +228,7 @@ def _add_documents(
     ),
 )
 async def add_picture(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
+    service, body = get_service(request), take_body(request)
     document, upsert, codes = await service.thread_pools.pictures.run(
         _parse_picture_form, service, request, body
     )
@@ -233,6 +240,9 @@ async def add_picture(request: Request) -> Response:
 def _parse_picture_form(
     service: Service, request: Request, body: bytes
 ) -> tuple[GalleryDocument, bool, str | None]:
+    def parse_payload(text: str) -> Any:
+        return parse_json_body(text.encode(), get_reservation(request))
+
     parts = parse_form(request, body)
     data = get_picture(parts, tuple(_FORM_FIELDS))
     given = schemas.NewDocument.model_validate(
@@ -240,7 +250,7 @@ def _parse_picture_form(
             "id": _form_value(parts, "id"),
             "text": _form_value(parts, "text"),
             "group": _form_value(parts, "group"),
-            "payload": _form_value(parts, "payload", lambda text: parse_json_body(text.encode())),
+            "payload": _form_value(parts, "payload", parse_payload),
         },
         strict=True,
     )
@@ -272,11 +282,11 @@ def _parse_codes(text: str) -> str:
     **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, more=(409, 415, 507)),
 )
 async def delete(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
+    service = get_service(request)
+    given = await receive_model(schemas.Deletion, request, service.thread_pools)
 
-    def parse_and_delete() -> dict[str, Any]:
-        given = parse_body(schemas.Deletion, request, body)
+    def delete_documents() -> dict[str, Any]:
         deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
         return {"deleted": deleted, "generation": service.gallery.index.generation}
 
-    return schemas.json_response(await service.thread_pools.writing.run(parse_and_delete))
+    return schemas.json_response(await service.thread_pools.writing.run(delete_documents))
