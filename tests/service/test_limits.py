@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from crossbyte.service import body_parser
+from crossbyte.service.body_budget import FREE_BYTES, BodyBudget, Reservation
 from crossbyte.service.body_parser import parse_json_body
 from crossbyte.service.error_codes import ERROR_CODES, RequestRefused
 from crossbyte.service.routes import search as searching
@@ -308,6 +309,17 @@ def test_what_is_parsed_counts_in_the_budget(tmp_path: Path) -> None:
         form = {"image": (None, b"x"), "id": (None, "a"), "payload": (None, "[" + "1," * 40_000 + "1]")}
         assert code_of(server.post("/v1/documents/image", files=form, headers=AUTHORISED)) == "too_busy"
         assert server.service.body_budget.used == 0
+
+
+def test_a_thread_of_a_request_that_was_given_up_takes_nothing_more() -> None:
+    budget = BodyBudget(MEGABYTE)
+    reservation = Reservation(budget)
+    reservation.grow(FREE_BYTES + 1000)
+    assert budget.used == 1000
+    reservation.release()
+    with pytest.raises(RequestRefused):
+        reservation.grow(1)
+    assert budget.used == 0
 
 
 def test_large_bodies_are_parsed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ class Reservation:
 
     def __init__(self, budget: BodyBudget) -> None:
         self._budget, self._free, self._taken = budget, FREE_BYTES, 0
+        self._lock, self._is_released = threading.Lock(), False
 
     def check_room(self, n_bytes: int) -> None:
         """Refuse a body of a declared length that there is no room for.
@@ -71,14 +72,19 @@ class Reservation:
         Raises
         ------
         RequestRefused
-            The budget is used up.
+            The budget is used up; or the request was given up, and its thread need not go on.
         """
-        free = min(self._free, n_bytes)
-        self._budget.add(n_bytes - free)
-        self._free -= free
-        self._taken += n_bytes - free
+        with self._lock:
+            if self._is_released:
+                raise RequestRefused("timed_out")
+            free = min(self._free, n_bytes)
+            self._budget.add(n_bytes - free)
+            self._free -= free
+            self._taken += n_bytes - free
 
     def release(self) -> None:
-        """Give everything back."""
-        self._budget.add(-self._taken)
-        self._taken = 0
+        """Give everything back, for good."""
+        with self._lock:
+            self._is_released = True
+            self._budget.add(-self._taken)
+            self._taken = 0

@@ -49,9 +49,8 @@ def take_body(request: Request) -> bytes:
     return body
 
 
-async def receive_model(model: type[Model], request: Request, pools: ThreadPools) -> Model:
-    """Parse the body of a request in a thread: large ones one after the other."""
-    body = take_body(request)
+async def parse_in_thread(model: type[Model], request: Request, body: bytes, pools: ThreadPools) -> Model:
+    """Parse a JSON body in a thread: large ones one after the other."""
     pool = pools.reading if len(body) <= FREE_BYTES else pools.parsing
     return await pool.run(parse_body, model, request, body)
 

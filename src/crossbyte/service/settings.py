@@ -37,6 +37,8 @@ class Limits(NamedTuple):
         Documents (or ids) in one call; JSON of one payload.
     page : int
         Documents listed at once.
+    keys, key_chars : int
+        Writes that are remembered by their ``Idempotency-Key``; length of one.
     """
 
     body_bytes: int = 32 * 2**20
@@ -58,6 +60,8 @@ class Limits(NamedTuple):
     documents: int = 1000
     payload_bytes: int = 64 * 2**10
     page: int = 500
+    keys: int = 4096
+    key_chars: int = 255
 
 
 LIMITS = Limits()

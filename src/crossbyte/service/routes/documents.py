@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,11 +27,12 @@ from crossbyte.service.body_parser import (
     FormField,
     get_reservation,
     parse_form,
+    parse_in_thread,
     parse_json_body,
-    receive_model,
     take_body,
 )
 from crossbyte.service.error_codes import RequestRefused
+from crossbyte.service.idempotency import REPEATED, digest_request, read_key
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.routes.search import check_filter, get_picture
 from crossbyte.service.settings import LIMITS
@@ -164,17 +165,32 @@ _FORM_FIELDS = {
 @writing_router.post(
     "/v1/documents",
     summary="Add documents",
-    **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, more=(409, 415, 507)),
+    **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, takes_key=True, more=(409, 415, 507)),
 )
 async def add(request: Request) -> Response:
-    service = get_service(request)
-    given = await receive_model(schemas.NewDocuments, request, service.thread_pools)
+    service, body = get_service(request), take_body(request)
 
-    def check_and_add() -> dict[str, Any]:
+    def check_and_add(given: schemas.NewDocuments) -> dict[str, Any]:
         checked = [_check_document(service, each) for each in given.documents]
         return _add_documents(service, checked, given.upsert, given.codes)
 
-    return schemas.json_response(await service.thread_pools.writing.run(check_and_add))
+    async def write() -> dict[str, Any]:
+        given = await parse_in_thread(schemas.NewDocuments, request, body, service.thread_pools)
+        return await service.thread_pools.writing.run_to_end(check_and_add, given)
+
+    return await _write_once(request, [body], write)
+
+
+async def _write_once(
+    request: Request, parts: list[bytes], write: Callable[[], Awaitable[dict[str, Any]]]
+) -> Response:
+    """Write; but a request with a key that was answered is answered with the same again."""
+    service, key = get_service(request), read_key(request)
+    if key is None:
+        return schemas.json_response(await write())
+    digest = await service.thread_pools.reading.run(digest_request, request, parts)
+    answer, is_repeated = await service.written.answer_once(key, digest, write)
+    return schemas.json_response(answer, headers=REPEATED if is_repeated else None)
 
 
 def _check_document(service: Service, document: schemas.NewDocument) -> GalleryDocument:
@@ -224,26 +240,34 @@ def _add_documents(
     **describe_route(
         schemas.AddAnswer,
         body=describe_form(("image", "id"), image="A picture: JPEG, PNG, WebP, BMP or GIF.", **_FORM_FIELDS),
+        takes_key=True,
         more=(409, 415, 507),
     ),
 )
 async def add_picture(request: Request) -> Response:
     service, body = get_service(request), take_body(request)
-    document, upsert, codes = await service.thread_pools.pictures.run(
-        _parse_picture_form, service, request, body
-    )
-    return schemas.json_response(
-        await service.thread_pools.writing.run(_add_documents, service, [document], upsert, codes)
-    )
+    parts = await service.thread_pools.pictures.run(parse_form, request, body)
+    del body
+
+    async def write() -> dict[str, Any]:
+        document, upsert, codes = await service.thread_pools.pictures.run(
+            _read_picture_form, service, request, parts
+        )
+        return await service.thread_pools.writing.run_to_end(
+            _add_documents, service, [document], upsert, codes
+        )
+
+    # The fields, not the body: each time it is sent, something else stands between them.
+    fields = [each for name in sorted(parts) for each in (name.encode(), parts[name].data)]
+    return await _write_once(request, fields, write)
 
 
-def _parse_picture_form(
-    service: Service, request: Request, body: bytes
+def _read_picture_form(
+    service: Service, request: Request, parts: dict[str, FormField]
 ) -> tuple[GalleryDocument, bool, str | None]:
     def parse_payload(text: str) -> Any:
         return parse_json_body(text.encode(), get_reservation(request))
 
-    parts = parse_form(request, body)
     data = get_picture(parts, tuple(_FORM_FIELDS))
     given = schemas.NewDocument.model_validate(
         {
@@ -279,14 +303,17 @@ def _parse_codes(text: str) -> str:
 @writing_router.post(
     "/v1/documents/delete",
     summary="Delete documents",
-    **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, more=(409, 415, 507)),
+    **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, takes_key=True, more=(409, 415, 507)),
 )
 async def delete(request: Request) -> Response:
-    service = get_service(request)
-    given = await receive_model(schemas.Deletion, request, service.thread_pools)
+    service, body = get_service(request), take_body(request)
 
-    def delete_documents() -> dict[str, Any]:
+    def delete_documents(given: schemas.Deletion) -> dict[str, Any]:
         deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
         return {"deleted": deleted, "generation": service.gallery.index.generation}
 
-    return schemas.json_response(await service.thread_pools.writing.run(delete_documents))
+    async def write() -> dict[str, Any]:
+        given = await parse_in_thread(schemas.Deletion, request, body, service.thread_pools)
+        return await service.thread_pools.writing.run_to_end(delete_documents, given)
+
+    return await _write_once(request, [body], write)

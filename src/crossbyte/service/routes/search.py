@@ -21,7 +21,7 @@ from crossbyte.index.docids import Id, resolve_id
 from crossbyte.index.filters.grammar import And, Condition, Not, Or, parse_filter
 from crossbyte.index.index import BaseIndex
 from crossbyte.service import schemas
-from crossbyte.service.body_parser import FormField, parse_form, receive_model, take_body
+from crossbyte.service.body_parser import FormField, parse_form, parse_in_thread, take_body
 from crossbyte.service.error_codes import Problem, RequestRefused, describe_error, get_request_id
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.settings import LIMITS
@@ -52,7 +52,7 @@ async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, 
 )
 async def search(request: Request) -> Response:
     service = get_service(request)
-    query = await receive_model(schemas.Search, request, service.thread_pools)
+    query = await parse_in_thread(schemas.Search, request, take_body(request), service.thread_pools)
     encode = partial(encode_query, service, query)
     return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
 
@@ -84,7 +84,7 @@ async def search_by_picture(request: Request, options: Annotated[schemas.SearchO
 )
 async def search_batch(request: Request) -> Response:
     service = get_service(request)
-    batch = await receive_model(schemas.Batch, request, service.thread_pools)
+    batch = await parse_in_thread(schemas.Batch, request, take_body(request), service.thread_pools)
     lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
@@ -178,7 +178,7 @@ def _count_conditions(condition: Condition) -> int:
 )
 async def explain(request: Request) -> Response:
     service = get_service(request)
-    wanted = await receive_model(schemas.Explain, request, service.thread_pools)
+    wanted = await parse_in_thread(schemas.Explain, request, take_body(request), service.thread_pools)
     return schemas.json_response(await service.thread_pools.reading.run(_explain, service, wanted))
 
 
