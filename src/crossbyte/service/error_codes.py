@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from crossbyte import errors
+from crossbyte.service.permissions import methods_of
 
 
 class ErrorCode(NamedTuple):
@@ -248,8 +249,8 @@ def _answer_error(request: Request, error: Exception) -> Response:
     request_id = get_request_id(request.scope)
     problem = describe_error(error, request_id, request.app.state.service.gallery.index.path)
     response = error_response(problem, request_id)
-    if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
-        response.headers["Allow"] = error.headers["Allow"]
+    if problem.status == 405:
+        response.headers["Allow"] = ", ".join(methods_of(request.scope["path"]))
     return response
 
 

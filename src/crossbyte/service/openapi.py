@@ -88,7 +88,8 @@ def describe_form(required: tuple[str, ...], **fields: str) -> dict[str, Any]:
         name: {"type": "string", "description": said} | ({"format": "binary"} if name == "image" else {})
         for name, said in fields.items()
     }
-    schema = {"type": "object", "properties": properties, "required": list(required)}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(required)}
+    schema["additionalProperties"] = False
     return {"multipart/form-data": {"schema": schema}}
 
 
