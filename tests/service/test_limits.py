@@ -125,6 +125,27 @@ def test_payloads(server: Client) -> None:
     assert add(server, [{"id": "p", "text": "a", "payload": {"a": "x" * (room + 1)}}]) == "payload_too_large"
 
 
+def test_fields_of_all_payloads(tmp_path: Path) -> None:
+    """Twenty documents of 1,000 keys each made every reader wait for seconds."""
+    with client(sample(tmp_path), token=TOKEN) as server:
+        before = server.get("/v1/info").json()
+        payloads = [{f"f{500 * number + key}": 1 for key in range(500)} for number in range(3)]
+        assert add(server, [{"id": "a", "text": "a", "payload": payloads[0]}]) == "fine"
+        row = [0.5] * features()[0].shape[1]
+        mixed = [
+            {"id": "b", "text": "b", "payload": {"g": 1}},
+            {"id": "c", "image_features": row, "payload": payloads[1]},
+        ]
+        assert add(server, mixed) == "too_many_fields"  # none of its two commits
+        after = server.get("/v1/info").json()
+        assert (after["documents"], after["generation"]) == (
+            before["documents"] + 1,
+            before["generation"] + 1,
+        )
+        assert len(after["fields"]) == len(before["fields"]) + 500
+        assert code_of(server.get("/v1/facets")) == "fine"
+
+
 def test_documents(server: Client) -> None:
     documents = [{"id": f"many-{number}", "text": "a"} for number in range(1001)]
     assert (add(server, documents[:1000]), add(server, documents)) == ("fine", "too_many_documents")

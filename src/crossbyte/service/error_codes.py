@@ -80,6 +80,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "page_too_large": ErrorCode(422, "More documents than a page may list."),
     "too_many_documents": ErrorCode(422, "More documents or ids than one call may have."),
     "payload_too_large": ErrorCode(422, "A payload has too many bytes."),
+    "too_many_fields": ErrorCode(422, "The index would have too many payload fields."),
     # Whether the server can
     "request_timeout": ErrorCode(408, "The request took too long to arrive."),
     "too_busy": ErrorCode(503, "Too many requests at the same time; Retry-After says when to come back."),
@@ -104,6 +105,7 @@ _CODE_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
     (errors.DuplicateId, "duplicate_id"),
     (errors.UnknownId, "unknown_id"),
     (errors.PayloadTooLarge, "payload_too_large"),
+    (errors.TooManyFields, "too_many_fields"),
     (errors.PictureError, "bad_picture"),
     (errors.NoEncoder, "no_encoder"),
     (errors.NotCalibrated, "not_calibrated"),
@@ -127,6 +129,7 @@ _SAFE_TO_SHOW = (
     errors.DuplicateId,
     errors.UnknownId,
     errors.PayloadTooLarge,
+    errors.TooManyFields,
     errors.NotCalibrated,
     errors.FilterError,
     errors.PictureError,

@@ -35,6 +35,8 @@ class Limits(NamedTuple):
         Hits of one query; queries of a batch; all hits of a batch together.
     documents, payload_bytes : int
         Documents (or ids) in one call; JSON of one payload.
+    fields : int
+        Payload fields that ``/v1/info`` lists.
     page : int
         Documents listed at once.
     keys, key_chars : int
@@ -59,6 +61,7 @@ class Limits(NamedTuple):
     results: int = 50_000
     documents: int = 1000
     payload_bytes: int = 64 * 2**10
+    fields: int = 1000
     page: int = 500
     keys: int = 4096
     key_chars: int = 255

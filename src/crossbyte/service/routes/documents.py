@@ -22,6 +22,7 @@ from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.gallery.gallery import NewDocument as GalleryDocument
 from crossbyte.index.docids import check_id, resolve_id
 from crossbyte.index.index import BaseIndex
+from crossbyte.index.mutations import check_fields, list_fields
 from crossbyte.service import schemas
 from crossbyte.service.body_parser import (
     FormField,
@@ -172,6 +173,9 @@ async def add(request: Request) -> Response:
 
     def check_and_add(given: schemas.NewDocuments) -> dict[str, Any]:
         checked = [_check_document(service, each) for each in given.documents]
+        if len(checked) > 1:  # which may be several commits, and each looks at its own fields alone
+            known = service.gallery.index.stats()["fields"]
+            check_fields(known, list_fields(each.payload for each in checked))
         return _add_documents(service, checked, given.upsert, given.codes)
 
     async def write() -> dict[str, Any]:
