@@ -39,7 +39,7 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
-    "free_queries",
+    "watchdog",
 )
 
 

@@ -70,6 +70,8 @@ def test_values_are_counted_before_they_are_made() -> None:
         fine[:-1] + b",1,1]",
         b"[" + b"[]," * LIMITS.json_values + b"1]",
         b'""' * LIMITS.json_values,
+        b"[" + b"[]," * LIMITS.json_containers + b"1]",
+        b"[" + b"{}," * LIMITS.json_containers + b"1]",
     ):
         with pytest.raises(RequestRefused) as error:
             parse_json_body(more)
@@ -218,6 +220,23 @@ def test_an_answer_before_the_end_of_a_body_ends_the_connection(
         own.sendall(b"POST /v1/documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{")
         assert b" 401 " in b"".join(iter(lambda: own.recv(65536), b""))
         wait_until(lambda: not server.server_state.connections)
+
+
+def test_a_client_that_is_gone_already_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection is reset while its body is refused."""
+
+    def fail(transport: Any) -> None:
+        raise OSError(errno.ENOTCONN, "not connected")
+
+    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", fail)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.05)
+    with serving(sample(tmp_path), token=TOKEN) as (url, server), connect(url) as own:
+        own.sendall(b"POST /v1/documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{")
+        assert b" 401 " in own.recv(65536)
+        wait_until(lambda: not server.server_state.connections)
+    assert caplog.text == ""
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -11,6 +11,7 @@ import errno
 import logging
 import resource
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -25,6 +26,7 @@ REST_SECONDS = 2.0  # to read an answer that came before the end of the body
 _SLICE_BYTES = 16 * 2**10  # parsed in one turn of the event loop
 _CHUNK_BYTES = 2**10  # a body of chunks larger than this may have any number of them
 _OTHER_DESCRIPTORS = 64  # files of an index, children that decode pictures, what is being accepted
+_NEW_SECONDS = 1.0
 _QUIET_SECONDS = 60.0  # between two messages about missing descriptors
 
 
@@ -81,9 +83,9 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
     Parameters
     ----------
     limit : int
-        Connections at the same time. One more closes the one that has waited longest: for a request; else
-        for the rest of a body; else for a client that reads its answer. Requests that are worked on are let
-        alone.
+        Connections at the same time. One more closes the one that has waited longest, of those that wait for
+        a second at least: for a request; else for the rest of a body; else for a client that reads its
+        answer; else the oldest of the newer ones. Requests that are worked on are let alone.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -107,12 +109,21 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def waits_for(self) -> tuple[int, float] | None:
-        """What it waits for (0 is cheapest to lose), and since when; None while its request is worked on."""
+        """What it waits for (0 is cheapest to lose), and since when; None while its request is worked on.
+
+        Who has just come is dearest: a request takes a moment to arrive, and a crowd of bodies that never end
+        would keep everybody out otherwise.
+        """
         if not self._is_answering() or self._is_dropping:
-            return 0, self._waiting_since
-        if self.conn.their_state is h11.SEND_BODY:
-            return 1, self._waiting_since
-        return (2, self._waiting_since) if self.flow.write_paused else None
+            cost = 0
+        elif self.conn.their_state is h11.SEND_BODY:
+            cost = 1
+        elif self.flow.write_paused:
+            cost = 2
+        else:
+            return None
+        is_new = self.loop.time() - self._waiting_since < _NEW_SECONDS
+        return 3 if is_new else cost, self._waiting_since
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Give room for the next slice."""
@@ -193,7 +204,8 @@ class GuardedProtocol(H11Protocol, asyncio.BufferedProtocol):
         self._is_dropping = True
         self._cancel_head_timer()
         self.flow.resume_reading()
-        self.transport.write_eof()
+        with suppress(OSError):  # the client has gone
+            self.transport.write_eof()
         self.loop.call_later(REST_SECONDS, self.transport.abort)
 
     def _start_take_timer(self) -> None:

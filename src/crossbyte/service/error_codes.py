@@ -91,7 +91,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "index_replaced": ErrorCode(503, "The file was replaced or removed since the start; restart the server."),
     "shutting_down": ErrorCode(503, "The server is stopping."),
     "timed_out": ErrorCode(504, "The answer took too long; nothing was written."),
-    "storage_full": ErrorCode(507, "The disk is full; nothing was changed."),
+    "storage_full": ErrorCode(507, "The disk is full; the commit that failed has changed nothing."),
     "storage_failed": ErrorCode(500, "The file could not be read or written; the operator should look."),
     "internal": ErrorCode(500, "A fault of the server; its log has the request id."),
 }

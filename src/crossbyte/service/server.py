@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from crossbyte.service.settings import LIMITS, Settings
 
 _GRACE_SECONDS = 30  # for answers that are under way when the server is stopped
 _BACKLOG = 1024
+_SWITCH_SECONDS = 0.0005  # the event loop waits that long for the interpreter, after each read and write
 _ACCEPTED_AT_ONCE = 16  # in one turn of the event loop, before any is counted
 
 
@@ -90,6 +92,7 @@ def serve(
     The errors of :meth:`crossbyte.Index.open`.
     """
     server = make_server(path, settings, ready)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with suppress(KeyboardInterrupt):  # raised once more by uvicorn, after it has ended in good order
         server.run()
 

@@ -23,8 +23,9 @@ class Limits(NamedTuple):
         Chunks of a body, besides one for each KiB of it.
     url_bytes, header_bytes, head_lines : int
         Size of the path with its query; of all names and values of headers; lines of a head.
-    json_depth, json_values : int
-        Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory.
+    json_depth, json_values, json_containers : int
+        Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory; lists
+        and objects, which bound how long the interpreter's collector of garbage stops everything.
     parts : int
         Parts of a multipart body.
     text_chars, filter_chars, filter_terms : int
@@ -51,6 +52,7 @@ class Limits(NamedTuple):
     head_lines: int = 256
     json_depth: int = 20
     json_values: int = 2**21
+    json_containers: int = 2**17
     parts: int = 16
     text_chars: int = 8 * 2**10
     filter_chars: int = 4 * 2**10

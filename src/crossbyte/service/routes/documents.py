@@ -1,8 +1,9 @@
 """Answer the routes of documents: read, browse, count, show, add and delete.
 
-What a call has changed is on the disk when it is answered, and a call that is refused has changed nothing.
-Documents with the same sides are one commit, so a call may be up to three; only a disk that fills up or fails
-between them can leave a part of it.
+What a call has changed is on the disk when it is answered. A call over a limit, or with a value that is
+refused, has changed nothing, and one that has begun to write is answered when it has ended. Documents with
+the same sides are one commit, so a call may be up to three; only a disk that fills up or fails, or a shard
+that is lost, between them can leave a part of it.
 """
 
 from __future__ import annotations
