@@ -77,11 +77,11 @@ def parse_json_body(body: bytes, reservation: Reservation | None = None) -> Any:
     if n_values > LIMITS.json_values:
         message = f"expected at most {LIMITS.json_values} commas, brackets and quotes in JSON"
         raise RequestRefused("json_too_large", message, "send less at once")
+    if _is_too_deep(body):
+        raise RequestRefused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
     if body.count(b"[") + body.count(b"{") > LIMITS.json_containers:
         message = f"expected at most {LIMITS.json_containers} lists and objects in JSON"
         raise RequestRefused("json_too_large", message, "send less at once")
-    if _is_too_deep(body):
-        raise RequestRefused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
     if reservation is not None:
         reservation.grow(len(body) * (1 if body.isascii() else 3) + n_values * _VALUE_BYTES)
     try:

@@ -70,10 +70,11 @@ def _read_document(service: Service, name: str) -> dict[str, Any]:
 )
 async def documents(request: Request, query: Annotated[schemas.BrowseQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.thread_pools.reading.run(_browse, service, query))
+    return await service.thread_pools.reading.run(_browse, service, query)
 
 
-def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
+def _browse(service: Service, query: schemas.BrowseQuery) -> Response:
+    """Give a page; its JSON, which may be of megabytes, is written here and not in the event loop."""
     check_filter(query.where)
 
     def read(view: BaseIndex) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
             "next": shown[-1].number if len(found) > query.limit else None,
         }
 
-    return service.read(read)
+    return schemas.json_response(service.read(read))
 
 
 @router.get(
