@@ -126,6 +126,23 @@ format: $(STAMP) ## format Python and C++, and mend what ruff can mend
 bench: $(BENCH_STAMP) ## the benchmarks (they read the data in ../shared and compare with FAISS)
 	$(BIN)/python -m benchmarks
 
+# Both tools live in an environment of their own: what they need is nothing of ours, and must not be audited as ours.
+AUDIT := build/audit
+
+$(AUDIT)/bin/pip-audit:
+	@$(BIN)/python -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet 'pip-audit>=2.10,<3' 'cyclonedx-bom>=7.3,<8'
+
+.PHONY: audit
+audit: $(STAMP) $(AUDIT)/bin/pip-audit ## look up published weaknesses of everything that is installed (asks the network)
+	$(AUDIT)/bin/pip-audit --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --skip-editable
+
+.PHONY: sbom
+sbom: $(STAMP) $(AUDIT)/bin/pip-audit ## write the software bill of materials of a release, build/crossbyte.cdx.json
+	@$(BIN)/python -m venv --clear build/release && build/release/bin/python -m pip install --quiet .
+	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/crossbyte.cdx.json build/release/bin/python
+
 .PHONY: clean
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) src/crossbyte/_native*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

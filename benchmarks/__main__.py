@@ -39,6 +39,7 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
+    "watchdog",
 )
 
 

@@ -23,6 +23,20 @@ _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
+def new_file_mode() -> int:
+    """Give the permissions of new files: their owner's alone, unless ``CROSSBYTE_SHARED_FILES=1``."""
+    return 0o666 if _shares_files() else 0o600  # less the umask, as for any new file
+
+
+def new_folder_mode() -> int:
+    """Give the permissions of new folders, as :func:`new_file_mode` does of files."""
+    return 0o777 if _shares_files() else 0o700
+
+
+def _shares_files() -> bool:
+    return os.environ.get("CROSSBYTE_SHARED_FILES", "") == "1"
+
+
 def check_free(path: Path, *, overwrite: bool) -> None:
     """Refuse a name that nothing can be written to, before any long work.
 
@@ -152,6 +166,8 @@ def stage_files(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]
     try:
         yield staged
         for name in staged:
+            if not _shares_files():
+                os.chmod(name, new_file_mode())
             flush_file(name)
         _check_all_free(targets, overwrite)
         _replace_all(staged, targets)
@@ -248,7 +264,7 @@ def _write_and_flush(path: str, data: bytes, mode: int | None) -> None:
 
 @contextmanager
 def _open_descriptor(path: str, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o666)  # less the umask, as for any new file
+    descriptor = os.open(path, flags, new_file_mode())
     try:
         yield descriptor
     finally:

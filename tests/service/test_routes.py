@@ -440,7 +440,11 @@ def test_a_bad_call_is_told_why(reader: Client, method: str, url: str, options: 
 def test_methods_are_named_where_another_is_taken(writer: Client) -> None:
     response = writer("DELETE", "/v1/info", headers=AUTHORISED)
     refused(response, "method_not_allowed")
-    assert response.headers["allow"] == "GET"
+    assert response.headers["allow"] == "GET, HEAD"
+    for path, allowed in (("/v1/search", "GET, HEAD, POST"), ("/v1/explain", "POST"), ("/", "GET, HEAD")):
+        response = writer("OPTIONS", path)
+        refused(response, "method_not_allowed")
+        assert response.headers["allow"] == allowed
 
 
 def test_a_broken_form_is_refused(reader: Client) -> None:

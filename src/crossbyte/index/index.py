@@ -669,7 +669,7 @@ class Index(Reader):
 
         Raises
         ------
-        DuplicateId, InvalidInput, PayloadTooLarge
+        DuplicateId, InvalidInput, PayloadTooLarge, TooManyFields
             Before anything is written.
         ReadOnlyIndex, WriteRefused, StorageFull
             Nothing was changed.

@@ -54,6 +54,13 @@ def match_route(path: str) -> str | None:
     return path if path in _PATHS else None
 
 
+def methods_of(path: str) -> list[str]:
+    """List the methods of a path; HEAD is answered like GET."""
+    route = match_route(path)
+    known = {method for method, own in PERMISSIONS if own == route}
+    return sorted(known | ({"HEAD"} if "GET" in known else set()))
+
+
 def permission_for(method: str, path: str) -> Permission:
     """Find the permission that a call needs: READ or WRITE where the table does not have it."""
     unknown = (
