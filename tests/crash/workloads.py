@@ -51,8 +51,8 @@ def _next_state(twin: Twin | None, name: str, values: dict[str, Any]) -> Twin | 
     return twin
 
 
-def made_with(one_code: bool = False) -> CMCQ:
-    """The model that an index is created with."""
+def made_with(one_code: bool = False, words: list[str] | None = None) -> CMCQ:
+    """The model that an index is created with, with or without words."""
     return document_model() if one_code else small_model()
 
 
@@ -65,7 +65,7 @@ class Session:
     def take(self, name: str, values: dict[str, Any]) -> None:
         path = self.folder / NAME
         if name == "create":
-            self.index = Index.create(path, made_with(**values), n_jobs=1)
+            self.index = Index.create(path, made_with(**values), words=values.get("words"), n_jobs=1)
         elif name == "open":
             self.index = Index.open(path, mode="rw", n_jobs=1)
         elif name == "read":
@@ -125,4 +125,15 @@ WORKLOADS = {
         ),
     ),
     "backup": Workload(OLD, (OPEN, ("backup", {}))),
+    "words": Workload(
+        (("create", {"words": ["words"]}), *FILLED[1:]),
+        (
+            OPEN,
+            ("add", batch(20, 3)),
+            ("update_payloads", NEW_PAYLOADS),
+            ("upsert", batch(20, 2, seed=1)),
+            ("delete", {"ids": ["d1"]}),
+            ("compact", {}),
+        ),
+    ),
 }
