@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossbyte.errors import IndexFileError
+from crossbyte.index import merging
 from support.index_twin import expected_searches
 
 from . import faults
@@ -79,12 +80,17 @@ class Driver:
         self.template, self.folder = scratch / "template", scratch / "work"
         self.ack, self.errors = scratch / "acknowledged", scratch / "errors"
         self.template.mkdir(parents=True)
+        merging.MERGED_AT_ONCE = self.merged_at_once
         self._must(self._prepare, "preparing the workload")
         self._look_ahead()
 
     @property
     def workload(self) -> Workload:
         return WORKLOADS[self.name]
+
+    @property
+    def merged_at_once(self) -> int:
+        return self.workload.merged_at_once
 
     def _look_ahead(self) -> None:
         """Compute what is expected here, so that no child has to."""

@@ -25,6 +25,7 @@ class Workload:
 
     before: tuple[Step, ...]
     steps: tuple[Step, ...]
+    merged_at_once: int = 64  # small records
 
     @property
     def backs_up(self) -> bool:
@@ -123,6 +124,20 @@ WORKLOADS = {
             ("delete", {"ids": ["d0", "d20"]}),
             ("compact", {}),
         ),
+    ),
+    "merge": Workload(
+        (*FILLED, BUILD, *OLD[4:]),
+        (
+            OPEN,
+            ("add", batch(20, 1)),
+            ("add", batch(21, 2, groups=True)),
+            ("delete", {"ids": ["d0"]}),
+            ("upsert", batch(3, 1, seed=3)),
+            ("update_payloads", {"ids": ["d20"], "payloads": [{"n": 3}]}),
+            ("add", batch(25, 1)),
+            ("delete", {"ids": ["d20", "d21"]}),
+        ),
+        merged_at_once=2,
     ),
     "backup": Workload(OLD, (OPEN, ("backup", {}))),
     "words": Workload(

@@ -43,6 +43,7 @@ class FileDriver(Driver):
     """Runs the points of such work in a scratch folder."""
 
     recovers = False  # nothing is written by reading these files
+    merged_at_once = 64
 
     def __init__(self, scratch: Path, name: str, shim: Shim | NoShim) -> None:
         self.work = FILES[name]
