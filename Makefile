@@ -20,7 +20,7 @@ RAY_STAMP := $(VENV)/.crossbyte-ray-installed
 # The package is installed in editable form: Python sources are read from src/, so only these need a new install.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py native $(wildcard native/*)
 NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
-PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
+PYTHON_SOURCES := $(wildcard src tests benchmarks campaigns examples scripts)
 , := ,
 STRICT ?=
 PYTEST_ARGS ?=
@@ -126,7 +126,11 @@ format: $(STAMP) ## format Python and C++, and mend what ruff can mend
 bench: $(BENCH_STAMP) ## the benchmarks (they read the data in ../shared and compare with FAISS)
 	$(BIN)/python -m benchmarks
 
+.PHONY: campaigns
+campaigns: $(STAMP) ## long searches for what could be lost, torn or wrong; a night, and resumable
+	$(BIN)/python -m campaigns
+
 .PHONY: clean
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) src/crossbyte/_native*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks campaigns examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
