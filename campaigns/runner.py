@@ -59,7 +59,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 def run_units(name: str, units: Sequence[Unit], given: argparse.Namespace) -> int:
     """Run all units that are not done yet; print and keep the figures; 1 if anything failed."""
-    log = KEPT / f"{name}.jsonl"
+    log = (KEPT / "short" if given.no_result else KEPT) / f"{name}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
     sources = digest_sources()
     done = {} if given.anew else _read_done(log, sources)

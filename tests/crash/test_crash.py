@@ -20,7 +20,7 @@ from crash.faults import FAULTS
 from crash.workloads import WORKLOADS
 
 # Long workloads, of which fewer points are taken in make test.
-STRIDES = {"add": "29", "compact": "47", "cells": "47"}
+STRIDES = {"add": "29", "compact": "47", "cells": "47", "merge": "47", "words": "29"}
 ERRORS = [str(number) for number in (errno.EIO, errno.ENOSPC)]
 
 
