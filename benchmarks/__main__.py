@@ -40,7 +40,6 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
-    "free_queries",
 )
 
 
