@@ -20,7 +20,7 @@ RAY_STAMP := $(VENV)/.crossbyte-ray-installed
 # The package is installed in editable form: Python sources are read from src/, so only these need a new install.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py native $(wildcard native/*)
 NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
-PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
+PYTHON_SOURCES := $(wildcard src tests benchmarks campaigns examples scripts)
 , := ,
 STRICT ?=
 PYTEST_ARGS ?=
@@ -142,8 +142,11 @@ sbom: $(STAMP) $(AUDIT)/bin/pip-audit ## write the software bill of materials of
 	@$(BIN)/python -m venv --clear build/release && build/release/bin/python -m pip install --quiet .
 	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file build/crossbyte.cdx.json build/release/bin/python
+.PHONY: campaigns
+campaigns: $(STAMP) ## long searches for what could be lost, torn or wrong; a night, and resumable
+	$(BIN)/python -m campaigns
 
 .PHONY: clean
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) src/crossbyte/_native*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks campaigns examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "large",
     "filters",
     "adding",
+    "small_commits",
     "wanted_recall",
     "audit",
     "planning",

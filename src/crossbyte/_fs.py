@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
@@ -226,13 +226,22 @@ def _check_all_free(targets: Sequence[str], overwrite: bool) -> None:
 
 
 def _replace_all(staged: Sequence[str], targets: Sequence[str]) -> None:
+    """Give the files their names; flushed in between, since names may reach the disk in any order."""
+    folders = {os.path.dirname(target) for target in targets}
     if len(targets) > 1:
         with suppress(FileNotFoundError):
             os.unlink(targets[-1])
-    for name, target in zip(staged, targets, strict=True):
-        os.replace(name, target)
-    for folder in {os.path.dirname(target) for target in targets}:
-        flush_folder(folder)
+            _flush_folders(folders)
+        for name, target in zip(staged[:-1], targets[:-1], strict=True):
+            os.replace(name, target)
+        _flush_folders(folders)
+    os.replace(staged[-1], targets[-1])
+    _flush_folders(folders)
+
+
+def _flush_folders(paths: Iterable[str]) -> None:
+    for path in paths:
+        flush_folder(path)
 
 
 def _check_regular(descriptor: int, path: str) -> int:

@@ -40,7 +40,7 @@
         ├── StorageFailed                the system failed to read or write
         ├── ReadOnlyIndex                opened for reading, or the system forbids writing
         ├── WriteRefused                 after a fork or a failed commit; open the index again
-        ├── StaleReader                  a compaction has passed this reader; call refresh()
+        ├── StaleReader                  a compaction or merge has passed this reader; call refresh()
         └── ClosedIndex                  used after close()
 
 A message says what was expected, what came, and what to do.

@@ -227,7 +227,16 @@ def test_every_folder_is_in_the_architecture_page() -> None:
     folders = {path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES} - {"."}
     beside = {
         f"{name}/"
-        for name in ("native", "tests", "tests/support", "benchmarks", "examples", "docs", "scripts")
+        for name in (
+            "native",
+            "tests",
+            "tests/support",
+            "benchmarks",
+            "campaigns",
+            "examples",
+            "docs",
+            "scripts",
+        )
     }
     assert len(folders) > 20
     assert [

@@ -405,6 +405,7 @@ class Replacement(NamedTuple):
     dead: Sequence[tuple[int, int]]
     renamed: Sequence[tuple[int, int]]
     next_number: int
+    lowered: Sequence[tuple[int, int, int]] = ()
 
 
 def add_batches(
@@ -558,8 +559,46 @@ def make_compaction(snapshot: Snapshot) -> Replacement:
     records = [] if snapshot.cells is None else [snapshot.cells.without_assignments().to_record()]
     records += [segment.to_record() for segment in segments]
     with snapshot.store.reading():
-        old = [record.number for record in snapshot.store.records() if record.kind not in _KEPT]
+        known = snapshot.store.records()
+    old = [each.number for each in known if each.kind not in _KEPT and each.number <= snapshot.last_record]
     return Replacement(old, records, *find_payload_rows(snapshot), snapshot.catalogue.next_number)
+
+
+def catch_up(compaction: Replacement, before: Snapshot, now: Snapshot) -> Replacement | None:
+    """Take into a compaction what was committed since it was begun; None where it must be made anew.
+
+    Documents that were added are put behind the others, as they are; later deletions and updates stay, but
+    updates are counted from a payload that is version 0 by now.
+
+    Parameters
+    ----------
+    compaction : Replacement
+    before : Snapshot
+        What it was made of.
+    now : Snapshot
+        The newest.
+    """
+    store = now.store
+    with store.reading():
+        new = store.records(after=before.last_record)
+        if any(record.kind not in ("documents", "deletions", "updates") for record in new):
+            return None
+        added = [record for record in new if record.kind == "documents"]
+        copies = [
+            NewRecord("documents", each.document, {name: store.part(each, name) for name in each.parts})
+            for each in added
+        ]
+    lowered = []
+    for number, update in now.updates.items():
+        base = before.updates[number].version if number in before.updates else 0
+        versions = [*update.older, *([update.version] if update.present else [])]
+        lowered += [(number, version, version - base) for version in versions if base and version > base]
+    return compaction._replace(
+        old=[*compaction.old, *(record.number for record in added)],
+        records=[*compaction.records, *copies],
+        next_number=now.catalogue.next_number,
+        lowered=lowered,
+    )
 
 
 def _assign_cells(snapshot: Snapshot, segments: list[Segment], n_jobs: int | None) -> list[Segment]:

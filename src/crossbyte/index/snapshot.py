@@ -29,7 +29,7 @@ from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
 from crossbyte.index.lexical import TermCache, TermMatches, WordSettings, quote_term
-from crossbyte.index.partition import Partition, Quantizers
+from crossbyte.index.partition import Partition, Quantizers, SegmentRows
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
@@ -174,6 +174,20 @@ class Snapshot:
         state = replace(self, settled=self.partitions, added=(), deleted=(), cells=cells, rebuilt=False)
         if "lookup" in self.__dict__:
             state.__dict__["lookup"] = self.lookup
+        return state
+
+    def with_segments(
+        self, catalogue: Catalogue, last_record: int, replaced: Mapping[int, SegmentRows]
+    ) -> Snapshot:
+        """Give the same state after records were merged: ``replaced`` has the new ones by old number."""
+        base = self.settle()
+        partitions = {
+            coding: replace(partition, segments=_replace_segments(partition.segments, replaced))
+            for coding, partition in base.partitions.items()
+        }
+        state = replace(base, catalogue=catalogue, last_record=last_record, settled=partitions)
+        if "lookup" in base.__dict__:
+            state.__dict__["lookup"] = base.lookup
         return state
 
     def without_caches(self) -> Snapshot:
@@ -499,6 +513,17 @@ class Snapshot:
                     else Column.empty(n_rows)
                 )
         return self._columns[key]
+
+
+def _replace_segments(
+    old: Sequence[SegmentRows], replaced: Mapping[int, SegmentRows]
+) -> tuple[SegmentRows, ...]:
+    """Put each new record once in the place of those that it replaces."""
+    segments: dict[int, SegmentRows] = {}
+    for each in old:
+        new = replaced.get(each.record.number, each)
+        segments[new.record.number] = new
+    return tuple(segments.values())
 
 
 def _make_updates(

@@ -27,6 +27,7 @@ _ANSWERS: list[type[BaseModel]] = [
     schemas.AddAnswer,
     schemas.AuditAnswer,
     schemas.DeleteAnswer,
+    schemas.CompactAnswer,
     schemas.DocumentAnswer,
     schemas.DocumentsAnswer,
     schemas.ErrorAnswer,

@@ -37,6 +37,7 @@ PERMISSIONS: dict[tuple[str, str], Permission] = {
     ("POST", "/v1/documents"): Permission.WRITE,
     ("POST", "/v1/documents/image"): Permission.WRITE,
     ("POST", "/v1/documents/delete"): Permission.WRITE,
+    ("POST", "/v1/compact"): Permission.WRITE,
     ("GET", "/v1/thumbnail"): Permission.READ,
     ("GET", "/v1/facets"): Permission.READ,
     ("GET", "/v1/report"): Permission.READ,

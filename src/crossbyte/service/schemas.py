@@ -451,6 +451,13 @@ class DeleteAnswer(_Answer):
     generation: int
 
 
+class CompactAnswer(_Answer):
+    """How many documents there are, and the generation since which the file is small."""
+
+    documents: int
+    generation: int
+
+
 class FacetValue(_Answer):
     """A value, and how many documents have it."""
 

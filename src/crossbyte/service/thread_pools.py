@@ -107,15 +107,18 @@ class ThreadPools:
         For uploads: decoding one may take seconds, and must not hold up a typed query.
     writing : ThreadPool
         One thread, so that each write knows the generation that it made.
+    compacting : ThreadPool
+        One thread, beside which writing goes on; nothing waits for it.
     """
 
     def __init__(self, n_waiting: int) -> None:
         self.reading = ThreadPool("reading", available_cores() + 2, n_waiting)
         self.parsing = ThreadPool("parsing", 1, n_waiting)
         self.pictures = ThreadPool("pictures", 2, n_waiting)
+        self.compacting = ThreadPool("compacting", 1, 0)
         self.writing = ThreadPool("writing", 1, n_waiting)
 
     def close(self) -> None:
         """Finish what is running in every pool."""
-        for pool in (self.reading, self.parsing, self.pictures, self.writing):
+        for pool in (self.reading, self.parsing, self.pictures, self.compacting, self.writing):
             pool.close()

@@ -625,7 +625,7 @@ EMPTY_CATALOGUE = CatalogueRow(Catalogue(0, 0, 0, 0, 0, EMPTY_DIGEST), next_reco
 
 _INSERT_PAYLOAD = "INSERT INTO payloads (number, version, body, checksum) VALUES (?, ?, ?, ?)"
 _DELETE_PAYLOAD = "DELETE FROM payloads WHERE number = ? AND version = ?"
-_RENAME_PAYLOAD = "UPDATE payloads SET version = 0, checksum = ? WHERE number = ? AND version = ?"
+_RENAME_PAYLOAD = "UPDATE payloads SET version = ?, checksum = ? WHERE number = ? AND version = ?"
 _INSERT_CATALOGUE = "INSERT OR REPLACE INTO catalogue VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MAX_NUMBER = 2**63 - 1
 
@@ -640,6 +640,7 @@ class Rewrite:
     drop: Sequence[int] = ()
     dead: Iterable[tuple[int, int]] = ()
     renamed: Iterable[tuple[int, int]] = ()
+    lowered: Iterable[tuple[int, int, int]] = ()
     compacting: bool = False
     words: Iterable[tuple[int, int, str]] = ()
     has_words: bool = False
@@ -668,10 +669,12 @@ def write_change(
     counts = _Counts(old.catalogue.n_payloads, old.payload_bytes)
     dead, renamed = list(_plain_keys(change.dead)), list(_plain_keys(change.renamed))
     _delete_payloads(connection, path, dead, counts)
-    _rename_payloads(connection, path, renamed)
+    lowered = [(number, version, 0) for number, version in renamed]
+    lowered += [(index(number), index(version), index(new)) for number, version, new in change.lowered]
+    _rename_payloads(connection, path, lowered)
     connection.executemany(_INSERT_PAYLOAD, _count_rows(change.payloads, counts))
     if change.has_words:
-        _write_words(connection, change.words, dead, renamed)
+        _write_words(connection, change.words, dead, lowered)
     next_record = old.next_record + len(change.records)
     n_records = old.catalogue.n_records + len(change.records) - len(change.drop)
     digest = _chain_digest(connection, path, old, bool(change.drop))
@@ -726,21 +729,24 @@ def _delete_payloads(
         counts.rows -= connection.execute(_DELETE_PAYLOAD, (number, version)).rowcount
 
 
-def _rename_payloads(connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int]]) -> None:
-    for number, version in keys:
+def _rename_payloads(connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int, int]]) -> None:
+    for number, version, new in keys:
         body = fetch_payload(connection, path, number, version)
-        connection.execute(_RENAME_PAYLOAD, (payload_checksum(number, 0, body), number, version))
+        connection.execute(_RENAME_PAYLOAD, (new, payload_checksum(number, new, body), number, version))
 
 
 def _write_words(
     connection: sqlite3.Connection,
     words: Iterable[tuple[int, int, str]],
     dead: Iterable[tuple[int, int]],
-    renamed: Iterable[tuple[int, int]],
+    lowered: Iterable[tuple[int, int, int]],
 ) -> None:
     """Write the words of new and updated documents; forget those of deleted ones when compacting."""
     connection.executemany("DELETE FROM words WHERE rowid = ? AND version = ?", dead)
-    connection.executemany("UPDATE words SET version = 0 WHERE rowid = ? AND version = ?", renamed)
+    connection.executemany(
+        "UPDATE words SET version = ? WHERE rowid = ? AND version = ?",
+        ((new, number, version) for number, version, new in lowered),
+    )
     connection.executemany(
         "INSERT OR REPLACE INTO words (rowid, version, text) VALUES (?, ?, ?)",
         ((index(number), index(version), text) for number, version, text in words),

@@ -323,3 +323,19 @@ async def delete(request: Request) -> Response:
         return await service.thread_pools.writing.run_to_end(delete_documents, given)
 
     return await _write_once(request, [body], write)
+
+
+@writing_router.post(
+    "/v1/compact",
+    summary="Make the index small: forget deleted documents and old payloads",
+    **describe_route(schemas.CompactAnswer, more=(409, 507)),
+)
+async def compact(request: Request) -> Response:
+    service = get_service(request)
+
+    def compact_index() -> dict[str, Any]:
+        index = service.gallery.index
+        index.compact()
+        return {"documents": len(index), "generation": index.generation}
+
+    return schemas.json_response(await service.thread_pools.compacting.run(compact_index))
