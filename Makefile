@@ -142,6 +142,7 @@ sbom: $(STAMP) $(AUDIT)/bin/pip-audit ## write the software bill of materials of
 	@$(BIN)/python -m venv --clear build/release && build/release/bin/python -m pip install --quiet .
 	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file build/crossbyte.cdx.json build/release/bin/python
+
 .PHONY: campaigns
 campaigns: $(STAMP) ## long searches for what could be lost, torn or wrong; a night, and resumable
 	$(BIN)/python -m campaigns

@@ -338,4 +338,4 @@ async def compact(request: Request) -> Response:
         index.compact()
         return {"documents": len(index), "generation": index.generation}
 
-    return schemas.json_response(await service.thread_pools.compacting.run(compact_index))
+    return schemas.json_response(await service.thread_pools.compacting.run_to_end(compact_index))
