@@ -31,6 +31,7 @@ from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
 from crossbyte.index.snapshot import Place, Snapshot, measure_index
 from crossbyte.model.quantization.quantizer import DistanceTable
 
+_FARTHEST = 1e16  # of a coordinate of a query: sums of 512 squares, times 2 codebooks each, stay below 1e38
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
 
@@ -273,14 +274,14 @@ def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Rankin
 
 def _make_tables(query: Query, quantizers: Quantizers, codings: Iterable[str]) -> dict[str, DistanceTable]:
     """Make the tables of all sides that are scanned; sides of the same quantizer share one."""
+    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
+    if not (np.abs(query.points) <= _FARTHEST).all():
+        raise NumericalError("a query lies too far from everything for float32; scale its features")
     sides = {side for coding in codings for side in scanned_sides(coding, query.target)}
     made: dict[int, DistanceTable] = {}
     for quantizer in (quantizers[side] for side in sorted(sides)):
         if id(quantizer) not in made:
             made[id(quantizer)] = quantizer.table(query.points)
-    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
-    if not all(np.isfinite(table.offsets).all() for table in made.values()):
-        raise NumericalError("a query lies too far from everything for float32; scale its features")
     return {side: made[id(quantizers[side])] for side in sides}
 
 
