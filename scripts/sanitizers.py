@@ -1,6 +1,7 @@
 """Build the extension with sanitizers and run the kernel tests with it: `make test-sanitizers`.
 
-    python scripts/sanitizers.py address     AddressSanitizer and UndefinedBehaviorSanitizer
+    python scripts/sanitizers.py address     AddressSanitizer and UndefinedBehaviorSanitizer; also with models
+                                             and indexes that were damaged and sealed again
     python scripts/sanitizers.py thread      ThreadSanitizer
 
 The build has a folder of its own, `build/sanitizers/`; the installed extension stays as it is. The first
@@ -10,6 +11,7 @@ finding ends the tests. Where there is no compiler or no such runtime, it says s
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -109,6 +111,16 @@ def run_tests(sanitizer: str, extension: Path, preload: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
+def run_damage(extension: Path, preload: list[str]) -> int:
+    """Put models and indexes that were damaged and sealed again to it; returns the exit code."""
+    environment = os.environ | OPTIONS["address"]
+    environment |= {"LD_PRELOAD": " ".join(preload), "CROSSBYTE_TEST_EXTENSION": str(extension)}
+    folder = BUILDS / "resealed"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "crash.resealed", "--n", "400", "--seed", "4", "--folder", str(folder)]
+    return subprocess.run(command, cwd=ROOT / "tests", env=environment).returncode
+
+
 def main(sanitizer: str) -> int:
     """Build and test; returns the exit code."""
     # The C++ library as well, or its exceptions would be looked up before the runtime knows them.
@@ -119,7 +131,10 @@ def main(sanitizer: str) -> int:
     started = time.monotonic()
     extension = build(sanitizer)
     built = time.monotonic()
-    code = run_tests(sanitizer, extension, [path for path in preload if path])
+    runtimes = [path for path in preload if path]
+    code = run_tests(sanitizer, extension, runtimes)
+    if code == 0 and sanitizer == "address":
+        code = run_damage(extension, runtimes)
     ended = time.monotonic()
     print(f"== {sanitizer}: built in {built - started:.0f} s, tested in {ended - built:.0f} s, exit {code}")
     return code

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 
 import hypothesis
 import numpy as np
 import pytest
+
+from support.other_extension import load_extension
 
 # Machines differ in speed, so no example has a deadline. In CI the examples are the same in each run.
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -16,17 +16,7 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-def load_extension(path: str) -> None:
-    """Let this extension take the place of the installed one; `make test-sanitizers` has its own."""
-    spec = importlib.util.spec_from_file_location("crossbyte._native", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["crossbyte._native"] = module
-    spec.loader.exec_module(module)
-
-
-if os.environ.get("CROSSBYTE_TEST_EXTENSION"):
-    load_extension(os.environ["CROSSBYTE_TEST_EXTENSION"])
+load_extension()
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,7 @@ from crossbyte.errors import CrossbyteError, IndexFileError, InvalidInput, Model
 from crossbyte.index.storage import records
 from crossbyte.model.file_format import FORMAT, model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
+from support.other_extension import load_extension
 from support.paths import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -605,7 +606,9 @@ def judge(question: Callable[[], Answers]) -> str:
 def work(samples: Path, seed: int, first: int, last: int, report: Path) -> None:
     """Run cases in this process, which may not survive them; writes a line before and after each."""
     faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    kernels._native = load_extension() or kernels._native
+    if "LD_PRELOAD" not in os.environ:  # the shadow of a sanitizer is larger than any limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     with report.open("a", buffering=1) as lines:
         for number in range(first, last):
             lines.write(f"{number}\n")

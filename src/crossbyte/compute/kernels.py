@@ -116,13 +116,14 @@ def lasso(
 
     Raises
     ------
-    ValueError
-        An argument is not finite.
     NumericalError
-        The weights are not: values were so large that their sums overflowed.
+        An argument or a weight is not finite: values were so large that their sums overflowed.
     """
-    weights = _solve_lasso(gram, products, penalty, start, tolerance)
-    if not np.isfinite(weights.data).all():
+    arguments = (gram, products, penalty, start.data)
+    weights = start
+    if finite := all(np.isfinite(each).all() for each in arguments):
+        weights = _solve_lasso(gram, products, penalty, start, tolerance)
+    if not finite or not np.isfinite(weights.data).all():
         raise NumericalError("expected finite weights of atoms, but their sums overflow; scale the features")
     return weights
 

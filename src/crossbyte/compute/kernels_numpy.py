@@ -27,8 +27,6 @@ def lasso(
     gram: Float32, products: Float32, penalty: Float32, start: sparse.csr_matrix, tolerance: float
 ) -> sparse.csr_matrix:
     """Cyclic coordinate descent, one atom at a time for all rows; see :func:`.kernels.lasso`."""
-    if not all(np.isfinite(each).all() for each in (gram, products, penalty, start.data)):
-        raise ValueError("gram, products, penalty and values must be finite")
     G, S, z = gram.astype(np.float64), start.toarray().astype(np.float64), penalty.astype(np.float64)
     C = products - S @ G  # what the atoms in use leave unexplained
     scale = np.maximum(z, _PENALTY_FLOOR * np.abs(products).max(axis=1, initial=0.0))

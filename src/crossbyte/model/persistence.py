@@ -269,8 +269,8 @@ def _check_shapes(learned: FittedModel, arrays: Arrays) -> None:
         if isinstance(space, GaussianSpace):
             _check_gaussian_space(space, learned.settings.memory)
             scales = space.query_scales
-        for name, matrix in matrices:  # prepared rows have unit length
-            _require(float(np.linalg.norm(matrix * scales)) <= _FARTHEST, f"an {name} too large for float32")
+        for name, matrix in matrices:
+            _check_reach(matrix * scales, name)
     _require(0 < n_dims == learned.settings.n_components, f"{n_dims} dimensions")
     same_length = len(learned.image_codes) == len(learned.text_codes)
     _require(same_length or not learned.settings.paired, "sides of different lengths")
@@ -296,7 +296,15 @@ def _check_sparse_space(space: SparseSpace) -> tuple[int, int]:
     for ridge, width in zip((space.image_ridge, space.text_ridge), widths, strict=True):
         if ridge is not None:
             _check_floats(ridge, (width, n_dims), "regression")
+            _check_reach(ridge, "regression")
+    _check_reach(space.image_dictionary, "dictionary")
+    _check_reach(space.text_basis, "basis")
     return widths
+
+
+def _check_reach(matrix: NDArray[Any], name: str) -> None:
+    """Refuse a matrix whose products with rows of unit length would lie too far away."""
+    _require(float(np.linalg.norm(matrix)) <= _FARTHEST, f"a {name} too large for float32")
 
 
 def _check_gaussian_space(space: GaussianSpace, n_pairs: int) -> None:
