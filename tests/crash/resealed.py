@@ -9,21 +9,15 @@ alone (``--case`` repeats one). The state of the run is kept in ``--folder``, so
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import faulthandler
 import json
 import os
-import resource
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -38,13 +32,11 @@ from crossbyte.errors import CrossbyteError, IndexFileError, InvalidInput, Model
 from crossbyte.index.storage import records
 from crossbyte.model.file_format import FORMAT, model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
-from support.other_extension import load_extension
 from support.paths import ROOT
 
+from . import campaign
+
 GOLDEN = ROOT / "tests" / "golden"
-TIME_LIMIT = 30.0  # seconds without a step; a case takes a fraction of one
-MEMORY_LIMIT = 4 * 2**30
-AT_ONCE = 200  # cases of one child
 NUMBERS = (
     0,
     -1,
@@ -603,123 +595,7 @@ def judge(question: Callable[[], Answers]) -> str:
 # Many of them
 
 
-def work(samples: Path, seed: int, first: int, last: int, report: Path) -> None:
-    """Run cases in this process, which may not survive them; writes a line before and after each."""
-    faulthandler.enable()
-    kernels._native = load_extension() or kernels._native
-    if "LD_PRELOAD" not in os.environ:  # the shadow of a sanitizer is larger than any limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    with report.open("a", buffering=1) as lines:
-        for number in range(first, last):
-            lines.write(f"{number}\n")
-            lines.write(f"{number} {run_case(samples, seed, number)}\n")
-
-
-def run_chunk(samples: Path, seed: int, first: int, last: int, folder: Path) -> dict[int, str]:
-    """Run cases in children, and go on behind each case that none survives."""
-    outcomes: dict[int, str] = {}
-    while first < last:
-        report = folder / f"{seed}-{first}.lines"
-        report.unlink(missing_ok=True)
-        options = ["--work", str(first), str(last), "--seed", str(seed), "--folder", str(folder)]
-        child = subprocess.Popen([sys.executable, "-m", "crash.resealed", *options], cwd=ROOT / "tests")
-        ended = wait(child, report)
-        lines = report.read_text().splitlines() if report.exists() else []
-        report.unlink(missing_ok=True)
-        for line in lines:
-            number, space, outcome = line.partition(" ")
-            if space:
-                outcomes[int(number)] = outcome
-        if ended == "0":
-            break
-        begun = int(lines[-1].split()[0]) if lines else first
-        outcomes[begun] = f"wrong: {ended}"
-        first = begun + 1
-    return outcomes
-
-
-def wait(child: subprocess.Popen[bytes], report: Path) -> str:
-    """Wait for a child; one that makes no step for too long is ended."""
-    seen, since = -1, time.monotonic()
-    while child.poll() is None:
-        time.sleep(0.05)
-        size = report.stat().st_size if report.exists() else -1
-        if size != seen:
-            seen, since = size, time.monotonic()
-        elif time.monotonic() - since > TIME_LIMIT + 60 * (seen < 0):  # importing takes its time
-            child.kill()
-            child.wait()
-            return f"no step in {TIME_LIMIT:.0f} s"
-    return "0" if child.returncode == 0 else f"the process died with {child.returncode}"
-
-
-def run(n: int, seed: int, folder: Path, n_jobs: int, minutes: float = np.inf) -> dict[int, str]:
-    """Run the first n cases of a seed, but those that the folder knows; gives all outcomes."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    samples = folder / "samples"
-    if not samples.exists():
-        samples.mkdir(parents=True)
-        make_samples(samples)
-    state = folder / f"outcomes-{seed}.json"
-    outcomes = (
-        {int(key): value for key, value in json.loads(state.read_text()).items()} if state.exists() else {}
-    )
-    starts = [first for first in range(0, n, AT_ONCE) if not all(i in outcomes for i in span(first, n))]
-    ends = time.monotonic() + 60 * minutes
-    with ThreadPoolExecutor(n_jobs) as pool:
-
-        def chunk(first: int) -> dict[int, str]:
-            if time.monotonic() > ends:
-                return {}
-            return run_chunk(samples, seed, first, span(first, n).stop, folder)
-
-        for found in pool.map(chunk, starts):
-            outcomes |= found
-            replacement = state.with_suffix(".new")
-            replacement.write_text(json.dumps(outcomes))
-            replacement.replace(state)
-    return {number: outcome for number, outcome in outcomes.items() if number < n}
-
-
-def span(first: int, n: int) -> range:
-    """Give the cases of the chunk that begins here."""
-    return range(first, min(first + AT_ONCE, n))
-
-
-def main() -> int:
-    """Run the campaign; returns 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--n", type=int, default=1000, help="cases (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build" / "resealed", help="where its state is kept"
-    )
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--minutes", type=float, default=np.inf, help="begin nothing after this long")
-    parser.add_argument("--case", type=int, help="run this case alone, here, and say where it fails")
-    parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    samples = options.folder / "samples"
-    if options.work is not None:
-        first, last = options.work
-        work(samples, options.seed, first, last, options.folder / f"{options.seed}-{first}.lines")
-        return 0
-    if options.case is not None:
-        print(run_case(samples, options.seed, options.case))
-        return 0
-    started = time.monotonic()
-    outcomes = run(options.n, options.seed, options.folder, options.jobs, options.minutes)
-    kinds = Counter(outcome.split(":")[0] for outcome in outcomes.values())
-    print(f"{len(outcomes)} cases in {time.monotonic() - started:.0f} s: {dict(sorted(kinds.items()))}")
-    wrong = {number: outcome for number, outcome in sorted(outcomes.items()) if outcome.startswith("wrong")}
-    for outcome, count in Counter(wrong.values()).most_common(40):
-        example = next(number for number, each in wrong.items() if each == outcome)
-        print(f"{count:6} (case {example}) {outcome}")
-    return int(bool(wrong))
-
+CAMPAIGN = campaign.Campaign("crash.resealed", make_samples, run_case)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(campaign.main(CAMPAIGN, __doc__))

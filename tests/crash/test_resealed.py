@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,12 +16,12 @@ from crossbyte.errors import DamagedIndexFile, DamagedModelFile
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
 
-from . import resealed
+from . import campaign, readers, resealed
 
 
 @pytest.mark.long
 def test_contents_that_were_sealed_again_are_refused_or_answered_rightly(tmp_path: Path) -> None:
-    outcomes = resealed.run(600, 19, tmp_path, n_jobs=2)
+    outcomes = campaign.run(resealed.CAMPAIGN, 600, 19, tmp_path)
     assert len(outcomes) == 600
     assert {n: outcome for n, outcome in outcomes.items() if outcome.startswith("wrong")} == {}
     kinds = list(outcomes.values())
@@ -31,15 +33,23 @@ def test_a_case_that_kills_or_stops_its_process_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The campaign sees what it is there for: a child is started that dies, and one that hangs."""
-    monkeypatch.setattr(resealed, "TIME_LIMIT", 1.0)
+    monkeypatch.setattr(campaign, "TIME_LIMIT", 1.0)
     for planted, expected in (("os.abort()", "died"), ("time.sleep(1e6)", "no step")):
         program = (
             "import os, sys, time; from pathlib import Path\n"
             "Path(sys.argv[1]).write_text('0\\n0 refused\\n1\\n')\n" + planted
         )
         report = tmp_path / "lines"
-        child = resealed.subprocess.Popen([resealed.sys.executable, "-c", program, str(report)])
-        assert expected in resealed.wait(child, report)
+        child = subprocess.Popen([sys.executable, "-c", program, str(report)])
+        assert expected in campaign.wait(child, report)
+
+
+@pytest.mark.long
+def test_files_of_every_form_are_read_or_refused(tmp_path: Path) -> None:
+    outcomes = campaign.run(readers.CAMPAIGN, 200, 19, tmp_path)
+    assert len(outcomes) == 200
+    assert {n: outcome for n, outcome in outcomes.items() if outcome.startswith("wrong")} == {}
+    assert {outcome.split(": ")[1] for outcome in outcomes.values()} == set(readers.FORMS)
 
 
 # --- models -----------------------------------------------------------------------------------------------

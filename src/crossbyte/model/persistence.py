@@ -272,6 +272,7 @@ def _check_shapes(learned: FittedModel, arrays: Arrays) -> None:
         for name, matrix in matrices:
             _check_reach(matrix * scales, name)
     _require(0 < n_dims == learned.settings.n_components, f"{n_dims} dimensions")
+    _require(len(learned.image_codes) > 0, "no training documents")
     same_length = len(learned.image_codes) == len(learned.text_codes)
     _require(same_length or not learned.settings.paired, "sides of different lengths")
     _check_side(learned, learned.image_preparation, widths[0], learned.image_quantizer, learned.image_codes)
