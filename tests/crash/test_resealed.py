@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from crossbyte import CMCQ, Index
-from crossbyte.errors import DamagedIndexFile, DamagedModelFile
+from crossbyte.compute.executor import Workers
+from crossbyte.errors import DamagedIndexFile, DamagedModelFile, NumericalError
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
 
@@ -103,6 +104,21 @@ def test_a_model_may_be_as_large_as_it_says() -> None:
     images, texts = features(20, 1)
     loaded = CMCQ.from_bytes(data)
     assert np.isfinite(loaded.distances(texts=texts, image_codes=loaded.encode_images(images))).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e17])
+def test_points_without_a_place_are_refused(value: float) -> None:
+    quantizer = small_model().fitted_.image_quantizer
+    points = np.zeros((3, 3), np.float32)
+    points[1, 2] = value
+    with pytest.raises(NumericalError, match="too far"):
+        quantizer.table(points)
+    with Workers(1) as workers:
+        if np.isfinite(value):
+            assert quantizer.encode(points, workers).shape == (3, 2)
+        else:
+            with pytest.raises(NumericalError, match="none for item 1"):
+                quantizer.encode(points, workers)
 
 
 @pytest.mark.parametrize("kind", MODELS)

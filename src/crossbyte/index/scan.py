@@ -17,7 +17,7 @@ from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import row_blocks
 from crossbyte.compute.kernels import ScanResult, ScanSide
-from crossbyte.errors import InvalidInput, NumericalError
+from crossbyte.errors import InvalidInput
 from crossbyte.index.bitset import Bitset, count_bits
 from crossbyte.index.docids import Id, check_id
 from crossbyte.index.facets import Facet, count_facets
@@ -31,7 +31,6 @@ from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
 from crossbyte.index.snapshot import Place, Snapshot, measure_index
 from crossbyte.model.quantization.quantizer import DistanceTable
 
-_FARTHEST = 1e16  # of a coordinate of a query: sums of 512 squares, times 2 codebooks each, stay below 1e38
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
 
@@ -274,9 +273,6 @@ def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Rankin
 
 def _make_tables(query: Query, quantizers: Quantizers, codings: Iterable[str]) -> dict[str, DistanceTable]:
     """Make the tables of all sides that are scanned; sides of the same quantizer share one."""
-    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
-    if not (np.abs(query.points) <= _FARTHEST).all():
-        raise NumericalError("a query lies too far from everything for float32; scale its features")
     sides = {side for coding in codings for side in scanned_sides(coding, query.target)}
     made: dict[int, DistanceTable] = {}
     for quantizer in (quantizers[side] for side in sorted(sides)):

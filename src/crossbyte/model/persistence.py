@@ -281,6 +281,8 @@ def _check_shapes(learned: FittedModel, arrays: Arrays) -> None:
         _require(abs(learned.document_constant) <= _LARGEST, "a constant that is too large")
         both = learned.document_quantizer, learned.image_codes
         _check_side(learned, learned.image_preparation, widths[0], *both)
+    known = all(type(each.round) is int and isinstance(each.block, str) for each in learned.history)
+    _require(known, "a history of no rounds")
     terms = arrays["history"]
     n_terms = len(Objective._fields) if learned.has_document_codes else _PAPER_TERMS
     _require(terms.dtype == np.float64 and terms.shape[1:] == (n_terms,), "a history of other terms")
