@@ -106,6 +106,18 @@ def test_a_model_may_be_as_large_as_it_says() -> None:
     assert np.isfinite(loaded.distances(texts=texts, image_codes=loaded.encode_images(images))).all()
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_features_whose_squares_overflow_are_refused(kind: str) -> None:
+    """They became rows of zeros, or of NaN, without a word."""
+    contents = parse_model_bytes(MODELS[kind]().to_bytes(), "model")
+    contents.document["image.scale"] = 1e300
+    model = CMCQ.from_bytes(model_bytes(contents.arrays, contents.document))
+    with pytest.raises(NumericalError, match="squares overflow"):
+        model.transform_images(features(3, 0)[0])
+    with pytest.raises(NumericalError, match="squares overflow"):
+        model.encode_images(features(3, 0)[0])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e17])
 def test_points_without_a_place_are_refused(value: float) -> None:
     quantizer = small_model().fitted_.image_quantizer
