@@ -555,7 +555,7 @@ def run_case(samples: Path, seed: int, number: int) -> str:
             path = Path(folder) / "a.cb"
             shutil.copy(source, path)
             damage_index(rng, path)
-        except (InvalidInput, sqlite3.Error, OverflowError, ModelFileError):
+        except (InvalidInput, sqlite3.Error, OverflowError, ValueError, ModelFileError):
             return "not writable"  # the damage itself is impossible: two rows of one number, say
         copies = iter(shutil.copy(path, path.with_name(f"{i}.cb")) for i in range(2))
         return judge(lambda: ask_index(Path(next(copies))))

@@ -468,7 +468,8 @@ def fetch_catalogue(connection: sqlite3.Connection, path: str) -> CatalogueRow:
         raise_damaged(path, "its catalogue does not match its checksum")
     generation, oldest, next_number, n_payloads, n_records, next_record, payload_bytes = numbers
     catalogue = Catalogue(generation, oldest, next_number, n_payloads, n_records, digest)
-    if min(numbers) < 0 or max(numbers) >= _MOST_NUMBER or oldest > generation:
+    most = max(*numbers, next_record * PIECES_PER_RECORD)
+    if min(numbers) < 0 or most >= _MOST_NUMBER or oldest > generation:
         raise_damaged(path, "its catalogue has impossible values")
     return CatalogueRow(catalogue, next_record, payload_bytes)
 
