@@ -58,7 +58,7 @@ endef
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## create .venv and install the package for development (the other targets do it when needed)
@@ -88,6 +88,11 @@ test: $(STAMP) ## the tests, in minutes
 test-all: test ## the tests, the long ones, and all of them once more without the native extension
 	$(PYTEST) -m long $(PYTEST_ARGS)
 	CROSSBYTE_NO_NATIVE=1 $(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test-sanitizers
+test-sanitizers: $(STAMP) ## the kernel tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	$(BIN)/python scripts/sanitizers.py address
+	$(BIN)/python scripts/sanitizers.py thread
 
 # Debian's Chromium where there is none yet and we may install it; elsewhere the message says what is needed.
 FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
