@@ -58,7 +58,11 @@ def ask(gallery: Gallery) -> dict[str, list[str]]:
 
 
 def score(answers: dict[str, list[str]], judged: dict[str, dict[str, list[str]]]) -> dict[str, Any]:
-    """Count how often the first photograph is right, and what share of the first eight is."""
+    """Count how often the first photograph is right, and what share of the first eight is.
+
+    A query may have fewer right photographs than eight in the whole collection: the share of those that were
+    ever found, by any case, is told, too.
+    """
     right = {query: set(judged.get(query, {}).get("right", ())) for query in answers}
     known = {query: right[query] | set(judged.get(query, {}).get("wrong", ())) for query in answers}
     marks = {query: [name in right[query] for name in names] for query, names in answers.items()}
@@ -67,6 +71,9 @@ def score(answers: dict[str, list[str]], judged: dict[str, dict[str, list[str]]]
         "n_queries": len(answers),
         "first_right": sum(each[0] for each in marks.values()),
         "share_of_eight": round(sum(map(sum, marks.values())) / sum(map(len, marks.values())), 4),
+        "share_of_known": round(
+            sum(map(sum, marks.values())) / sum(min(N_SHOWN, len(each)) for each in right.values()), 4
+        ),
         "right_of_eight": {query: sum(each) for query, each in marks.items()},
         "unjudged": {query: names for query, names in unjudged.items() if names},
     }

@@ -488,9 +488,14 @@ def _make_one_code_model(
     whole = gaussian.regress_expectations(
         learned.expected, learned.variances, both.decoded[: len(learned.expected)]
     )
-    space = learned.space.with_query_scales(1.0 / np.sqrt(halves.variances))
+    # Where groups have told how queries of documents vary, these are measured in that metric; halves then
+    # keep their inner products with a query, and lose only the exact weight of their own length.
+    common = halves if settings.group_size == 1 else whole
+    space = learned.space.with_query_scales(1.0 / np.sqrt(common.variances))
     half, half_codes = _scale_quantizer(
-        images.codewords, np.vstack([images.codes, texts.codes]), halves.slopes * space.query_scales
+        images.codewords,
+        np.vstack([images.codes, texts.codes]),
+        halves.slopes * space.query_scales * (common.variances / halves.variances),
     )
     document, both_codes = _scale_quantizer(both.codewords, both.codes, whole.slopes * space.query_scales)
     codes = np.asarray(document.encode(space.item_points(*rows, workers), workers))
@@ -512,7 +517,7 @@ def _make_one_code_model(
         codes,
         history,
         document,
-        gaussian.likelihood_constant(whole, halves),
+        gaussian.likelihood_constant(whole, common) - gaussian.likelihood_constant(halves, common),
     )
     _check_finite(model)
     return model
