@@ -20,7 +20,6 @@ BENCHMARKS = (
     "large",
     "filters",
     "adding",
-    "small_commits",
     "wanted_recall",
     "audit",
     "planning",
@@ -40,7 +39,6 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
-    "watchdog",
 )
 
 

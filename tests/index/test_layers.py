@@ -53,7 +53,6 @@ LINE = [
     # Changing
     "crossbyte.index.ivf.build",
     "crossbyte.index.compaction",
-    "crossbyte.index.merging",
     "crossbyte.index.mutations",
     "crossbyte.index.index",
     # What is made of an index

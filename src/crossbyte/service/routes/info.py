@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,7 +96,7 @@ def _describe_index(service: Service) -> dict[str, Any]:
         "thumbnails": gallery.has_thumbnails,
         "word_fields": words,
         "encoders": {side: _describe_encoder(service, side) for side in ("image", "text")},
-        "fields": dict(islice(stats["fields"].items(), LIMITS.fields)),  # files of 0.6.0 may have more
+        "fields": stats["fields"],
         "limits": {
             "k": LIMITS.k,
             "text_chars": LIMITS.text_chars,
