@@ -183,7 +183,7 @@ class SearchRequest:
             return []
         judged = probability.judge(rankings, model, backend, query.kind, query.target, query.points)
         if words is None:
-            known = settings if query.kind == "text" else None
+            known = backend.word_settings if query.kind == "text" else None
             prior = probability.prior_of(len(backend))
             return [judge_by_vectors(each, known, prior, probability) for each in judged]
         assert settings is not None  # there are words

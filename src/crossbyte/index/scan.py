@@ -450,7 +450,11 @@ class SearchBackend(Protocol):
 
     @property
     def words(self) -> WordSettings | None:
-        """What is known of the words of documents; None where they are not kept."""
+        """What is known of the words of documents; None where there are none that can be searched."""
+
+    @property
+    def word_settings(self) -> WordSettings | None:
+        """What was measured of words and vectors, also where words cannot be searched; else None."""
 
     def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
         """Find the documents that have each of some words or phrases, and which of them a filter allows."""
@@ -563,8 +567,13 @@ class LocalBackend:
 
     @property
     def words(self) -> WordSettings | None:
-        """What is known of the words of documents; None where they are not kept, or no document has any."""
+        """What is known of the words of documents; None where there are none that can be searched."""
         return self.snapshot.words if self.snapshot.has_words else None
+
+    @property
+    def word_settings(self) -> WordSettings | None:
+        """What was measured of words and vectors, also where words cannot be searched; else None."""
+        return self.snapshot.words
 
     def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
         """Find the documents that have each of some words or phrases, and which of them a filter allows."""

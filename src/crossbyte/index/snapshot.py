@@ -219,8 +219,7 @@ class Snapshot:
                 return self._with_cells(record)
         if record.kind == WORDS_KIND:
             with refuse_damage(self.store.path, f"record {record.number}"):
-                found = WordSettings.from_dict(record.document)
-                return replace(self, words=found if has_word_search() else None)
+                return replace(self, words=WordSettings.from_dict(record.document))
         if record.kind not in ("deletions", "updates"):
             return self
         with refuse_damage(self.store.path, f"record {record.number}"):
@@ -418,7 +417,7 @@ class Snapshot:
         self, terms: Sequence[str], where: str | None, *, is_part: bool = False
     ) -> list[TermMatches]:
         """Find the documents that have each of some words or phrases, and which of them a filter allows."""
-        if self.words is None:
+        if not self.has_words:
             return [TermMatches.none() for _ in terms]
         found = [self._match_term(term) for term in terms]
         if where is None:
@@ -428,8 +427,9 @@ class Snapshot:
 
     @cached_property
     def has_words(self) -> bool:
-        """Whether there is anything to search by words: not in an index of pictures without captions."""
-        return self.words is not None and self.store.has_words(self.catalogue.next_number)
+        """Whether words can be searched: not those of pictures without captions, nor without FTS5."""
+        is_kept = self.words is not None and has_word_search()
+        return is_kept and self.store.has_words(self.catalogue.next_number)
 
     def count_term(self, term: str, most: int) -> int:
         """Count the documents that have a word or phrase, ``most`` at most; also deleted ones.

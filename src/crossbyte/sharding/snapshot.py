@@ -214,9 +214,13 @@ class ShardedSnapshot:
     @property
     def words(self) -> WordSettings | None:
         """What is known of the words of documents; None where a shard does not keep them, or none has any."""
+        return self.word_settings if any(summary.has_words for summary in self.summaries) else None
+
+    @property
+    def word_settings(self) -> WordSettings | None:
+        """What was measured of words and vectors, also where words cannot be searched; else None."""
         known = [summary.words for summary in self.summaries]
-        has_words = any(summary.has_words for summary in self.summaries)
-        return known[0] if has_words and all(each is not None for each in known) else None
+        return known[0] if all(each is not None for each in known) else None
 
     def match_terms(self, terms: Sequence[str], where: str | None) -> list[TermMatches]:
         """Find the documents of all shards that have each of some words or phrases."""

@@ -16,8 +16,9 @@ from crossbyte.index.docids import DocIds
 from crossbyte.index.index import Index
 from crossbyte.index.ivf.state import SideCells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import searched_text
+from crossbyte.index.lexical import WordSettings, searched_text
 from crossbyte.index.snapshot import Snapshot
+from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import NewRecord
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
@@ -63,7 +64,8 @@ def split_index(path: Path, out: Path, n_shards: int) -> None:
         manifest = Manifest.new(folder, digest, n_shards)
         ranges = _split_numbers(snapshot, n_shards)
         for shard, (file, within) in enumerate(zip(manifest.paths, ranges, strict=True)):
-            words = [] if snapshot.words is None else [NewRecord(WORDS_KIND, snapshot.words.to_dict())]
+            kept = _kept_words(snapshot)
+            words = [] if kept is None else [NewRecord(WORDS_KIND, kept.to_dict())]
             before = [model, *words, *_make_cell_records(snapshot, shard, n_shards)]
             _write_shard(file, snapshot, before, within)
         manifest.write(folder)
@@ -127,11 +129,17 @@ def _write_shard(path: str, snapshot: Snapshot, before: list[NewRecord], within:
 
 def _read_words(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, str]]:
     """Yield what is searched by words of documents; nothing of an index that keeps none."""
-    if snapshot.words is not None:
+    kept = _kept_words(snapshot)
+    if kept is not None:
         for number, version, body in _read_payloads(snapshot, parts):
-            text = searched_text(json.loads(body), snapshot.words.fields)
+            text = searched_text(json.loads(body), kept.fields)
             if text:
                 yield number, version, text
+
+
+def _kept_words(snapshot: Snapshot) -> WordSettings | None:
+    """Give what shards keep of words: nothing where this SQLite cannot write them."""
+    return snapshot.words if has_word_search() else None
 
 
 def _read_payloads(snapshot: Snapshot, parts: Sequence[DocIds]) -> Iterator[tuple[int, int, bytes]]:
