@@ -20,7 +20,7 @@ RAY_STAMP := $(VENV)/.crossbyte-ray-installed
 # The package is installed in editable form: Python sources are read from src/, so only these need a new install.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt src/crossbyte/__init__.py native $(wildcard native/*)
 NATIVE_SOURCES := $(wildcard native/*.cpp native/*.h native/*.hpp)
-PYTHON_SOURCES := $(wildcard src tests benchmarks examples scripts)
+PYTHON_SOURCES := $(wildcard src tests benchmarks campaigns examples scripts)
 , := ,
 STRICT ?=
 PYTEST_ARGS ?=
@@ -58,7 +58,7 @@ endef
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## create .venv and install the package for development (the other targets do it when needed)
@@ -88,6 +88,11 @@ test: $(STAMP) ## the tests, in minutes
 test-all: test ## the tests, the long ones, and all of them once more without the native extension
 	$(PYTEST) -m long $(PYTEST_ARGS)
 	CROSSBYTE_NO_NATIVE=1 $(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test-sanitizers
+test-sanitizers: $(STAMP) ## the kernel tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	$(BIN)/python scripts/sanitizers.py address
+	$(BIN)/python scripts/sanitizers.py thread
 
 # Debian's Chromium where there is none yet and we may install it; elsewhere the message says what is needed.
 FIND_CHROMIUM = if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
@@ -126,7 +131,28 @@ format: $(STAMP) ## format Python and C++, and mend what ruff can mend
 bench: $(BENCH_STAMP) ## the benchmarks (they read the data in ../shared and compare with FAISS)
 	$(BIN)/python -m benchmarks
 
+# Both tools live in an environment of their own: what they need is nothing of ours, and must not be audited as ours.
+AUDIT := build/audit
+
+$(AUDIT)/bin/pip-audit:
+	@$(BIN)/python -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet 'pip-audit>=2.10,<3' 'cyclonedx-bom>=7.3,<8'
+
+.PHONY: audit
+audit: $(STAMP) $(AUDIT)/bin/pip-audit ## look up published weaknesses of everything that is installed (asks the network)
+	$(AUDIT)/bin/pip-audit --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --skip-editable
+
+.PHONY: sbom
+sbom: $(STAMP) $(AUDIT)/bin/pip-audit ## write the software bill of materials of a release, build/crossbyte.cdx.json
+	@$(BIN)/python -m venv --clear build/release && build/release/bin/python -m pip install --quiet .
+	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/crossbyte.cdx.json build/release/bin/python
+
+.PHONY: campaigns
+campaigns: $(STAMP) ## long searches for what could be lost, torn or wrong; a night, and resumable
+	$(BIN)/python -m campaigns
+
 .PHONY: clean
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) src/crossbyte/_native*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks campaigns examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "large",
     "filters",
     "adding",
+    "small_commits",
     "wanted_recall",
     "audit",
     "planning",
@@ -39,6 +40,7 @@ BENCHMARKS = (
     "words",
     "joint",
     "free_queries",
+    "watchdog",
 )
 
 

@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     seconds: float
 
 
-def make_index(path: Path) -> None:
+def make_index(path: Path, n_items: int = N_ITEMS) -> None:
     """A million images; what they show does not matter for speed."""
     scenes = make_scenes(N_SCENES, seed=0)
     pictures, texts = [scene.pixels for scene in scenes], [scene.captions[0] for scene in scenes]
@@ -56,12 +56,12 @@ def make_index(path: Path) -> None:
     model = CMCQ(BITS, mapping="cca", n_components=32, max_iter=3, random_state=0).fit(*rows)
     model.calibrate(*rows, curve=())
     model.attach_encoders(image=image.state, text=text.state)
-    codes = np.random.default_rng(0).integers(0, 256, (N_ITEMS, BITS // 8), dtype=np.uint8)
+    codes = np.random.default_rng(0).integers(0, 256, (n_items, BITS // 8), dtype=np.uint8)
     payloads = [
-        {"colour": "red", "year": 2000 + row % 20} if row % 10 == 0 else None for row in range(N_ITEMS)
+        {"colour": "red", "year": 2000 + row % 20} if row % 10 == 0 else None for row in range(n_items)
     ]
     with Index.create(path, model) as index:
-        index.add([f"photos/{row:07d}.jpg" for row in range(N_ITEMS)], image_codes=codes, payloads=payloads)
+        index.add([f"photos/{row:07d}.jpg" for row in range(n_items)], image_codes=codes, payloads=payloads)
 
 
 def typed_queries(seed: int) -> list[str]:

@@ -6,6 +6,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -33,6 +36,26 @@ static void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
+constexpr int64_t kMostSweeps = int64_t{1} << 31;   // of coordinate descent over the codebooks
+constexpr int64_t kWidestBeam = int64_t{1} << 16;   // a place in it must fit into 32 bits
+constexpr int64_t kMostThreads = int64_t{1} << 10;  // more are never of use, and each has a stack
+
+// NumPy hands out arrays that lie between the places of their type (`frombuffer` with an offset).
+template <typename... Arrays>
+static void require_aligned(const Arrays&... arrays) {
+    const auto aligned = [](const auto& array) {
+        return reinterpret_cast<uintptr_t>(array.data()) % array.itemsize() == 0;
+    };
+    require((aligned(arrays) && ...), "arrays must be aligned to their type; copy them");
+}
+
+template <typename Floats>
+static bool is_finite(const Floats& array) {
+    float zero = 0.0f;  // NaN as soon as one value is not finite
+    for (size_t i = 0; i < array.size(); ++i) zero += array.data()[i] - array.data()[i];
+    return zero == 0.0f;
+}
+
 // Hands a vector's memory to NumPy without a copy.
 template <typename T>
 static nb::object as_numpy(std::vector<T>&& values) {
@@ -58,7 +81,11 @@ static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> prod
     require(gram.shape(0) == n_atoms && gram.shape(1) == n_atoms, "gram must be n_atoms x n_atoms");
     require(penalty.shape(0) == n && indptr.shape(0) == n + 1, "one penalty and one start per row");
     require(indices.shape(0) == values.shape(0), "indices and values must have one length");
+    require_aligned(gram, products, penalty, indptr, indices, values);
     require_sparse_rows(indptr, indices, n, n_atoms);
+    require(is_finite(gram) && is_finite(products) && is_finite(penalty) && is_finite(values),
+            "gram, products, penalty and values must be finite");
+    require(std::isfinite(tolerance) && tolerance > 0, "tolerance must be positive and finite");
     SparseRowsResult result;
     {
         nb::gil_scoped_release release;
@@ -81,14 +108,16 @@ static Codebooks books_of(const Array<const float, 3>& words_by_dim, const Array
 
 using Coder = void (*)(const Codebooks&, const float*, CrossPenalty, int64_t, int64_t, uint8_t*);
 
-template <Coder coder>
+template <Coder coder, int64_t kMostEffort>
 static void code_py(Array<const float, 3> words_by_dim, Array<const double, 3> words,
                     Array<const float, 2> gram, Array<const float, 2> targets, double mu, double epsilon,
                     int64_t effort, Array<uint8_t, 2> codes) {
     const Codebooks books = books_of(words_by_dim, words, gram);
     require(targets.shape(1) == words.shape(2), "targets must have the dimensions of the words");
     require(codes.shape(0) == targets.shape(0) && codes.shape(1) == words.shape(0), "codes must be (n, M)");
-    require(effort > 0, "effort must be positive");
+    require_aligned(words_by_dim, words, gram, targets);
+    require(std::isfinite(mu) && std::isfinite(epsilon), "mu and epsilon must be finite");
+    require(effort > 0 && effort <= kMostEffort, "width must be from 1 to 2**16, max_sweeps from 1 to 2**31");
     nb::gil_scoped_release release;
     coder(books, targets.data(), {mu, epsilon}, static_cast<int64_t>(targets.shape(0)), effort, codes.data());
 }
@@ -102,6 +131,7 @@ static double value_gradient_py(Array<const double, 3> words, Array<const uint8_
     require(targets.shape(1) == d, "targets must have the dimensions of the words");
     require(gradient.shape(0) == M && gradient.shape(1) == K && gradient.shape(2) == d,
             "gradient must have the shape of the words");
+    require_aligned(words, targets, gradient);
     nb::gil_scoped_release release;
     return codebook_value_gradient(words.data(), codes.data(), targets.data(), {mu, epsilon},
                                    static_cast<int64_t>(codes.shape(0)), static_cast<int64_t>(M),
@@ -115,6 +145,7 @@ static void tables_py(Array<const float, 2> points, Array<const float, 3> words_
     require(points.shape(1) == d, "points must have the dimensions of the words");
     require(tables.shape(0) == points.shape(0) && tables.shape(1) == M && tables.shape(2) == K,
             "tables must be (n, M, K)");
+    require_aligned(points, words_by_dim, tables);
     nb::gil_scoped_release release;
     distance_tables(points.data(), words_by_dim.data(), static_cast<int64_t>(points.shape(0)),
                     static_cast<int64_t>(M), static_cast<int64_t>(d), tables.data());
@@ -124,6 +155,7 @@ static void product_py(Array<const double, 2> rows, Array<const double, 2> matri
     const size_t n = rows.shape(0), d = rows.shape(1), k = matrix.shape(1);
     require(matrix.shape(0) == d, "the matrix must have a row per column");
     require(out.shape(0) == n && out.shape(1) == k, "out must be (n, k)");
+    require_aligned(rows, matrix, out);
     nb::gil_scoped_release release;
     ordered_product(rows.data(), matrix.data(), static_cast<int64_t>(n), static_cast<int64_t>(d),
                     static_cast<int64_t>(k), out.data());
@@ -138,6 +170,7 @@ static Source source_of(const ScanSide& side, size_t n_blocks, size_t n_queries)
     require(tables.shape(0) == n_queries && tables.shape(1) == M && tables.shape(2) == kWords,
             "tables must be (queries, M, 256)");
     require(offsets.shape(0) == n_queries, "offsets must be (queries,)");
+    require_aligned(tables, offsets);
     return {codes.data(), tables.data(), offsets.data(), static_cast<int64_t>(M)};
 }
 
@@ -156,8 +189,13 @@ static nb::tuple as_arrays(const std::vector<std::vector<Hit>>& found) {
 }
 
 static void require_job(int64_t n_items, int64_t k, int64_t n_threads) {
-    require(n_items >= 0 && k > 0 && n_threads > 0, "nothing to scan");
-    require(n_items < (int64_t{1} << 32), "more items than a row number of 32 bits can tell apart");
+    require(n_items >= 0 && k > 0 && n_threads > 0, "n_items, k and n_threads must be positive");
+    require(n_items < (int64_t{1} << 32), "n_items must fit into 32 bits, as the numbers of rows do");
+}
+
+// What is looked for beyond all items is never found, and would only overflow.
+static int64_t most_hits(int64_t k, int64_t n_items) {
+    return std::min(k, std::max<int64_t>(1, n_items));
 }
 
 static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
@@ -168,14 +206,15 @@ static nb::tuple scan_py(const std::vector<ScanSide>& sides, float extra,
     const size_t n_blocks = static_cast<size_t>((n_items + kBlock - 1) / kBlock);
     const size_t n_queries = std::get<1>(sides[0]).shape(0);
     require(!allowed || allowed->shape(0) == n_blocks, "allowed must have a word per block");
+    if (allowed) require_aligned(*allowed);
     ScanJob job{{},
                 extra,
                 allowed ? allowed->data() : nullptr,
                 n_items,
                 static_cast<int64_t>(n_queries),
-                k,
+                most_hits(k, n_items),
                 max_distance,
-                n_threads};
+                std::min(n_threads, kMostThreads)};
     for (const ScanSide& side : sides) job.sources.push_back(source_of(side, n_blocks, n_queries));
     std::vector<std::vector<Hit>> found;
     {
@@ -195,14 +234,16 @@ static nb::tuple scan_cells_py(const ScanSide& side, Array<const uint32_t, 1> ro
     require_job(n_items, k, n_threads);
     require(starts.shape(0) > 0, "starts must have one more than there are cells");
     require(cells.shape(0) == n_queries, "cells must be (queries, visited)");
+    require_aligned(rows, starts, cells);
+    if (allowed) require_aligned(*allowed);
     const ScanJob job{{source_of(side, n_blocks, n_queries)},
                       extra,
                       allowed ? allowed->data() : nullptr,
                       n_items,
                       static_cast<int64_t>(n_queries),
-                      k,
+                      most_hits(k, n_items),
                       max_distance,
-                      n_threads};
+                      std::min(n_threads, kMostThreads)};
     const Visits visits{rows.data(),
                         starts.data(),
                         static_cast<int64_t>(starts.shape(0)) - 1,
@@ -229,18 +270,18 @@ NB_MODULE(_native, m) {
     const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
     m.def("lasso", &lasso_py, array("gram"), array("products"), array("penalty"), array("indptr"),
           array("indices"), array("values"), "tolerance"_a);
-    m.def("icm", &code_py<icm>, array("words_by_dim"), array("words"), array("gram"), array("targets"),
-          "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
-    m.def("beam_search", &code_py<beam_search>, array("words_by_dim"), array("words"), array("gram"),
-          array("targets"), "mu"_a, "epsilon"_a, "width"_a, array("codes"));
+    m.def("icm", &code_py<icm, kMostSweeps>, array("words_by_dim"), array("words"), array("gram"),
+          array("targets"), "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
+    m.def("beam_search", &code_py<beam_search, kWidestBeam>, array("words_by_dim"), array("words"),
+          array("gram"), array("targets"), "mu"_a, "epsilon"_a, "width"_a, array("codes"));
     m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"), array("targets"),
           "mu"_a, "epsilon"_a, array("gradient"));
     m.def("distance_tables", &tables_py, array("points"), array("words_by_dim"), array("tables"));
     m.def("ordered_product", &product_py, array("rows"), array("matrix"), array("out"));
-    m.def("scan", &scan_py, "sides"_a, "extra"_a, array("allowed").none(), "n_items"_a, "k"_a,
+    m.def("scan", &scan_py, array("sides"), "extra"_a, array("allowed").none(), "n_items"_a, "k"_a,
           "max_distance"_a, "n_threads"_a);
-    m.def("scan_cells", &scan_cells_py, "side"_a, array("rows"), array("starts"), array("cells"), "extra"_a,
-          array("allowed").none(), "k"_a, "max_distance"_a, "n_threads"_a);
+    m.def("scan_cells", &scan_cells_py, array("side"), array("rows"), array("starts"), array("cells"),
+          "extra"_a, array("allowed").none(), "k"_a, "max_distance"_a, "n_threads"_a);
     m.def("level", [] { return std::string(level_name(level())); });
     m.def("limit_level", &limit_level_py);
 }

@@ -15,6 +15,7 @@ namespace crossbyte {
 namespace {
 
 constexpr int64_t kLanes = 16, kStrip = 64;  // words judged together; words with products in registers
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 CROSSBYTE_INLINE const float* gram_row(const Codebooks& books, int64_t m, uint8_t code) {
     return books.gram + (m * kWords + code) * books.n_codebooks * kWords;
@@ -39,14 +40,14 @@ CROSSBYTE_INLINE void overlaps_with(const Codebooks& books, const uint8_t* code,
     }
 }
 
-CROSSBYTE_INLINE int64_t first_smallest(const float* scores) {
+// The smallest of the scores that are numbers; infinity where none is.
+CROSSBYTE_INLINE float smallest_of(const float* scores) {
     float smallest[kLanes];
-    std::copy(scores, scores + kLanes, smallest);
-    for (int64_t k = kLanes; k < kWords; k += kLanes)
+    std::fill(smallest, smallest + kLanes, kInfinity);
+    for (int64_t k = 0; k < kWords; k += kLanes)
         for (int64_t l = 0; l < kLanes; ++l)
             smallest[l] = scores[k + l] < smallest[l] ? scores[k + l] : smallest[l];
-    const float value = *std::min_element(smallest, smallest + kLanes);
-    return std::find(scores, scores + kWords, value) - scores;
+    return *std::min_element(smallest, smallest + kLanes);
 }
 
 // The objective of one item in double precision: the judge between two codes.
@@ -110,8 +111,10 @@ CROSSBYTE_INLINE bool improve_one(const Codebooks& books, CrossPenalty penalty, 
         const float gap = rest + 2.0f * overlaps[k] - eps;
         scores[k] = linear[k] + 2.0f * overlaps[k] + mu * gap * gap;
     }
-    const int64_t best = first_smallest(scores);
-    if (!(scores[best] < scores[code[m]])) return false;
+    // Scores that overflowed may all be NaN; only one that is less than another is sure to be found again.
+    const float smallest = smallest_of(scores);
+    if (!(smallest < scores[code[m]])) return false;
+    const int64_t best = std::find(scores, scores + kWords, smallest) - scores;
     code[m] = static_cast<uint8_t>(best);
     cross = rest + 2.0f * overlaps[best];
     return true;
@@ -146,7 +149,6 @@ CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, Cro
 constexpr int64_t kStripWords = 32, kStripParts = kStripWords / kFloats, kStrips = kWords / kStripWords;
 constexpr int64_t kGroups = kStrips * kFloats;  // of scores, when a first bound is sought
 constexpr int64_t kFew = 96;                    // keys that are cheaper ranked than sorted
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 CROSSBYTE_INLINE void keep_smaller(Floats8& kept, const Floats8& other) {
     kept = other < kept ? other : kept;
@@ -242,8 +244,11 @@ CROSSBYTE_INLINE float first_bound(const Beam& beam) {
     return rough_quantile(groups, beam.width);
 }
 
-// Keys of all scores up to the bound; returns how many.
+// Keys of all scores up to the bound; returns how many. Here and in `select` plain pointers, because asserted
+// subscripts of vectors would cost a tenth of the time of coding.
 CROSSBYTE_INLINE int64_t collect(Beam& beam, float bound) {
+    const float* scores = beam.scores.data();
+    uint64_t* keys = beam.keys.data();
     int64_t count = 0;
     for (int64_t strip = 0; strip < beam.size * kStrips; ++strip) {
         unsigned lanes = at_most(beam.minima.data() + strip * kFloats, bound);
@@ -251,8 +256,8 @@ CROSSBYTE_INLINE int64_t collect(Beam& beam, float bound) {
             const int64_t first = strip * kStripWords + __builtin_ctz(lanes);
             for (int64_t p = 0; p < kStripParts; ++p) {
                 const int64_t at = first + p * kFloats;
-                beam.keys[count] = key_of(beam.scores[at], at);
-                count += beam.scores[at] <= bound;
+                keys[count] = key_of(scores[at], at);
+                count += scores[at] <= bound;
             }
         }
     }
@@ -260,10 +265,10 @@ CROSSBYTE_INLINE int64_t collect(Beam& beam, float bound) {
 }
 
 // The `width` smallest keys, in order, to the front; returns how many there are.
-CROSSBYTE_INLINE int64_t select(std::vector<uint64_t>& keys, int64_t count, int64_t width) {
+CROSSBYTE_INLINE int64_t select(uint64_t* keys, int64_t count, int64_t width) {
     const int64_t kept = std::min(count, width);
     if (count > kFew) {
-        std::partial_sort(keys.begin(), keys.begin() + kept, keys.begin() + count);
+        std::partial_sort(keys, keys + kept, keys + count);
         return kept;
     }
     uint64_t ranked[kFew];
@@ -272,7 +277,7 @@ CROSSBYTE_INLINE int64_t select(std::vector<uint64_t>& keys, int64_t count, int6
         for (int64_t j = 0; j < count; ++j) rank += keys[j] < keys[i];
         ranked[rank] = keys[i];
     }
-    std::copy_n(ranked, kept, keys.begin());
+    std::copy_n(ranked, kept, keys);
     return kept;
 }
 
@@ -280,7 +285,7 @@ CROSSBYTE_INLINE int64_t select(std::vector<uint64_t>& keys, int64_t count, int6
 CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* linear, Beam& beam,
                              const float** rows) {
     for (int64_t b = 0; b < beam.size; ++b) score_children(books, m, linear, b, beam, rows);
-    beam.size = select(beam.keys, collect(beam, first_bound(beam)), beam.width);
+    beam.size = select(beam.keys.data(), collect(beam, first_bound(beam)), beam.width);
     for (int64_t b = 0; b < beam.size; ++b) {
         const int64_t place = place_of(beam.keys[b]), parent = place / kWords;
         for (int64_t j = 0; j < m; ++j)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include "dispatch.h"
 
@@ -182,6 +184,10 @@ CROSSBYTE_INLINE void solve_active(Sample& s, const float* q, float z, float sla
     s.weights.assign(s.double_precision.weights.begin(), s.double_precision.weights.end());
 }
 
+CROSSBYTE_INLINE bool is_finite(const std::vector<float>& values) {
+    return std::all_of(values.begin(), values.end(), [](float each) { return std::isfinite(each); });
+}
+
 CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance) {
     const float slack = tolerance * std::max(z, kPenaltyFloor * largest_size(q, s.n_atoms));
     recompute_correlations(s, q);
@@ -191,6 +197,7 @@ CROSSBYTE_INLINE void solve(Sample& s, const float* q, float z, float tolerance)
         solve_active(s, q, z, slack);
         drop_zero_weights(s);
         recompute_correlations(s, q);
+        if (!is_finite(s.weights)) return;  // a sum has overflowed, and no sweep would mend that
     }
 }
 
@@ -205,11 +212,13 @@ CROSSBYTE_INLINE void load_start(Sample& s, const SparseRows& start, int64_t i) 
 CROSSBYTE_INLINE void store(const Sample& s, SparseRowsResult& result) {
     std::vector<std::pair<int32_t, float>> entries;
     for (size_t a = 0; a < s.active.size(); ++a) entries.emplace_back(s.active[a], s.weights[a]);
-    std::sort(entries.begin(), entries.end());
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [atom, weight] : entries) {
         result.indices.push_back(atom);
         result.values.push_back(weight);
     }
+    if (result.indices.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
+        throw std::length_error("expected at most 2**31 - 1 weights in one call; give fewer rows");
     result.indptr.push_back(static_cast<int32_t>(result.indices.size()));
 }
 

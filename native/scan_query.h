@@ -17,6 +17,7 @@ namespace crossbyte {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kLargestSum = 1e38;  // of sizes: then no sum, and no difference of two, overflows in float
 
 // The k nearest of what was offered. Keeps some more, and selects seldom.
 class TopK {
@@ -84,19 +85,22 @@ CROSSBYTE_DISPATCH(void, round_down, (const float* table, float lowest, float st
 
 struct Range {
     float lowest, largest;  // the smallest entry; the largest absolute value
+    bool finite;            // whether all entries are
 };
 
 CROSSBYTE_INLINE Range range_of_body(const float* table) {
-    float low[kFloats * 2], high[kFloats * 2];
+    float low[kFloats * 2], high[kFloats * 2], zero[kFloats * 2] = {};
     for (int64_t l = 0; l < kFloats * 2; ++l) low[l] = high[l] = table[l];
     for (int64_t c = 0; c < kWords; c += kFloats * 2)
         for (int64_t l = 0; l < kFloats * 2; ++l) {
             low[l] = table[c + l] < low[l] ? table[c + l] : low[l];
             high[l] = table[c + l] > high[l] ? table[c + l] : high[l];
+            zero[l] += table[c + l] - table[c + l];  // NaN as soon as one entry is not finite
         }
     const float lowest = *std::min_element(low, low + kFloats * 2);
     const float highest = *std::max_element(high, high + kFloats * 2);
-    return {lowest, std::max(std::fabs(lowest), std::fabs(highest))};
+    const bool finite = std::all_of(zero, zero + kFloats * 2, [](float each) { return each == 0.0f; });
+    return {lowest, std::max(std::fabs(lowest), std::fabs(highest)), finite};
 }
 CROSSBYTE_DISPATCH(Range, range_of, (const float* table), (table))
 
@@ -109,22 +113,26 @@ struct Query {
     double base = 0.0;                 // the smallest distance that the tables could give
     double error = 0.0;                // largest rounding error of the canonical sum
     float steps = 0.0f;                // bytes per unit of distance; 0: all bounds are zero
+    bool bounded = false;              // whether bounds can be trusted: nothing is infinite, NaN or overflows
 
     Query(const ScanJob& job, int64_t q, bool ascending = true)
         : number(q), best(job.k, job.max_distance, ascending) {
         double largest = std::fabs(static_cast<double>(job.extra));
+        bool finite = true;
         base = job.extra;
         for (const Source& source : job.sources) {
             for (int64_t m = 0; m < source.n_codebooks; ++m) {
                 tables.push_back(source.tables + (q * source.n_codebooks + m) * kWords);
                 const Range range = range_of(tables.back());
                 lowest.push_back(range.lowest);
+                finite = finite && range.finite;
                 base += range.lowest;
                 largest += range.largest;
             }
             base += source.offsets[q];
             largest += std::fabs(source.offsets[q]);
         }
+        bounded = finite && largest < kLargestSum;
         const double unit = 1.2e-7;  // a little more than the relative error of one float operation
         error = static_cast<double>(tables.size() + 4) * unit * largest;
     }
@@ -135,14 +143,20 @@ struct Query {
     void rescale() {
         best.shrink();
         const float wanted = static_cast<float>(254.0 / span());
-        steps = std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
+        steps = bounded && std::isnormal(wanted) && wanted > 0.0f ? wanted : 0.0f;
     }
     // The largest sum of bytes that an item of interest can have.
     uint8_t threshold() const {
         if (steps == 0.0f) return 254;
         return static_cast<uint8_t>(std::clamp(span() * steps * (1.0 + 1e-9), 0.0, 254.0));
     }
-    void table_bytes(size_t m, uint8_t* bytes) const { round_down(tables[m], lowest[m], steps, bytes); }
+    // Without steps, every item is looked at.
+    void table_bytes(size_t m, uint8_t* bytes) const {
+        if (steps == 0.0f)
+            std::fill(bytes, bytes + kWords, uint8_t{0});
+        else
+            round_down(tables[m], lowest[m], steps, bytes);
+    }
 };
 
 // Bytes that begin at a cache line: an entry of 64 across two of them would take two loads.

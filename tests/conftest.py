@@ -8,10 +8,15 @@ import hypothesis
 import numpy as np
 import pytest
 
+from support.other_extension import load_extension
+
 # Machines differ in speed, so no example has a deadline. In CI the examples are the same in each run.
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+load_extension()
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from crossbyte.errors import ForeignModelFile, InvalidInput, ModelFileError
@@ -21,6 +21,20 @@ Path = str | os.PathLike[str]
 _BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 _NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # without it, a named pipe waits for a writer for ever
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def new_file_mode() -> int:
+    """Give the permissions of new files: their owner's alone, unless ``CROSSBYTE_SHARED_FILES=1``."""
+    return 0o666 if _shares_files() else 0o600  # less the umask, as for any new file
+
+
+def new_folder_mode() -> int:
+    """Give the permissions of new folders, as :func:`new_file_mode` does of files."""
+    return 0o777 if _shares_files() else 0o700
+
+
+def _shares_files() -> bool:
+    return os.environ.get("CROSSBYTE_SHARED_FILES", "") == "1"
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:
@@ -152,6 +166,8 @@ def stage_files(paths: Sequence[Path], *, overwrite: bool) -> Iterator[list[str]
     try:
         yield staged
         for name in staged:
+            if not _shares_files():
+                os.chmod(name, new_file_mode())
             flush_file(name)
         _check_all_free(targets, overwrite)
         _replace_all(staged, targets)
@@ -210,13 +226,22 @@ def _check_all_free(targets: Sequence[str], overwrite: bool) -> None:
 
 
 def _replace_all(staged: Sequence[str], targets: Sequence[str]) -> None:
+    """Give the files their names; flushed in between, since names may reach the disk in any order."""
+    folders = {os.path.dirname(target) for target in targets}
     if len(targets) > 1:
         with suppress(FileNotFoundError):
             os.unlink(targets[-1])
-    for name, target in zip(staged, targets, strict=True):
-        os.replace(name, target)
-    for folder in {os.path.dirname(target) for target in targets}:
-        flush_folder(folder)
+            _flush_folders(folders)
+        for name, target in zip(staged[:-1], targets[:-1], strict=True):
+            os.replace(name, target)
+        _flush_folders(folders)
+    os.replace(staged[-1], targets[-1])
+    _flush_folders(folders)
+
+
+def _flush_folders(paths: Iterable[str]) -> None:
+    for path in paths:
+        flush_folder(path)
 
 
 def _check_regular(descriptor: int, path: str) -> int:
@@ -248,7 +273,7 @@ def _write_and_flush(path: str, data: bytes, mode: int | None) -> None:
 
 @contextmanager
 def _open_descriptor(path: str, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o666)  # less the umask, as for any new file
+    descriptor = os.open(path, flags, new_file_mode())
     try:
         yield descriptor
     finally:

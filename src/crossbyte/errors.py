@@ -9,6 +9,7 @@
     │   ├── DuplicateId                  an id is there already, or twice in one call
     │   ├── UnknownId                    no document has this id
     │   ├── PayloadTooLarge              a document's payload passes the limit
+    │   ├── TooManyFields                payloads bring more fields than an index may have
     │   ├── DataFileError                a file of features or payloads cannot be read, or is refused
     │   │   └── PictureError             a picture cannot be decoded, or is refused
     │   ├── NoEncoder                    raw text or pictures, and nothing at hand that encodes them
@@ -39,7 +40,7 @@
         ├── StorageFailed                the system failed to read or write
         ├── ReadOnlyIndex                opened for reading, or the system forbids writing
         ├── WriteRefused                 after a fork or a failed commit; open the index again
-        ├── StaleReader                  a compaction has passed this reader; call refresh()
+        ├── StaleReader                  a compaction or merge has passed this reader; call refresh()
         └── ClosedIndex                  used after close()
 
 A message says what was expected, what came, and what to do.
@@ -86,6 +87,7 @@ __all__ = [
     "StorageFailed",
     "StorageFull",
     "TaskDied",
+    "TooManyFields",
     "TruncatedModelFile",
     "UnknownField",
     "UnknownId",
@@ -121,6 +123,10 @@ class UnknownId(InvalidInput):
 
 class PayloadTooLarge(InvalidInput):
     """A payload passes the limit of bytes."""
+
+
+class TooManyFields(InvalidInput):
+    """Payloads bring more fields, or longer names of fields, than an index may have."""
 
 
 class DataFileError(InvalidInput):

@@ -536,6 +536,20 @@ def test_serve_refuses_before_it_listens(
     refusal(capsys, "serve", "missing.cb", "--port", "0")
 
 
+def test_a_token_that_others_may_read_is_warned_of(
+    in_made: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbyte.service.server.serve", lambda *_: None)
+    token = in_made / "token"
+    token.write_text("a-token-of-more-than-16-characters\n")
+    for mode, n_lines in ((0o600, 0), (0o400, 0), (0o644, 2), (0o640, 2)):
+        token.chmod(mode)
+        assert app.run(["serve", "scenes.cb", "--token-file", "token"]) == 0
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) == n_lines and ("chmod 600 token" in said) == bool(n_lines)
+        assert "a-token" not in said
+
+
 # Interrupted
 
 

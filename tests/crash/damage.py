@@ -17,12 +17,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossbyte.errors import CrossbyteError
 from crossbyte.index.index import Index
-from support.index_twin import standard_queries
 
 TIME_LIMIT = 5  # seconds for one case; it takes milliseconds
-FILTER = "n >= 1"
+FIELD = "n"
 SAMPLE = 499  # of the cases that SQL does not see, every so many is put to the index all the same
 PRAGMAS = (
     "application_id",
@@ -52,11 +53,15 @@ def documents(index: Any) -> list[Any]:
 
 def searches(index: Any) -> list[Any]:
     """Answers from both sides of all documents, with a filter, groups and payloads."""
-    query = standard_queries()[-1]
+    texts = np.random.default_rng(0).normal(size=(2, index.model.n_text_features_)).astype(np.float32)
+    fields = sorted(index.stats()["fields"])
+    filters = (
+        [{"where": f"{FIELD} >= 1" if FIELD in fields else f"{fields[0]} IS NOT NULL"}] if fields else []
+    )
     return [
         (list(hits.ids), bytes(hits.distances), hits.payloads)
-        for more in ({}, {"where": FILTER}, {"distinct": "group", "payloads": True})
-        for hits in index.search(**query, **more)
+        for more in ({}, *filters, {"distinct": "group", "payloads": True})
+        for hits in index.search(texts=texts, target="document", k=7, **more)
     ]
 
 

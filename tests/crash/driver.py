@@ -5,7 +5,7 @@ Everything is imported once; a point is two forks, one to be killed and one to l
 
 What this can and cannot show: a killed process loses nothing that it has handed to the system. So the points
 test the order and the atomicity of what is done, not whether it was forced to the disk: without a single
-fsync all of them pass. That every fsync is made where it is needed is SQLite's part (``synchronous=EXTRA``).
+fsync all of them pass. That every fsync is made where it is needed, power.py shows.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossbyte.errors import IndexFileError
+from crossbyte.index import merging
 from support.index_twin import expected_searches
 
 from . import faults
 from .check import check_handle, check_survival
 from .shim import FAIL, WHEN, NoShim, Shim
-from .workloads import WORKLOADS, Session
+from .workloads import WORKLOADS, Session, Workload
 
 TIME_LIMIT = 60  # seconds for one child; a child takes milliseconds
 
@@ -70,16 +72,42 @@ def in_child(work: Callable[[], None], errors: Path, kill_after: float | None = 
 class Driver:
     """Runs the points of one workload in a scratch folder."""
 
+    recovers = True  # opening what was left may have to write
+
     def __init__(self, scratch: Path, name: str, shim: Shim | NoShim) -> None:
-        self.scratch, self.name, self.workload = scratch, name, WORKLOADS[name]
+        self.scratch, self.name = scratch, name
         self.shim, self.report = shim, Report()
         self.template, self.folder = scratch / "template", scratch / "work"
         self.ack, self.errors = scratch / "acknowledged", scratch / "errors"
         self.template.mkdir(parents=True)
+        merging.MERGED_AT_ONCE = self.merged_at_once
         self._must(self._prepare, "preparing the workload")
-        for twin in self.workload.states:  # here, so that no child has to compute them
+        self._look_ahead()
+
+    @property
+    def workload(self) -> Workload:
+        return WORKLOADS[self.name]
+
+    @property
+    def merged_at_once(self) -> int:
+        return self.workload.merged_at_once
+
+    def _look_ahead(self) -> None:
+        """Compute what is expected here, so that no child has to."""
+        for twin in self.workload.states:
             if twin is not None:
                 expected_searches(twin)
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.workload.steps)
+
+    @contextmanager
+    def at_work(self) -> Iterator[Callable[[int], None]]:
+        """Give what takes step n in the folder; a handle is closed at the end."""
+        session = Session(self.folder)
+        yield lambda step: session.take(*self.workload.steps[step])
+        session.close()
 
     def _must(self, work: Callable[[], None], what: str) -> None:
         if in_child(work, self.errors) != 0:
@@ -121,10 +149,18 @@ class Driver:
     def acknowledged(self) -> int:
         return self.ack.stat().st_size
 
+    def acknowledge(self, steps: int) -> None:
+        """Say how many steps were acknowledged, of a state that was not made by taking them."""
+        self.ack.write_bytes(b"." * steps)
+
+    def look(self, acknowledged: int) -> None:
+        """Raise AssertionError unless everything acknowledged is in the folder."""
+        check_survival(self.folder, self.workload, acknowledged)
+
     def survived(self, point: str) -> None:
         """Look, in another child, whether everything acknowledged is there."""
         acknowledged = self.acknowledged()
-        code = in_child(lambda: check_survival(self.folder, self.workload, acknowledged), self.errors)
+        code = in_child(lambda: self.look(acknowledged), self.errors)
         if code != 0:
             text = self.errors.read_text() if code == 1 else f"the check died of signal {-code}"
             self.report.failures.append(f"{self.name} {point}, {acknowledged} acknowledged: {text}")

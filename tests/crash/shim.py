@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from support.paths import TESTS
 
@@ -34,12 +37,30 @@ def build(folder: Path) -> Path:
     return library
 
 
+def memory_folder() -> str | None:
+    """A folder in memory where there is one: a kill does not tell it from a disk, and fsync costs nothing."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 def environment(library: Path | None) -> dict[str, str]:
     """The environment of a process under the shim; it finds the same crossbyte and the same tests."""
     paths = [str(TESTS), *(path for path in sys.path if path)]
     one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     preload = {} if library is None else {"LD_PRELOAD": str(library)}
     return os.environ | one_thread | preload | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def run(library: Path | None, module: str, scratch: Path, workload: str, *options: str) -> dict[str, Any]:
+    """Run a driver under the shim, in a process of its own, and give its report."""
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    command = [sys.executable, "-m", module, str(folder / "run"), workload, *options]
+    done = subprocess.run(
+        command, env=environment(library), capture_output=True, text=True, timeout=3600, cwd=folder
+    )
+    shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 class NoShim:
@@ -69,6 +90,10 @@ class Shim:
         self._library.crash_arm.restype = None
         self._library.crash_calls.restype = ctypes.c_long
         self._library.crash_calls_of.restype = ctypes.c_long
+        self._library.crash_record.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        self._library.crash_record.restype = None
+        self._library.crash_mark.argtypes = [ctypes.c_char_p]
+        self._library.crash_mark.restype = None
         self.arm(Path("/nowhere"), 0)  # makes the memory that children will share
 
     def arm(
@@ -76,6 +101,14 @@ class Shim:
     ) -> None:
         """From now on, act at call number ``at`` (0: only count) on a file inside ``folder``."""
         self._library.crash_arm(os.fsencode(folder), at, action, error, int(for_ever))
+
+    def record(self, folder: Path, log: Path) -> None:
+        """From now on, write every change inside ``folder`` to ``log``; :mod:`crash.disk` reads it."""
+        self._library.crash_record(os.fsencode(folder), os.fsencode(log))
+
+    def mark(self, what: str) -> None:
+        """Write a mark into the recording: what was acknowledged."""
+        self._library.crash_mark(what.encode())
 
     def disarm(self) -> None:
         """Let everything pass."""

@@ -8,13 +8,7 @@ outside at many moments instead: the same checks, but nobody can say which steps
 from __future__ import annotations
 
 import errno
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,45 +18,17 @@ import pytest
 from crash import shim
 from crash.faults import FAULTS
 from crash.workloads import WORKLOADS
-from crossbyte.compute import kernels
 
 # Long workloads, of which fewer points are taken in make test.
-STRIDES = {"add": "29", "compact": "47", "cells": "47"}
+STRIDES = {"add": "29", "compact": "47", "cells": "47", "merge": "47", "words": "29"}
 ERRORS = [str(number) for number in (errno.EIO, errno.ENOSPC)]
-
-
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Path]:
-    """A folder in memory where there is one: a kill does not tell it from a disk, and fsync costs nothing."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="crossbyte-crash-", dir=memory) as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module")
-def library(scratch: Path) -> Path | None:
-    """The compiled shim; None where nothing can be compiled."""
-    if shim.compiler() is None:
-        assert not kernels_are_native(), "our extension was compiled here, so the shim must be too: set CC"
-        return None
-    return shim.build(scratch)
-
-
-def kernels_are_native() -> bool:
-    return kernels.implementation() != "numpy"
 
 
 def drive(library: Path | None, scratch: Path, workload: str, *options: str) -> dict[str, Any]:
     """Run the driver in a process of its own, and give its report."""
     if library is None:
         options = ("--mode", "timed", "--at-most", "20")
-    folder = tempfile.mkdtemp(dir=scratch)
-    command = [sys.executable, "-m", "crash.driver", str(Path(folder) / "run"), workload, *options]
-    done = subprocess.run(
-        command, env=shim.environment(library), capture_output=True, text=True, timeout=1200, cwd=folder
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return shim.run(library, "crash.driver", scratch, workload, *options)
 
 
 def drive_all(library: Path | None, scratch: Path, runs: list[tuple[str, ...]]) -> Counter[str]:

@@ -25,6 +25,7 @@ class Workload:
 
     before: tuple[Step, ...]
     steps: tuple[Step, ...]
+    merged_at_once: int = 64  # small records
 
     @property
     def backs_up(self) -> bool:
@@ -51,8 +52,8 @@ def _next_state(twin: Twin | None, name: str, values: dict[str, Any]) -> Twin | 
     return twin
 
 
-def made_with(one_code: bool = False) -> CMCQ:
-    """The model that an index is created with."""
+def made_with(one_code: bool = False, words: list[str] | None = None) -> CMCQ:
+    """The model that an index is created with, with or without words."""
     return document_model() if one_code else small_model()
 
 
@@ -65,7 +66,7 @@ class Session:
     def take(self, name: str, values: dict[str, Any]) -> None:
         path = self.folder / NAME
         if name == "create":
-            self.index = Index.create(path, made_with(**values), n_jobs=1)
+            self.index = Index.create(path, made_with(**values), words=values.get("words"), n_jobs=1)
         elif name == "open":
             self.index = Index.open(path, mode="rw", n_jobs=1)
         elif name == "read":
@@ -124,5 +125,30 @@ WORKLOADS = {
             ("compact", {}),
         ),
     ),
+    "merge": Workload(
+        (*FILLED, BUILD, *OLD[4:]),
+        (
+            OPEN,
+            ("add", batch(20, 1)),
+            ("add", batch(21, 2, groups=True)),
+            ("delete", {"ids": ["d0"]}),
+            ("upsert", batch(3, 1, seed=3)),
+            ("update_payloads", {"ids": ["d20"], "payloads": [{"n": 3}]}),
+            ("add", batch(25, 1)),
+            ("delete", {"ids": ["d20", "d21"]}),
+        ),
+        merged_at_once=2,
+    ),
     "backup": Workload(OLD, (OPEN, ("backup", {}))),
+    "words": Workload(
+        (("create", {"words": ["words"]}), *FILLED[1:]),
+        (
+            OPEN,
+            ("add", batch(20, 3)),
+            ("update_payloads", NEW_PAYLOADS),
+            ("upsert", batch(20, 2, seed=1)),
+            ("delete", {"ids": ["d1"]}),
+            ("compact", {}),
+        ),
+    ),
 }

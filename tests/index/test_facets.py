@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbyte import Index
 from crossbyte.errors import FilterError, InvalidInput, StaleReader, UnknownField
+from crossbyte.index.docids import DocIds
 from crossbyte.index.facets import Facet
 from crossbyte.index.filters.grammar import flatten_payload
+from crossbyte.index.scroll import _find_row
 from support.index_samples import COUNT, parts, sample
 from support.index_twin import features, small_model
 
@@ -221,3 +224,12 @@ def test_pages_across_words_of_bits(tmp_path: Path) -> None:
             assert [document.id for document in index.documents(after=after, limit=2)] == [
                 id for id in [*range(60), *range(130, 200)] if id > after
             ][:2]
+
+
+@pytest.mark.parametrize("number", [2**31, 2**62, 2**63 - 1])
+def test_pages_after_large_numbers(number: int) -> None:
+    """The row after a document is not that document, however large its number is."""
+    numbers = DocIds.of(np.array([3, 5, number]))
+    assert [_find_row(numbers, first) for first in (0, 4, number, number + 1)] == [0, 1, 2, 3]
+    assert _find_row(numbers, 2**63) == 3 and _find_row(DocIds(0, 5), 2**63) == 5
+    assert _find_row(DocIds(0, 0), 7) == 0

@@ -24,9 +24,11 @@ from crossbyte.errors import (
     NewerIndexFile,
     NotFinite,
     PayloadTooLarge,
+    TooManyFields,
     UnknownField,
     UnknownId,
 )
+from crossbyte.index import mutations
 from support.index_samples import sample
 from support.index_twin import Twin, compare, features, small_model
 
@@ -110,6 +112,12 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     # payloads
     "payload too large": ({"payloads": [None, {"x": "y" * 2**20}]}, PayloadTooLarge),
     "payload just too large": ({"payloads": [{"": "x" * (2**20 - 6)}, None]}, PayloadTooLarge),
+    "too many fields": ({"payloads": [{str(n): 1 for n in range(1001)}, None]}, TooManyFields),
+    "too many nested fields": (
+        {"payloads": [{"a": {str(n): [1] for n in range(500)}}, {str(n): 1 for n in range(501)}]},
+        TooManyFields,
+    ),
+    "names of fields too long": ({"payloads": [{"x" * 2**16: 1}, None]}, TooManyFields),
     "not JSON": ({"payloads": [{"x": object()}, None]}, InvalidInput),
     "a set": ({"payloads": [{"x": {1}}, None]}, InvalidInput),
     "bytes inside": ({"payloads": [{"x": b"y"}, None]}, InvalidInput),
@@ -158,6 +166,26 @@ def test_a_payload_of_just_one_mebibyte_is_taken(tmp_path: Path) -> None:
         assert len(index.get("a").payload[""]) == 2**20 - 7
 
 
+def test_an_index_has_a_thousand_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, _ = sample(tmp_path / "i.cb")
+    with index:
+        n_known = len(index.stats()["fields"])
+        full = {f"f{number}": number for number in range(1000 - n_known)}
+        index.add(["full"], images=IMAGES[:1], payloads=[full])
+        before = index.generation
+        for write in (index.add, index.upsert):
+            with pytest.raises(TooManyFields, match="at most 1000 different fields .* got 1001"):
+                write(["more"], images=IMAGES[:1], payloads=[{"one more": 1}])
+        with pytest.raises(TooManyFields):
+            index.update_payloads(["full"], [{"one more": 1}])
+        assert index.generation == before and "more" not in index
+        index.add(["known"], images=IMAGES[:1], payloads=[full])
+        monkeypatch.setattr(mutations, "MAX_FIELDS", 500)  # a file of old, with more than it may have now
+        index.add(["old"], images=IMAGES[:1], payloads=[{"f1": 1}])
+        with pytest.raises(TooManyFields):
+            index.add(["new"], images=IMAGES[:1], payloads=[{"one more": 1}])
+
+
 @pytest.mark.parametrize(
     ("ids", "payloads", "error"),
     [
@@ -168,6 +196,7 @@ def test_a_payload_of_just_one_mebibyte_is_taken(tmp_path: Path) -> None:
         (["p1"], {"a": 1}, InvalidInput),
         (["p1"], [{"x": float("nan")}], InvalidInput),
         (["p1"], [{"x": "y" * 2**20}], PayloadTooLarge),
+        (["p1"], [{str(n): 1 for n in range(1000)}], TooManyFields),
         (["1"], [{}], UnknownId),
         ([True], [{}], InvalidInput),
         ("p1", [{}], InvalidInput),

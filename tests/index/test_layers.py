@@ -53,6 +53,7 @@ LINE = [
     # Changing
     "crossbyte.index.ivf.build",
     "crossbyte.index.compaction",
+    "crossbyte.index.merging",
     "crossbyte.index.mutations",
     "crossbyte.index.index",
     # What is made of an index

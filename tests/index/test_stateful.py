@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from crossbyte import CMCQ
 from crossbyte.errors import DuplicateId, IndexExists, IndexLocked, StaleReader, UnknownField, UnknownId
+from crossbyte.index import merging
 from crossbyte.index.index import Index
 from crossbyte.index.scan import Ranking
 from crossbyte.index.segment import Groups
@@ -113,6 +114,9 @@ class IndexMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="crossbyte-"))
         self.path, self.kind, self.copies = self.folder / "i.cb", kind, 0
         self.model = MODELS[model]()
+        # Small records are merged at once, so that a few steps lead to many merges.
+        self.merged_at_once = merging.MERGED_AT_ONCE
+        merging.MERGED_AT_ONCE = 3
         self.index, self.twin = Index.create(self.path, self.model, n_jobs=1), Twin(self.model)
         self.reader: Any = None
 
@@ -121,6 +125,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.drop_reader()
             self.index.close()
             shutil.rmtree(self.folder)
+            merging.MERGED_AT_ONCE = self.merged_at_once
 
     def write(self, method: str, **values: Any) -> None:
         getattr(self.index, method)(**values)

@@ -111,12 +111,16 @@ def test_a_folder_that_cannot_be_flushed(
     assert os.listdir(tmp_path) == ["m.cbm"]
 
 
-def test_overwriting_replaces_and_keeps_permissions(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shared", "mode"), [("", 0o600), ("1", 0o640)])
+def test_overwriting_replaces_and_keeps_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, mode: int
+) -> None:
+    monkeypatch.setenv("CROSSBYTE_SHARED_FILES", shared)
     path = tmp_path / "m.cbm"
     umask = os.umask(0o027)
     try:
         first = write_model_file(path, ARRAYS, {"n": 1})
-        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert stat.S_IMODE(path.stat().st_mode) == mode
         path.chmod(0o604)
         second = write_model_file(path, ARRAYS, {"n": 2})
     finally:

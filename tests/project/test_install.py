@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from crossbyte.compute import kernels
 from support.paths import ROOT
 
 
@@ -54,3 +56,19 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
         names = archive.namelist()
     assert "crossbyte/py.typed" in names and "crossbyte/model/estimator.py" in names
     assert all(name.startswith(("crossbyte/", "crossbyte-")) for name in names)
+
+
+def test_the_extension_is_guarded() -> None:
+    """Where it was built for Linux: protected stacks, and tables of functions that nothing overwrites."""
+    native = kernels._native
+    data = b"" if native is None else Path(native.__file__).read_bytes()
+    if data[:5] != b"\x7fELF\x02":
+        return  # no extension, or another system
+    (first,), (size, number) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    kinds = [struct.unpack_from("<I", data, first + size * i)[0] for i in range(number)]
+    assert 0x6474E552 in kinds  # PT_GNU_RELRO
+    dynamic = first + size * kinds.index(2)
+    offset, length = (struct.unpack_from("<Q", data, dynamic + at)[0] for at in (8, 32))
+    entries = dict(struct.unpack_from("<qQ", data, place) for place in range(offset, offset + length, 16))
+    assert entries.get(30, 0) & 8  # DT_FLAGS, BIND_NOW
+    assert b"__stack_chk_fail" in data

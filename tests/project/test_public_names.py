@@ -36,7 +36,7 @@ NAMES = {
         IndexExists IndexFileError IndexLocked InvalidInput MissingExtra ModelFileError
         NewerIndexFile NewerModelFile NoEncoder NoPlan NotCalibrated NotFinite NotFitted
         NumericalError PayloadTooLarge PictureError ReadOnlyIndex StaleReader StorageFailed
-        StorageFull TaskDied TruncatedModelFile UnknownField UnknownId WriteRefused WrongEncoder
+        StorageFull TaskDied TooManyFields TruncatedModelFile UnknownField UnknownId WriteRefused WrongEncoder
         WrongModel
     """,
     "crossbyte.export": """

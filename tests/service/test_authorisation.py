@@ -36,6 +36,7 @@ EXPECTED = {
     ("POST", "/v1/documents"): ("read_only", "unauthorized", "unauthorized"),
     ("POST", "/v1/documents/image"): ("read_only", "unauthorized", "unauthorized"),
     ("POST", "/v1/documents/delete"): ("read_only", "unauthorized", "unauthorized"),
+    ("POST", "/v1/compact"): ("read_only", "unauthorized", "unauthorized"),
     ("GET", "/v1/thumbnail"): ("in", "in", "unauthorized"),
     ("GET", "/v1/facets"): ("in", "in", "unauthorized"),
     ("GET", "/v1/report"): ("in", "in", "unauthorized"),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from crossbyte.gallery.gallery import Gallery, NewDocument
-from crossbyte.service.middleware import idle_timeout
+from crossbyte.service import connections
 from support.service_samples import AUTHORISED, TOKEN, sample, scenes, serving
 
 TEXT = scenes()[8].captions[0]
@@ -222,7 +222,7 @@ def test_rude_clients_do_not_stop_a_polite_one(tmp_path: Path) -> None:
 
 
 def test_silence_and_slow_heads_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_timeout, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
     with serving(sample(tmp_path)) as (url, _):
         silent, slow, again = connect(url), connect(url), connect(url)
         slow.sendall(b"GET /healthz HT")

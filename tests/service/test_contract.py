@@ -142,6 +142,48 @@ def test_the_document_is_valid_and_whole(document: dict[str, Any]) -> None:
     assert named <= set(document["components"]["schemas"])
 
 
+# What a request may be
+
+
+def is_valid(document: dict[str, Any], name: str, value: Any) -> bool:
+    schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+    valid: bool = jsonschema_rs.Draft202012Validator(schema).is_valid(value)
+    return valid
+
+
+@pytest.mark.parametrize(
+    ("fields", "fine"),
+    [
+        ({"text": "a"}, True),
+        ({"text": "a", "image_features": None, "group": 1}, True),
+        ({}, False),
+        ({"text": None}, False),
+        ({"payload": {"a": 1}}, False),
+        ({"text": "a", "other": 1}, False),
+    ],
+)
+def test_the_description_knows_what_a_document_needs(
+    server: Client, document: dict[str, Any], fields: dict[str, Any], fine: bool
+) -> None:
+    """What the description calls valid is accepted, and the other way round."""
+    body = {"documents": [{"id": "described", **fields}], "upsert": True}
+    assert is_valid(document, "NewDocuments", body) is fine
+    assert (server.post("/v1/documents", json=body, headers=AUTHORISED).status_code == 200) is fine
+
+
+def test_every_form_of_a_request_is_closed(document: dict[str, Any]) -> None:
+    """Unknown fields are refused, and the description says so, of JSON and of forms."""
+    schemas, found = document["components"]["schemas"], 0
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                name = content["schema"].get("$ref", "").rpartition("/")[2]
+                assert (schemas[name] if name else content["schema"])["additionalProperties"] is False
+                found += 1
+    assert found == 8
+    assert schemas["NewDocument"]["additionalProperties"] is False
+
+
 # The documents
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from crossbyte.service import body_parser
+from crossbyte.service.body_budget import FREE_BYTES, BodyBudget, Reservation
 from crossbyte.service.body_parser import parse_json_body
 from crossbyte.service.error_codes import ERROR_CODES, RequestRefused
 from crossbyte.service.routes import search as searching
@@ -121,6 +123,27 @@ def test_payloads(server: Client) -> None:
     room = LIMITS.payload_bytes - len('{"a":""}')
     assert add(server, [{"id": "p", "text": "a", "payload": {"a": "x" * room}}]) == "fine"
     assert add(server, [{"id": "p", "text": "a", "payload": {"a": "x" * (room + 1)}}]) == "payload_too_large"
+
+
+def test_fields_of_all_payloads(tmp_path: Path) -> None:
+    """Twenty documents of 1,000 keys each made every reader wait for seconds."""
+    with client(sample(tmp_path), token=TOKEN) as server:
+        before = server.get("/v1/info").json()
+        payloads = [{f"f{500 * number + key}": 1 for key in range(500)} for number in range(3)]
+        assert add(server, [{"id": "a", "text": "a", "payload": payloads[0]}]) == "fine"
+        row = [0.5] * features()[0].shape[1]
+        mixed = [
+            {"id": "b", "text": "b", "payload": {"g": 1}},
+            {"id": "c", "image_features": row, "payload": payloads[1]},
+        ]
+        assert add(server, mixed) == "too_many_fields"  # none of its two commits
+        after = server.get("/v1/info").json()
+        assert (after["documents"], after["generation"]) == (
+            before["documents"] + 1,
+            before["generation"] + 1,
+        )
+        assert len(after["fields"]) == len(before["fields"]) + 500
+        assert code_of(server.get("/v1/facets")) == "fine"
 
 
 def test_documents(server: Client) -> None:
@@ -258,27 +281,105 @@ def test_a_body_that_takes_too_long(tmp_path: Path) -> None:
         assert code_of(server.post("/v1/search", json={"text": "red"})) == "fine"
 
 
-def test_many_large_bodies_at_the_same_time(tmp_path: Path) -> None:
-    with client(sample(tmp_path)) as server:
+def test_all_bodies_together_have_a_budget_of_bytes(tmp_path: Path) -> None:
+    body, megabyte = b'{"text": "red"}', MEGABYTE
+    with client(sample(tmp_path), body_budget_bytes=4 * megabyte) as server:
         began, release = asyncio.Semaphore(0), asyncio.Event()
 
         async def large() -> Any:
-            yield b'{"text": "red"}' + b" " * 100_000
+            yield body.ljust(megabyte)
             began.release()
             await release.wait()
             yield b" "
 
         async def run() -> list[httpx.Response]:
             slow = [
-                asyncio.create_task(server._call("POST", "/v1/search", content=large())) for _ in range(16)
+                asyncio.create_task(server._call("POST", "/v1/search", content=large())) for _ in range(3)
             ]
             for _ in slow:
                 await began.acquire()
-            more = await server._call("POST", "/v1/search", content=b'{"text": "red"}'.ljust(100_000))
-            small = await server._call("POST", "/v1/search", json={"text": "red"})
+            declared = await server._call("POST", "/v1/search", content=body.ljust(2 * megabyte))
+            counted = await server._call("POST", "/v1/search", content=two_megabytes())
+            small = await server._call("POST", "/v1/search", content=body.ljust(60_000))
             release.set()
-            return [more, small, *await asyncio.gather(*slow)]
+            return [declared, counted, small, *await asyncio.gather(*slow)]
 
-        more, *others = asyncio.run(run())
-        assert code_of(more) == "too_busy"
-        assert {code_of(response) for response in others} == {"fine"}
+        async def two_megabytes() -> Any:
+            yield body.ljust(megabyte)
+            yield bytes(megabyte)
+
+        declared, counted, *others = asyncio.run(run())
+        assert (code_of(declared), code_of(counted)) == ("too_busy", "too_busy")
+        assert declared.headers["retry-after"] == "1"
+        assert {code_of(response) for response in others} <= {"fine", "too_busy"} and code_of(
+            others[0]
+        ) == "fine"
+        assert code_of(server.post("/v1/search", content=body.ljust(megabyte))) == "fine"
+        assert server.service.body_budget.used == 0
+
+
+def test_what_is_parsed_counts_in_the_budget(tmp_path: Path) -> None:
+    with client(sample(tmp_path), token=TOKEN, body_budget_bytes=2 * MEGABYTE) as server:
+        values = b'{"text": "red", "x": [' + b"1," * 40_000 + b"1]}"
+        assert code_of(server.post("/v1/search", content=values)) == "too_busy"
+        text = '{"text": "red"}'.ljust(500_000)
+        assert code_of(server.post("/v1/search", content=text.encode())) == "fine"
+        assert code_of(server.post("/v1/search", content=text.replace("red", "\u00e9").encode())) == "fine"
+        form = {"image": bytes(800_000)}
+        assert code_of(server.post("/v1/search/image", files=form)) == "too_busy"
+        form = {"image": (None, b"x"), "id": (None, "a"), "payload": (None, "[" + "1," * 40_000 + "1]")}
+        assert code_of(server.post("/v1/documents/image", files=form, headers=AUTHORISED)) == "too_busy"
+        assert server.service.body_budget.used == 0
+
+
+def test_a_thread_of_a_request_that_was_given_up_takes_nothing_more() -> None:
+    budget = BodyBudget(MEGABYTE)
+    reservation = Reservation(budget)
+    reservation.grow(FREE_BYTES + 1000)
+    assert budget.used == 1000
+    reservation.release()
+    with pytest.raises(RequestRefused):
+        reservation.grow(1)
+    assert budget.used == 0
+
+
+def test_large_bodies_are_parsed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+    parse = body_parser.parse_body
+
+    def count(*arguments: Any) -> Any:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.02)
+        with lock:
+            at_once -= 1
+        return parse(*arguments)
+
+    monkeypatch.setattr(body_parser, "parse_body", count)
+    with client(sample(tmp_path)) as server:
+
+        async def run() -> list[httpx.Response]:
+            content = b'{"text": "red"}'.ljust(100_000)
+            return await asyncio.gather(
+                *[server._call("POST", "/v1/search", content=content) for _ in range(8)]
+            )
+
+        assert {code_of(response) for response in asyncio.run(run())} == {"fine"} and most == 1
+
+
+def test_no_body_is_read_before_the_token(tmp_path: Path) -> None:
+    read = 0
+
+    async def pieces() -> Any:
+        nonlocal read
+        for _ in range(30):
+            read += 1
+            yield bytes(MEGABYTE)
+
+    with client(sample(tmp_path), token=TOKEN, token_for_reading=True) as server:
+        for route in ("/v1/search", "/v1/documents", "/v1/documents/image", "/nothing"):
+            assert code_of(server.post(route, content=pieces())) == "unauthorized"
+        assert code_of(server.post("/nothing", content=pieces(), headers=AUTHORISED)) == "not_found"
+        assert read == 0

@@ -329,6 +329,19 @@ def test_documents_are_added_and_deleted(writer: Client) -> None:
     assert writer.post("/v1/documents/delete", json=missing, headers=AUTHORISED).json()["deleted"] == 0
 
 
+def test_a_writing_server_is_compacted(writer: Client) -> None:
+    documents = [{"id": f"gone-{i}", "text": "a purple hexagon"} for i in range(30)]
+    writer.post("/v1/documents", json={"documents": documents}, headers=AUTHORISED)
+    gone = {"ids": [each["id"] for each in documents]}
+    before = writer.post("/v1/documents/delete", json=gone, headers=AUTHORISED).json()
+    answer = writer.post("/v1/compact", headers=AUTHORISED).json()
+    assert answer["generation"] > before["generation"]
+    index = writer.service.gallery.index
+    assert answer["documents"] == len(index)
+    assert index.stats()["deleted"] == 0
+    assert writer.get("/v1/search?text=hexagon").status_code == 200
+
+
 def test_a_picture_is_added_with_its_words(writer: Client) -> None:
     fields = {"id": "my/photo.png", "text": "a thing", "payload": '{"year": 1999}', "group": "g"}
     answer = writer.post("/v1/documents/image", headers=AUTHORISED, **upload(3, **fields)).json()
@@ -440,7 +453,11 @@ def test_a_bad_call_is_told_why(reader: Client, method: str, url: str, options: 
 def test_methods_are_named_where_another_is_taken(writer: Client) -> None:
     response = writer("DELETE", "/v1/info", headers=AUTHORISED)
     refused(response, "method_not_allowed")
-    assert response.headers["allow"] == "GET"
+    assert response.headers["allow"] == "GET, HEAD"
+    for path, allowed in (("/v1/search", "GET, HEAD, POST"), ("/v1/explain", "POST"), ("/", "GET, HEAD")):
+        response = writer("OPTIONS", path)
+        refused(response, "method_not_allowed")
+        assert response.headers["allow"] == allowed
 
 
 def test_a_broken_form_is_refused(reader: Client) -> None:

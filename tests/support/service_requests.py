@@ -315,6 +315,7 @@ REQUESTS: dict[tuple[str, str], Callable[[], Kinds]] = {
     ("POST", "/v1/documents"): _addition,
     ("POST", "/v1/documents/image"): _picture_addition,
     ("POST", "/v1/documents/delete"): _deletion,
+    ("POST", "/v1/compact"): _nothing,
     ("GET", "/v1/thumbnail"): lambda: _of_id()._replace(
         fine=in_url(some({"id": pairs | st.just(UNICODE_ID)}))
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ COMMANDS = {
 
 def main() -> None:
     """Run the program with the arguments of this process, and leave with its exit code."""
+    if os.environ.get("CROSSBYTE_SHARED_FILES", "") != "1":
+        os.umask(os.umask(0o077) | 0o077)  # for what libraries write, too; our own files do without
     sys.exit(run(sys.argv[1:]))
 
 

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels_numpy
+from crossbyte.errors import NumericalError
 
 N_CODEWORDS = 256
 """Codewords per codebook (K): a code is one byte."""
@@ -112,7 +113,24 @@ def lasso(
     Returns
     -------
     (n, A) sparse float32, indices sorted
+
+    Raises
+    ------
+    NumericalError
+        An argument or a weight is not finite: values were so large that their sums overflowed.
     """
+    arguments = (gram, products, penalty, start.data)
+    weights = start
+    if finite := all(np.isfinite(each).all() for each in arguments):
+        weights = _solve_lasso(gram, products, penalty, start, tolerance)
+    if not finite or not np.isfinite(weights.data).all():
+        raise NumericalError("expected finite weights of atoms, but their sums overflow; scale the features")
+    return weights
+
+
+def _solve_lasso(
+    gram: Float32, products: Float32, penalty: Float32, start: sparse.csr_matrix, tolerance: float
+) -> sparse.csr_matrix:
     if _native is None:
         return kernels_numpy.lasso(gram, products, penalty, start, tolerance)
     indptr, indices, values = _native.lasso(

@@ -141,7 +141,7 @@ def _improve_one(
     rest = cross - two * overlaps[rows, codes[:, m]]
     gap = rest[:, None] + two * overlaps - epsilon
     scores = norms - two * products + two * overlaps + mu * gap * gap
-    best = scores.argmin(axis=1)
+    best = _numbers(scores).argmin(axis=1)
     changed = scores[rows, best] < scores[rows, codes[:, m]]
     codes[changed, m] = best[changed]
     cross[changed] = (rest + two * overlaps[rows, best])[changed]
@@ -167,12 +167,19 @@ def _beam_rows(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, 
             norms[m] - np.float32(2.0) * products[:, None, m] + np.float32(2.0) * _overlaps(gram, beams, m, m)
         )
         candidates = (errors[:, :, None] + scores).reshape(n, -1)
-        errors, chosen = _smallest(candidates, min(width, candidates.shape[1]))
+        errors, chosen = _smallest(_numbers(candidates), min(width, candidates.shape[1]))
         beams = np.take_along_axis(beams, (chosen // K)[:, :, None], axis=1)
         beams[:, :, m] = chosen % K
     gap = _cross_terms(gram, beams).astype(np.float64) - penalty.epsilon
-    best = (errors + penalty.weight * gap * gap).argmin(axis=1)
-    return beams[np.arange(n), best].astype(np.uint8)
+    finished = _numbers(errors + penalty.weight * gap * gap)
+    best = finished.argmin(axis=1)
+    kept = finished[np.arange(n), best] < np.inf
+    return np.where(kept[:, None], beams[np.arange(n), best], 0).astype(np.uint8)
+
+
+def _numbers(scores: NDArray[Any]) -> NDArray[Any]:
+    """Put infinity for NaN, which argmin would take for the smallest: sums that overflowed never win."""
+    return np.where(np.isnan(scores), scores.dtype.type(np.inf), scores)
 
 
 def _smallest(values: Float32, count: int) -> tuple[Float32, NDArray[np.intp]]:

@@ -32,7 +32,7 @@ from crossbyte.compute.executor import (
     deterministic_product,
     row_blocks,
 )
-from crossbyte.errors import InvalidInput
+from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.validation import is_sparse
 
 Real = NDArray[np.floating[Any]]
@@ -329,6 +329,7 @@ class Preparation:
             block = _read_block(raw, rows, self.units)
             squares = _sparse_row_squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
+            _check_lengths(lengths)
             keep = ~_find_zero_rows(block) & (lengths > 1e-7 * np.sqrt(mean_square))
             return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
 
@@ -416,9 +417,19 @@ def _choose_scale(largest: float, name: str) -> float:
     return float(2.0 ** min(-int(np.frexp(largest)[1]), 1023))
 
 
+def _check_lengths(lengths: Float64) -> None:
+    """Refuse rows whose squares overflow: they would become zeros without a word."""
+    if not np.isfinite(lengths).all():
+        raise NumericalError(
+            "expected features of about the size of those of the training, got some so much larger that "
+            "their squares overflow; scale them alike"
+        )
+
+
 def _normalize_rows(rows: Float64, keep: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Divide rows by their length; rows not to keep, and rows equal to the mean, become zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    _check_lengths(lengths)
     keep = keep & (lengths > 1e-12)
     factors = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
     return (rows * factors[:, None]).astype(np.float32)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from crossbyte._fs import replace_file
+from crossbyte._fs import flush_folder, replace_file
 from crossbyte._json import parse_json
 from crossbyte.encoders.base import SIDES
 from crossbyte.errors import IndexFileError
@@ -51,8 +51,10 @@ class CompanionFiles(NamedTuple):
         return self.folder / "features.sqlite"
 
     def make(self) -> None:
-        """Make the folder."""
-        self.folder.mkdir(exist_ok=True)
+        """Make the folder; its name is on the disk before anything is kept in it."""
+        if not self.folder.is_dir():
+            self.folder.mkdir(exist_ok=True)
+            flush_folder(str(self.folder.parent))
 
     def local_encoders(self) -> dict[str, str]:
         """Read the paths of ONNX files and CLIP folders here, by side; never anything that is imported."""

@@ -207,7 +207,26 @@ class PackedIds:
         text = parts.get("ids.text", b"")
         if len(values) != n_rows or (kind != "integer" and len(text) != (values[-1] if n_rows else 0)):
             raise ValueError("ids of another number or length")
-        return cls(kind, values, text)
+        ids = cls(kind, values, text)
+        ids._check_text()
+        return ids
+
+    def _check_text(self) -> None:
+        """Refuse text that is not UTF-8 id by id, and ids without a tag where all have one; ValueError."""
+        if self.kind == "integer" or not len(self):
+            return
+        octets = np.frombuffer(self.text, np.uint8)
+        starts = self._starts(np.arange(len(self)))
+        filled = starts < self.values
+        if not self.text.isascii():
+            self.text.decode()
+            if ((octets[starts[filled]] & 0xC0) == 0x80).any():
+                raise ValueError("ids that begin within a character")
+        if self.kind == "tagged":
+            if not filled.all() or not np.isin(octets[starts], (ord("i"), ord("s"))).all():
+                raise ValueError("ids without their type")
+            if not all(value in _INT64 for value in self if isinstance(value, int)):
+                raise ValueError("integers of more than 64 bits")
 
 
 def _strip_tags(text: str) -> Id:
@@ -309,7 +328,8 @@ class DocIds:
         if not stored:
             return cls(first, count)
         steps = np.frombuffer(stored[0][1], stored[0][0]).astype(np.int64)
-        if len(steps) != count or count == 0 or steps[0] != 0 or (np.diff(steps) <= 0).any():
+        in_order = len(steps) == count > 0 and steps[0] == 0 and not (np.diff(steps) <= 0).any()
+        if not in_order or steps[-1] >= 2**62:
             raise ValueError("document numbers that do not ascend")
         return cls.of(steps + first)
 

@@ -16,6 +16,7 @@ from crossbyte.index.snapshot import Snapshot
 from crossbyte.validation import check_integer
 
 _OWN = ("captions", "file")  # what `crossbyte.data.captions` writes: every document has its own
+_MAX_OFFERED = 1000  # fields; an index of today has no more
 _MAX_CHOICES = 64  # of a field of lists; more are keywords, which are searched and not chosen
 
 
@@ -76,12 +77,17 @@ def check_names(known: Mapping[str, set[str]], fields: Any) -> list[str]:
 def _select_fields(snapshot: Snapshot, limit: int) -> list[str]:
     """Select the fields to choose from: no texts that differ in most documents, and no long lists."""
     known = snapshot.fields
-    values = {name: snapshot.values(name) for name in sorted(known) if is_offered(name, known[name])}
+    values = {name: snapshot.values(name) for name in list_offered(known)}
     return [
         name
         for name, own in values.items()
         if can_be_chosen(own.kind, own.is_list, own.n_values, own.n_documents, limit)
     ]
+
+
+def list_offered(known: Mapping[str, set[str]]) -> list[str]:
+    """List the fields that may be chosen by; a thousand, of a file of old that has more."""
+    return [name for name in sorted(known) if is_offered(name, known[name])][:_MAX_OFFERED]
 
 
 def is_offered(name: str, types: set[str]) -> bool:

@@ -10,13 +10,14 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from crossbyte.compute.executor import available_cores
-from crossbyte.errors import InvalidInput, ReadOnlyIndex
-from crossbyte.index import mutations
+from crossbyte.errors import IndexFileError, InvalidInput, ReadOnlyIndex, StaleReader
+from crossbyte.index import merging, mutations
 from crossbyte.index.docids import DocIds, Id, check_ids
 from crossbyte.index.explain.explain import explain
 from crossbyte.index.explain.explanation import Explanation
@@ -48,6 +49,7 @@ from crossbyte.validation import check_choice, check_integer, check_number
 
 Path = str | os.PathLike[str]
 T = TypeVar("T")
+_TRIES = 5  # merges that may outdate an answer while it is made
 
 
 class BaseIndex(ABC):
@@ -396,6 +398,7 @@ class Reader(BaseIndex):
         super().__init__(store.path, model)
         self._store, self._n_jobs = store, n_jobs
         self._writing: Any = threading.RLock()  # held while the next generation is made
+        self._compacting = threading.Lock()  # held while a compaction is prepared and written
         if pinned is not None:
             self._writing, self._seen = pinned._writing, pinned.snapshot()
             return
@@ -482,6 +485,8 @@ class Index(Reader):
     sees one committed generation: its own writes at once, those of others after :meth:`refresh`. Searches
     may run in many threads.
     """
+
+    _until_merge = 1  # commits
 
     # Opening
 
@@ -669,7 +674,7 @@ class Index(Reader):
 
         Raises
         ------
-        DuplicateId, InvalidInput, PayloadTooLarge
+        DuplicateId, InvalidInput, PayloadTooLarge, TooManyFields
             Before anything is written.
         ReadOnlyIndex, WriteRefused, StorageFull
             Nothing was changed.
@@ -769,11 +774,49 @@ class Index(Reader):
     def compact(self) -> None:
         """Forget deleted documents and old payloads, and make the file small; numbers stay.
 
+        Other threads go on writing while the new segments are made; they wait while these are written.
         Readers of earlier generations get :class:`StaleReader` from then on, and :meth:`refresh` helps.
+
+        Raises
+        ------
+        ReadOnlyIndex, WriteRefused, IndexBusy
+        StorageFull
+            There must be room for the file once more, or twice. Nothing was changed, and writing goes on.
+        StorageFailed
+            As in :meth:`add`.
         """
-        with self._writing:
-            self._store.replace(*mutations.make_compaction(self._latest().without_caches()))
-            self.refresh()
+        with self._compacting:
+            with self._writing:
+                before = self._latest().without_caches()
+            compaction = mutations.make_compaction(before)
+            with self._writing:
+                now = self._latest()
+                if now.generation != before.generation:
+                    caught_up = mutations.catch_up(compaction, before, now)
+                    compaction = caught_up or mutations.make_compaction(now.without_caches())
+                self._store.replace(*compaction)
+                self.refresh()
+
+    # Answers
+
+    def snapshot(self) -> Snapshot:
+        """Give the documents of the generation that is seen: see :meth:`Reader.snapshot`."""
+        return self._retry_after_own_merge(super().snapshot)
+
+    def _answer(self, question: Callable[[SearchBackend], T], *, payloads: bool = False) -> T:
+        return self._retry_after_own_merge(lambda: super(Index, self)._answer(question, payloads=payloads))
+
+    def _retry_after_own_merge(self, ask: Callable[[], T]) -> T:
+        """Ask again where a commit of this very handle has merged what was being read."""
+        for _ in range(_TRIES):
+            try:
+                return ask()
+            except StaleReader:
+                if not self._store.writable:
+                    raise
+                with self._writing:  # until its generation is seen
+                    pass
+        return ask()
 
     # Commits
 
@@ -823,6 +866,23 @@ class Index(Reader):
         with self._store.reading():
             known = self._store.records(after=snapshot.last_record)
             self._seen = snapshot.next(catalogue, known, segments)
+        self._merge_if_due()
+
+    def _merge_if_due(self) -> None:
+        """Merge the records of small commits, now and then; a commit of its own, which may as well fail."""
+        self._until_merge -= 1
+        if self._until_merge > 0 or self._compacting.locked():
+            return
+        self._until_merge = max(1, merging.MERGED_AT_ONCE // 4)  # commits, before it looks again
+        with suppress(IndexFileError, MemoryError):
+            merge = merging.make_merge(self._store, len(self.model.image_codebooks_))
+            if merge is None:
+                return
+            following = self._seen.catalogue.next_number
+            catalogue = self._store.merge(merge.drop, merge.records, following)
+            with self._store.reading():
+                written = self._store.records(after=self._seen.last_record)
+                self._seen = merging.put_merge(self._seen, catalogue, written, merge)
 
 
 def _check_words(words: Sequence[str] | WordSettings) -> WordSettings:

@@ -21,11 +21,12 @@ from crossbyte.compute.executor import (
     make_executor,
     row_blocks,
 )
-from crossbyte.errors import DuplicateId, InvalidInput, PayloadTooLarge, UnknownId
+from crossbyte.errors import DuplicateId, InvalidInput, PayloadTooLarge, TooManyFields, UnknownId
 from crossbyte.index.bitset import pack_bits
 from crossbyte.index.compaction import compact_segments, find_payload_rows
 from crossbyte.index.docids import DocIds, Id, PackedIds, check_id, check_ids
 from crossbyte.index.filters.columns import build_columns
+from crossbyte.index.filters.grammar import flatten_payload
 from crossbyte.index.ivf.lists import assign_cells
 from crossbyte.index.ivf.state import dropped_cells_record
 from crossbyte.index.lexical import KIND as WORDS_KIND
@@ -39,6 +40,8 @@ from crossbyte.progress import Progress, ProgressCallback
 from crossbyte.validation import check_choice, check_codes, check_features
 
 MAX_PAYLOAD_BYTES = 2**20
+MAX_FIELDS = 1000
+MAX_FIELD_BYTES = 2**16  # of the names of all fields
 _KEPT = ("model", WORDS_KIND)  # kinds of records that a compaction leaves
 _ROWS_AT_ONCE = 16 * BLOCK_ROWS  # whose points are in memory at the same time
 
@@ -80,7 +83,40 @@ def check_payloads(payloads: Any, n_rows: int) -> Payloads:
     objects = [_check_payload(payload, row) for row, payload in enumerate(payloads)]
     if len(objects) != n_rows:
         raise InvalidInput(f"payloads: expected {n_rows}, one per document, got {len(objects)}")
+    check_fields((), list_fields(objects))
     return Payloads(objects, [_encode_payload(payload, row) for row, payload in enumerate(objects)])
+
+
+def list_fields(payloads: Iterable[Mapping[str, Any] | None]) -> set[str]:
+    """List the fields that payloads have, as filters spell them."""
+    return {field for payload in payloads if payload for field, _ in flatten_payload(payload)}
+
+
+def check_fields(known: Iterable[str], wanted: Iterable[str]) -> None:
+    """Refuse new fields beyond the limits of an index; every reader would have to look at all of them.
+
+    Parameters
+    ----------
+    known : iterable of str
+        Those that the index has, which may be more: files of 0.6.0 had no limits.
+    wanted : iterable of str
+        Those that payloads bring.
+
+    Raises
+    ------
+    TooManyFields
+    """
+    before = set(known)
+    after = before.union(wanted)
+    if len(after) == len(before):
+        return
+    n_bytes = sum(len(field.encode()) for field in after)
+    if len(after) > MAX_FIELDS or n_bytes > MAX_FIELD_BYTES:
+        raise TooManyFields(
+            f"payloads: expected at most {MAX_FIELDS} different fields in an index, and {MAX_FIELD_BYTES} "
+            f"bytes in their names, got {len(after)} with {n_bytes}; keep names that differ from document to "
+            'document as values, such as {"tags": ["name"]}'
+        )
 
 
 def _check_payload(payload: Any, row: int) -> dict[str, Any] | None:
@@ -369,6 +405,7 @@ class Replacement(NamedTuple):
     dead: Sequence[tuple[int, int]]
     renamed: Sequence[tuple[int, int]]
     next_number: int
+    lowered: Sequence[tuple[int, int, int]] = ()
 
 
 def add_batches(
@@ -446,7 +483,9 @@ def make_addition(
     codes = batch.encode(model, callback, cluster)
     following = DocIds(snapshot.catalogue.next_number, len(batch.ids))
     given = following if numbers is None else numbers
-    segments = _assign_cells(snapshot, list(batch.segments(codes, given)), model.n_jobs)
+    cut = list(batch.segments(codes, given))
+    check_fields(snapshot.fields, (field for segment in cut for field in segment.columns))
+    segments = _assign_cells(snapshot, cut, model.n_jobs)
     places = [place for place in found if place is not None]
     records = [_make_deletion_record(_collect_docids(snapshot, places))] if places else []
     if not segments:
@@ -459,6 +498,7 @@ def make_payload_update(snapshot: Snapshot, names: list[Id], payloads: Payloads)
     """Make the commit that writes new versions of payloads, and their columns; None without documents."""
     numbers = find_docids(snapshot, names, missing_ok=False)
     columns = build_columns(payloads.objects, len(names))
+    check_fields(snapshot.fields, columns)
     document = {"fields": {field: sorted(column.types) for field, column in columns.items()}}
     parts: dict[str, Any] = {name_column_part(field): column.to_bytes() for field, column in columns.items()}
     parts |= {"numbers": numbers.astype("<i8"), "present": payloads.present().view(np.uint8)}
@@ -519,8 +559,46 @@ def make_compaction(snapshot: Snapshot) -> Replacement:
     records = [] if snapshot.cells is None else [snapshot.cells.without_assignments().to_record()]
     records += [segment.to_record() for segment in segments]
     with snapshot.store.reading():
-        old = [record.number for record in snapshot.store.records() if record.kind not in _KEPT]
+        known = snapshot.store.records()
+    old = [each.number for each in known if each.kind not in _KEPT and each.number <= snapshot.last_record]
     return Replacement(old, records, *find_payload_rows(snapshot), snapshot.catalogue.next_number)
+
+
+def catch_up(compaction: Replacement, before: Snapshot, now: Snapshot) -> Replacement | None:
+    """Take into a compaction what was committed since it was begun; None where it must be made anew.
+
+    Documents that were added are put behind the others, as they are; later deletions and updates stay, but
+    updates are counted from a payload that is version 0 by now.
+
+    Parameters
+    ----------
+    compaction : Replacement
+    before : Snapshot
+        What it was made of.
+    now : Snapshot
+        The newest.
+    """
+    store = now.store
+    with store.reading():
+        new = store.records(after=before.last_record)
+        if any(record.kind not in ("documents", "deletions", "updates") for record in new):
+            return None
+        added = [record for record in new if record.kind == "documents"]
+        copies = [
+            NewRecord("documents", each.document, {name: store.part(each, name) for name in each.parts})
+            for each in added
+        ]
+    lowered = []
+    for number, update in now.updates.items():
+        base = before.updates[number].version if number in before.updates else 0
+        versions = [*update.older, *([update.version] if update.present else [])]
+        lowered += [(number, version, version - base) for version in versions if base and version > base]
+    return compaction._replace(
+        old=[*compaction.old, *(record.number for record in added)],
+        records=[*compaction.records, *copies],
+        next_number=now.catalogue.next_number,
+        lowered=lowered,
+    )
 
 
 def _assign_cells(snapshot: Snapshot, segments: list[Segment], n_jobs: int | None) -> list[Segment]:

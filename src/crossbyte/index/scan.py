@@ -17,7 +17,7 @@ from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import row_blocks
 from crossbyte.compute.kernels import ScanResult, ScanSide
-from crossbyte.errors import InvalidInput, NumericalError
+from crossbyte.errors import InvalidInput
 from crossbyte.index.bitset import Bitset, count_bits
 from crossbyte.index.docids import Id, check_id
 from crossbyte.index.facets import Facet, count_facets
@@ -278,9 +278,6 @@ def _make_tables(query: Query, quantizers: Quantizers, codings: Iterable[str]) -
     for quantizer in (quantizers[side] for side in sorted(sides)):
         if id(quantizer) not in made:
             made[id(quantizer)] = quantizer.table(query.points)
-    # Features of 1e150 are finite and still too large for float32: their order would mean nothing.
-    if not all(np.isfinite(table.offsets).all() for table in made.values()):
-        raise NumericalError("a query lies too far from everything for float32; scale its features")
     return {side: made[id(quantizers[side])] for side in sides}
 
 

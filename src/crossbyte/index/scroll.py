@@ -72,7 +72,7 @@ def _find_next_rows(partition: Partition, allowed: Bitset, first: int, limit: in
 
 def _find_row(numbers: DocIds, first: int) -> int:
     """Find the row of the smallest number that is not below ``first``."""
-    wanted = min(max(first - numbers.first, 0), 2**62)
-    if numbers.steps is None:
+    wanted = max(first - numbers.first, 0)
+    if numbers.steps is None or not numbers.count or wanted > int(numbers.steps[-1]):
         return min(wanted, numbers.count)
-    return int(np.searchsorted(numbers.steps.astype(np.int64), wanted))
+    return int(np.searchsorted(numbers.steps, numbers.steps.dtype.type(wanted)))

@@ -59,8 +59,22 @@ def refuse_damage(path: str, what: str) -> Iterator[None]:
     """Turn errors of parsing bytes of the file, within this block, into DamagedIndexFile."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise_damaged(path, f"{what} cannot be understood ({error})", error)
+
+
+def check_count(value: Any, name: str, most: int = 2**62) -> int:
+    """Return a natural number of the file; ValueError for anything else."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} for {name}")
+    return value
+
+
+def check_amount(value: Any, name: str, most: float = 1e30) -> float:
+    """Return a number of the file that is not negative; ValueError for anything else."""
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError(f"{value!r} for {name}")
+    return float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +133,7 @@ class Groups:
         names = {name.removeprefix("groups."): name for name in record.parts if name.startswith("groups.")}
         parts = {short: store.part(record, name) for short, name in names.items()}
         places = np.frombuffer(store.part(record, "groups"), "<u4")
-        labels = PackedIds.from_parts(kind["kind"], parts, kind["count"])
+        labels = PackedIds.from_parts(kind["kind"], parts, check_count(kind["count"], "groups"))
         if len(places) != record.document["rows"] or (len(places) and places.max() > len(labels)):
             raise ValueError("groups of another number")
         return cls(places, labels)
@@ -200,7 +214,7 @@ class Segment:
         """Read everything but columns and groups."""
         with refuse_damage(store.path, f"segment {record.number}"):
             document = record.document
-            rows = int(document["rows"])
+            rows = check_count(document["rows"], "rows")
             parts = {
                 name: store.part(record, name)
                 for name in record.parts
@@ -212,7 +226,7 @@ class Segment:
             }
             return cls(
                 document["coding"],
-                DocIds.from_parts(int(document["first"]), rows, parts),
+                DocIds.from_parts(check_count(document["first"], "a document"), rows, parts),
                 PackedIds.from_parts(document["ids"], parts, rows),
                 codes,
                 _load_payload_bits(parts.get("payloads"), rows),
@@ -238,7 +252,10 @@ def _load_cells(
         return None
     names = {name.removeprefix("cells."): name for name in parts if name.startswith("cells.")}
     cells = {side: np.frombuffer(parts[name], "<u2").astype(np.uint16) for side, name in names.items()}
-    if any(len(each) != rows for each in cells.values()):
+    if any(len(each) != rows for each in cells.values()) or not document["added"].keys() <= cells.keys():
         raise ValueError("cells of another number")
-    added = {side: (int(count), float(total)) for side, (count, total) in document["added"].items()}
+    added = {
+        side: (check_count(count, "documents"), check_amount(total, "a distance"))
+        for side, (count, total) in document["added"].items()
+    }
     return SegmentCells(str(document["digest"]), cells, added)

@@ -22,14 +22,14 @@ from crossbyte.compute.executor import Workers
 from crossbyte.errors import FilterError, WrongModel
 from crossbyte.index.bitset import Bitset, count_bits, pack_bits, test_bits, unpack_bits
 from crossbyte.index.docids import DocIds, Id, IdLookup
-from crossbyte.index.filters.columns import Column, join_columns
+from crossbyte.index.filters.columns import TYPES, Column, join_columns
 from crossbyte.index.filters.conditions import check_fields, evaluate_condition, fields_of
 from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
 from crossbyte.index.lexical import TermCache, TermMatches, WordSettings, quote_term
-from crossbyte.index.partition import Partition, Quantizers
+from crossbyte.index.partition import Partition, Quantizers, SegmentRows
 from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
@@ -176,6 +176,20 @@ class Snapshot:
             state.__dict__["lookup"] = self.lookup
         return state
 
+    def with_segments(
+        self, catalogue: Catalogue, last_record: int, replaced: Mapping[int, SegmentRows]
+    ) -> Snapshot:
+        """Give the same state after records were merged: ``replaced`` has the new ones by old number."""
+        base = self.settle()
+        partitions = {
+            coding: replace(partition, segments=_replace_segments(partition.segments, replaced))
+            for coding, partition in base.partitions.items()
+        }
+        state = replace(base, catalogue=catalogue, last_record=last_record, settled=partitions)
+        if "lookup" in base.__dict__:
+            state.__dict__["lookup"] = base.lookup
+        return state
+
     def without_caches(self) -> Snapshot:
         """Give the same state with empty caches: columns and groups are read from the file anew."""
         return replace(self.settle())
@@ -199,7 +213,7 @@ class Snapshot:
             catalogue=catalogue,
             last_record=max([self.last_record, *(record.number for record in records)]),
             added=(*base.added, *added),
-            fields=_join_fields(self.fields, records),
+            fields=_join_fields(self.fields, records, self.store.path),
         )
         replaced = [record.number for record in records if record.kind == KIND][:-1]
         for record in records:
@@ -226,7 +240,10 @@ class Snapshot:
             numbers = np.frombuffer(self.store.part(record, "numbers"), "<i8").astype(np.int64)
             if record.kind == "deletions":
                 return replace(self, deleted=(*self.deleted, numbers))
-            present = np.frombuffer(self.store.part(record, "present"), np.bool_)
+            flags = np.frombuffer(self.store.part(record, "present"), np.uint8)
+            if len(flags) and flags.max() > 1:
+                raise ValueError("marks that are neither 0 nor 1")
+            present = flags.view(np.bool_)
             updates = self.updates | dict(_make_updates(self.updates, numbers, present))
             return replace(self, updates=updates, patches=(*self.patches, (record, numbers)))
 
@@ -236,6 +253,9 @@ class Snapshot:
             return self._with_segment_cells(record)
         cells = CellState.load(self.store, record)
         if cells is not None:
+            n_dims = self.quantizers["image"].codewords.shape[2]
+            if any(side.centres.points.shape[1] != n_dims for side in cells.sides.values()):
+                raise ValueError("centres of another width")
             for coding, sides in SIDES.items():
                 for side in set(sides) & set(cells.sides):
                     if len(cells.assignments.get((coding, side), ())) != self._rows_before(coding, record):
@@ -443,7 +463,8 @@ class Snapshot:
         known = self._terms.get(term)
         if known is not None:
             return known
-        rows = np.array(self.store.match_term(quote_term(term)), dtype=np.int64).reshape(-1, 4)
+        with refuse_damage(self.store.path, "the table of words"):
+            rows = np.array(self.store.match_term(quote_term(term)), dtype=np.int64).reshape(-1, 4)
         numbers, versions, counts, lengths = rows.T
         newest = [self.updates[n].version if n in self.updates else 0 for n in numbers.tolist()]
         live = self._test_numbers(numbers, self.allowed(None)) & (versions == np.array(newest, np.int64))
@@ -501,6 +522,17 @@ class Snapshot:
         return self._columns[key]
 
 
+def _replace_segments(
+    old: Sequence[SegmentRows], replaced: Mapping[int, SegmentRows]
+) -> tuple[SegmentRows, ...]:
+    """Put each new record once in the place of those that it replaces."""
+    segments: dict[int, SegmentRows] = {}
+    for each in old:
+        new = replaced.get(each.record.number, each)
+        segments[new.record.number] = new
+    return tuple(segments.values())
+
+
 def _make_updates(
     known: dict[int, Update], numbers: NDArray[np.int64], present: NDArray[np.bool_]
 ) -> Iterable[tuple[int, Update]]:
@@ -510,11 +542,14 @@ def _make_updates(
         yield number, Update(old.version + 1, there, older)
 
 
-def _join_fields(known: dict[str, set[str]], records: Iterable[Record]) -> dict[str, set[str]]:
+def _join_fields(known: dict[str, set[str]], records: Iterable[Record], path: str) -> dict[str, set[str]]:
     fields = dict(known)
     for record in records:
-        for name, types in record.document.get("fields", {}).items():
-            fields[name] = fields.get(name, set()) | set(types)
+        with refuse_damage(path, f"record {record.number}"):
+            for name, types in record.document.get("fields", {}).items():
+                if not isinstance(types, list) or not set(types) <= TYPES:
+                    raise ValueError(f"a field of types {types!r}")
+                fields[name] = fields.get(name, set()) | set(types)
     return fields
 
 
@@ -567,9 +602,22 @@ def _load_after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
     n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
     with store.reading() as catalogue:
         segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        _check_numbers(snapshot, segments, catalogue.next_number)
         if not may_hold_document_codes(store.format, snapshot.quantizers):
             _refuse_document_codes(store.path, segments)
         return snapshot.next(catalogue, records, segments).settle()
+
+
+def _check_numbers(snapshot: Snapshot, segments: Iterable[Segment], next_number: int) -> None:
+    """Refuse document numbers that do not ascend within a coding, or were never given."""
+    ends = {coding: partition.numbers.end for coding, partition in snapshot.settled.items()}
+    for segment in segments:
+        numbers = segment.numbers
+        if numbers.count and not ends.get(segment.coding, 0) <= numbers.first <= numbers.end <= next_number:
+            raise_damaged(
+                snapshot.store.path, f"its documents from number {numbers.first} on are out of order"
+            )
+        ends[segment.coding] = max(ends.get(segment.coding, 0), numbers.end)
 
 
 def may_hold_document_codes(format: int, quantizers: Quantizers) -> bool:
@@ -592,6 +640,11 @@ def check_snapshot(snapshot: Snapshot) -> None:
         expected += int(unpack_bits(partition.with_payload, len(partition)).sum())
     if _has_duplicate_ids(snapshot):
         raise_damaged(path, "an id occurs twice")
+    numbers = np.concatenate(
+        [_NO_ROWS, *(_list_docids(each.numbers) for each in snapshot.partitions.values())]
+    )
+    if len(np.unique(numbers)) < len(numbers):
+        raise_damaged(path, "a document number occurs twice")
     expected += sum(len(update.older) + update.present for update in snapshot.updates.values())
     if expected != snapshot.catalogue.n_payloads:
         raise_damaged(path, f"it has {snapshot.catalogue.n_payloads} payloads, but its documents {expected}")

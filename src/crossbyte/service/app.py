@@ -66,7 +66,7 @@ def include_routes(app: FastAPI) -> None:
 def _add_middleware(app: FastAPI, service: Service) -> None:
     """Put the middleware around the routes, from the innermost to the outermost."""
     app.add_middleware(ConcurrencyMiddleware, settings=service.settings)
-    app.add_middleware(BodyLimitMiddleware, settings=service.settings)
+    app.add_middleware(BodyLimitMiddleware, settings=service.settings, budget=service.body_budget)
     app.add_middleware(AuthMiddleware, settings=service.settings)
     app.add_middleware(HeadersMiddleware, metrics=service.metrics)
 

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic import BaseModel
 from python_multipart import MultipartParser
 from python_multipart.exceptions import MultipartParseError
@@ -13,14 +14,18 @@ from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
 from crossbyte._json import parse_json
+from crossbyte.service.body_budget import FREE_BYTES, Reservation
 from crossbyte.service.error_codes import RequestRefused
 from crossbyte.service.settings import LIMITS
+from crossbyte.service.thread_pools import ThreadPools
 
+_VALUE_BYTES = 80  # of memory for each comma, bracket and quote of JSON, at most
 Model = TypeVar("Model", bound=BaseModel)
 
-# A string, or a bracket: what is inside strings does not count. A string without an end goes to the end, and
-# nothing is tried twice: else a few kilobytes of open strings would keep the whole process busy for hours.
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+# What is inside strings does not count. A string without an end goes to the end, and nothing is tried twice:
+# else a few kilobytes of open strings would keep the whole process busy for hours.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 class FormField(NamedTuple):
@@ -38,6 +43,18 @@ class FormField(NamedTuple):
             raise RequestRefused("bad_multipart", f"{self.name}: expected text in UTF-8") from error
 
 
+def take_body(request: Request) -> bytes:
+    """Take the body that the middleware has read; once, so that it lives no longer than who takes it."""
+    body: bytes = request.scope["state"].pop("body")
+    return body
+
+
+async def parse_in_thread(model: type[Model], request: Request, body: bytes, pools: ThreadPools) -> Model:
+    """Parse a JSON body in a thread: large ones one after the other."""
+    pool = pools.reading if len(body) <= FREE_BYTES else pools.parsing
+    return await pool.run(parse_body, model, request, body)
+
+
 def parse_body(model: type[Model], request: Request, body: bytes) -> Model:
     """Parse a JSON body into a model, without conversions: a number in quotes is no number."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -45,16 +62,28 @@ def parse_body(model: type[Model], request: Request, body: bytes) -> Model:
         raise RequestRefused(
             "unsupported_media_type", "expected a body of application/json", "set Content-Type"
         )
-    return model.model_validate(parse_json_body(body), strict=True)
+    return model.model_validate(parse_json_body(body, get_reservation(request)), strict=True)
 
 
-def parse_json_body(body: bytes) -> Any:
+def get_reservation(request: Request) -> Reservation:
+    """Return what the body of a request has taken of the budget."""
+    reservation: Reservation = request.scope["state"]["reservation"]
+    return reservation
+
+
+def parse_json_body(body: bytes, reservation: Reservation | None = None) -> Any:
     """Parse JSON; refuse too many values or levels, repeated keys, and NaN."""
-    if sum(map(body.count, (b",", b"[", b"{", b'"'))) > LIMITS.json_values:
+    n_values = sum(map(body.count, (b",", b"[", b"{", b'"')))
+    if n_values > LIMITS.json_values:
         message = f"expected at most {LIMITS.json_values} commas, brackets and quotes in JSON"
         raise RequestRefused("json_too_large", message, "send less at once")
     if _is_too_deep(body):
         raise RequestRefused("json_too_deep", f"expected at most {LIMITS.json_depth} levels of JSON")
+    if body.count(b"[") + body.count(b"{") > LIMITS.json_containers:
+        message = f"expected at most {LIMITS.json_containers} lists and objects in JSON"
+        raise RequestRefused("json_too_large", message, "send less at once")
+    if reservation is not None:
+        reservation.grow(len(body) * (1 if body.isascii() else 3) + n_values * _VALUE_BYTES)
     try:
         value = parse_json(body.decode())
         if b"\\u" in body:
@@ -69,13 +98,10 @@ def _is_too_deep(body: bytes) -> bool:
     """Tell by counting brackets whether JSON has too many levels, before anything is parsed."""
     if body.count(b"[") + body.count(b"{") <= LIMITS.json_depth:
         return False
-    depth = 0
-    for token in _TOKENS.finditer(body):
-        first = token[0][:1]
-        depth += (first in b"[{") - (first in b"]}")
-        if depth > LIMITS.json_depth:
-            return True
-    return False
+    brackets = np.frombuffer(_STRINGS.sub(b"", body).translate(None, _NO_BRACKETS), np.uint8)
+    opening = (brackets == ord("[")) | (brackets == ord("{"))
+    depths = np.cumsum(np.where(opening, np.int8(1), np.int8(-1)), dtype=np.int32)
+    return bool(depths.max(initial=0) > LIMITS.json_depth)
 
 
 def parse_form(request: Request, body: bytes) -> dict[str, FormField]:
@@ -86,6 +112,7 @@ def parse_form(request: Request, body: bytes) -> dict[str, FormField]:
         raise RequestRefused(
             "unsupported_media_type", "expected a body of multipart/form-data", "send a form"
         )
+    get_reservation(request).grow(2 * len(body))  # collected, then handed over
     collector = _FormCollector()
     try:
         parser = MultipartParser(boundary, collector.callbacks())  # type: ignore[arg-type]

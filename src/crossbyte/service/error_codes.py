@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from crossbyte import errors
+from crossbyte.service.permissions import methods_of
 
 
 class ErrorCode(NamedTuple):
@@ -49,6 +50,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "no_encoder": ErrorCode(422, "The index holds features, and nothing at hand encodes words or pictures."),
     "unknown_id": ErrorCode(404, "No document has this id."),
     "duplicate_id": ErrorCode(409, "A document has this id already; upsert replaces it."),
+    "key_reused": ErrorCode(422, "The Idempotency-Key came with another request before."),
     "no_thumbnail": ErrorCode(404, "The document has no picture to show."),
     "not_measured": ErrorCode(404, "The model was never calibrated, so there is no report."),
     "not_audited": ErrorCode(404, "No audit is kept with this index."),
@@ -57,11 +59,13 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "bad_json": ErrorCode(400, "The body is not JSON: broken, a key twice, or NaN."),
     "bad_multipart": ErrorCode(400, "The body is not multipart/form-data, or a field of it is missing."),
     "ambiguous_length": ErrorCode(400, "The head gives the length of the body in two ways."),
+    "unexpected_body": ErrorCode(400, "Only POST takes a body."),
     "unsupported_media_type": ErrorCode(415, "The route takes another kind of body."),
     # How much was asked
     "url_too_long": ErrorCode(414, "The path and its query are too long."),
     "headers_too_large": ErrorCode(431, "The headers are too large."),
     "body_too_large": ErrorCode(413, "The body is too large."),
+    "too_many_chunks": ErrorCode(413, "The body comes in too many small chunks."),
     "picture_too_large": ErrorCode(413, "The picture has too many bytes."),
     "json_too_deep": ErrorCode(422, "The JSON has too many levels."),
     "json_too_large": ErrorCode(422, "The JSON has too many values."),
@@ -76,6 +80,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "page_too_large": ErrorCode(422, "More documents than a page may list."),
     "too_many_documents": ErrorCode(422, "More documents or ids than one call may have."),
     "payload_too_large": ErrorCode(422, "A payload has too many bytes."),
+    "too_many_fields": ErrorCode(422, "The index would have too many payload fields."),
     # Whether the server can
     "request_timeout": ErrorCode(408, "The request took too long to arrive."),
     "too_busy": ErrorCode(503, "Too many requests at the same time; Retry-After says when to come back."),
@@ -85,8 +90,8 @@ ERROR_CODES: dict[str, ErrorCode] = {
     ),
     "index_replaced": ErrorCode(503, "The file was replaced or removed since the start; restart the server."),
     "shutting_down": ErrorCode(503, "The server is stopping."),
-    "timed_out": ErrorCode(504, "The answer took too long."),
-    "storage_full": ErrorCode(507, "The disk is full; nothing was changed."),
+    "timed_out": ErrorCode(504, "The answer took too long; nothing was written."),
+    "storage_full": ErrorCode(507, "The disk is full; the commit that failed has changed nothing."),
     "storage_failed": ErrorCode(500, "The file could not be read or written; the operator should look."),
     "internal": ErrorCode(500, "A fault of the server; its log has the request id."),
 }
@@ -100,6 +105,7 @@ _CODE_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
     (errors.DuplicateId, "duplicate_id"),
     (errors.UnknownId, "unknown_id"),
     (errors.PayloadTooLarge, "payload_too_large"),
+    (errors.TooManyFields, "too_many_fields"),
     (errors.PictureError, "bad_picture"),
     (errors.NoEncoder, "no_encoder"),
     (errors.NotCalibrated, "not_calibrated"),
@@ -123,6 +129,7 @@ _SAFE_TO_SHOW = (
     errors.DuplicateId,
     errors.UnknownId,
     errors.PayloadTooLarge,
+    errors.TooManyFields,
     errors.NotCalibrated,
     errors.FilterError,
     errors.PictureError,
@@ -245,8 +252,8 @@ def _answer_error(request: Request, error: Exception) -> Response:
     request_id = get_request_id(request.scope)
     problem = describe_error(error, request_id, request.app.state.service.gallery.index.path)
     response = error_response(problem, request_id)
-    if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
-        response.headers["Allow"] = error.headers["Allow"]
+    if problem.status == 405:
+        response.headers["Allow"] = ", ".join(methods_of(request.scope["path"]))
     return response
 
 

@@ -11,9 +11,10 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from crossbyte import __version__
-from crossbyte.service import schemas
+from crossbyte.service import idempotency, schemas
 from crossbyte.service.error_codes import ERROR_CODES
 from crossbyte.service.permissions import PERMISSIONS, Permission
+from crossbyte.service.settings import LIMITS
 
 _BODIES: list[type[BaseModel]] = [
     schemas.Search,
@@ -26,6 +27,7 @@ _ANSWERS: list[type[BaseModel]] = [
     schemas.AddAnswer,
     schemas.AuditAnswer,
     schemas.DeleteAnswer,
+    schemas.CompactAnswer,
     schemas.DocumentAnswer,
     schemas.DocumentsAnswer,
     schemas.ErrorAnswer,
@@ -36,6 +38,14 @@ _ANSWERS: list[type[BaseModel]] = [
 ]
 _REFERENCE = "#/components/schemas/{model}"
 _ALWAYS = {400, 401, 403, 404, 405, 408, 413, 414, 421, 422, 431, 500, 503, 504}
+_KEY_PARAMETER = {
+    "name": idempotency.HEADER,
+    "in": "header",
+    "required": False,
+    "description": "A header: a name of this request. Sent again with it, the request is not done again, and "
+    "its first answer is given.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LIMITS.key_chars},
+}
 _DESCRIPTION = """Search images by words and texts by pictures, in 2 to 64 bytes per item.
 
 Errors have one form, `{"error": {"code", "message", "hint", "request_id"}}`. Routes that write need the
@@ -47,10 +57,14 @@ def describe_route(
     answer: type[BaseModel] | str,
     *,
     body: type[BaseModel] | dict[str, Any] | None = None,
+    takes_key: bool = False,
     more: tuple[int, ...] = (),
     media: str = "application/json",
 ) -> dict[str, Any]:
-    """Make the arguments of a route: what it takes, what it answers (a model, or words), how it may fail."""
+    """Make the arguments of a route: what it takes, what it answers (a model, or words), how it may fail.
+
+    A route that takes a key takes a body, too.
+    """
     said = answer if isinstance(answer, str) else (answer.__doc__ or "").strip()
     schema: dict[str, Any] = (
         {} if isinstance(answer, str) else {"$ref": _REFERENCE.format(model=answer.__name__)}
@@ -64,6 +78,8 @@ def describe_route(
     if body is not None:
         content = body if isinstance(body, dict) else _json_content(body)
         options["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    if takes_key:
+        options["openapi_extra"]["parameters"] = [_KEY_PARAMETER]
     return options
 
 
@@ -73,7 +89,8 @@ def describe_form(required: tuple[str, ...], **fields: str) -> dict[str, Any]:
         name: {"type": "string", "description": said} | ({"format": "binary"} if name == "image" else {})
         for name, said in fields.items()
     }
-    schema = {"type": "object", "properties": properties, "required": list(required)}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(required)}
+    schema["additionalProperties"] = False
     return {"multipart/form-data": {"schema": schema}}
 
 

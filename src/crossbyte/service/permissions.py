@@ -37,6 +37,7 @@ PERMISSIONS: dict[tuple[str, str], Permission] = {
     ("POST", "/v1/documents"): Permission.WRITE,
     ("POST", "/v1/documents/image"): Permission.WRITE,
     ("POST", "/v1/documents/delete"): Permission.WRITE,
+    ("POST", "/v1/compact"): Permission.WRITE,
     ("GET", "/v1/thumbnail"): Permission.READ,
     ("GET", "/v1/facets"): Permission.READ,
     ("GET", "/v1/report"): Permission.READ,
@@ -52,6 +53,13 @@ def match_route(path: str) -> str | None:
     if path.startswith("/static/") and "/" not in path.removeprefix("/static/"):
         return STATIC_ROUTE
     return path if path in _PATHS else None
+
+
+def methods_of(path: str) -> list[str]:
+    """List the methods of a path; HEAD is answered like GET."""
+    route = match_route(path)
+    known = {method for method, own in PERMISSIONS if own == route}
+    return sorted(known | ({"HEAD"} if "GET" in known else set()))
 
 
 def permission_for(method: str, path: str) -> Permission:

@@ -201,10 +201,17 @@ class TextSearch(SearchOptions):
     text: Text
 
 
+_SIDES = ("text", "image_features", "text_features")
 _QUERIES = ("text", "image_features", "text_features", "like")
-_ONE_QUERY: dict[str, Any] = {
-    "oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in _QUERIES]
-}
+
+
+def _require(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Make schemas of objects that have one of these fields, and not null."""
+    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+
+
+_ONE_QUERY: dict[str, Any] = {"oneOf": _require(_QUERIES)}
+_ONE_SIDE: dict[str, Any] = {"anyOf": _require(_SIDES)}
 
 
 class _QueryFields(_StrictModel):
@@ -306,6 +313,7 @@ class FacetsQuery(_StrictModel):
 class NewDocument(_StrictModel):
     """A document to add: words, features, or both sides."""
 
+    model_config = ConfigDict(json_schema_extra=_ONE_SIDE)
     id: DocumentId
     text: Annotated[
         Caption | None,
@@ -440,6 +448,13 @@ class DeleteAnswer(_Answer):
     """How many documents were deleted; that is on the disk."""
 
     deleted: int
+    generation: int
+
+
+class CompactAnswer(_Answer):
+    """How many documents there are, and the generation since which the file is small."""
+
+    documents: int
     generation: int
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from crossbyte.errors import InvalidInput
+from crossbyte.service import connections
 from crossbyte.service.app import create_app
-from crossbyte.service.middleware.idle_timeout import IdleTimeoutProtocol
 from crossbyte.service.settings import LIMITS, Settings
 
 _GRACE_SECONDS = 30  # for answers that are under way when the server is stopped
 _BACKLOG = 1024
+_SWITCH_SECONDS = 0.0005  # the event loop waits that long for the interpreter, after each read and write
+_ACCEPTED_AT_ONCE = 16  # in one turn of the event loop, before any is counted
 
 
 class Server(uvicorn.Server):
@@ -42,7 +48,13 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and call ``ready`` with the URL."""
         url = self.url
+        if connections.log.level == logging.NOTSET:  # a line for each client that speaks no HTTP fills disks
+            connections.log.setLevel(logging.ERROR)
+        asyncio.get_running_loop().set_exception_handler(
+            connections.LoopFaults(self.server_state.connections)
+        )
         await super().startup(sockets)
+        self._listening.listen(_BACKLOG)  # asyncio has listened with as few as it accepts in one turn
         if self.started:
             self._ready(url)
 
@@ -57,7 +69,7 @@ def make_server(
     except BaseException:
         listening.close()
         raise
-    return Server(_make_config(app), listening, ready)
+    return Server(_make_config(app, settings), listening, ready)
 
 
 def serve(
@@ -80,14 +92,19 @@ def serve(
     The errors of :meth:`crossbyte.Index.open`.
     """
     server = make_server(path, settings, ready)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with suppress(KeyboardInterrupt):  # raised once more by uvicorn, after it has ended in good order
         server.run()
 
 
-def _make_config(app: Any) -> uvicorn.Config:
+def _make_config(app: Any, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=IdleTimeoutProtocol,
+        http=partial(  # type: ignore[arg-type]
+            connections.GuardedProtocol, limit=connections.find_connection_limit(settings.connections)
+        ),
+        backlog=_ACCEPTED_AT_ONCE,
+        loop="asyncio",  # what is tested is what runs, whatever else is installed
         ws="none",
         lifespan="on",
         log_config=None,

@@ -19,10 +19,13 @@ class Limits(NamedTuple):
     ----------
     body_bytes, upload_bytes : int
         Size of a whole body; of one picture.
-    url_bytes, header_bytes : int
-        Size of the path with its query; of all names and values of headers.
-    json_depth, json_values : int
-        Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory.
+    chunks : int
+        Chunks of a body, besides one for each KiB of it.
+    url_bytes, header_bytes, head_lines : int
+        Size of the path with its query; of all names and values of headers; lines of a head.
+    json_depth, json_values, json_containers : int
+        Levels of a JSON body; commas, brackets and quotes in it, which bound what it takes in memory; lists
+        and objects, which bound how long the interpreter's collector of garbage stops everything.
     parts : int
         Parts of a multipart body.
     text_chars, filter_chars, filter_terms : int
@@ -33,16 +36,23 @@ class Limits(NamedTuple):
         Hits of one query; queries of a batch; all hits of a batch together.
     documents, payload_bytes : int
         Documents (or ids) in one call; JSON of one payload.
+    fields : int
+        Payload fields that ``/v1/info`` lists.
     page : int
         Documents listed at once.
+    keys, key_chars : int
+        Writes that are remembered by their ``Idempotency-Key``; length of one.
     """
 
     body_bytes: int = 32 * 2**20
     upload_bytes: int = 20 * 2**20
+    chunks: int = 1024
     url_bytes: int = 32 * 2**10
     header_bytes: int = 16 * 2**10
+    head_lines: int = 256
     json_depth: int = 20
     json_values: int = 2**21
+    json_containers: int = 2**17
     parts: int = 16
     text_chars: int = 8 * 2**10
     filter_chars: int = 4 * 2**10
@@ -53,7 +63,10 @@ class Limits(NamedTuple):
     results: int = 50_000
     documents: int = 1000
     payload_bytes: int = 64 * 2**10
+    fields: int = 1000
     page: int = 500
+    keys: int = 4096
+    key_chars: int = 255
 
 
 LIMITS = Limits()
@@ -80,8 +93,13 @@ class Settings:
         Where the encoders of the index are, if the index cannot tell.
     cluster : str or None
         Where the shards of an index are held: "local" or the address of a Ray cluster; None for this process.
+    connections : int
+        Connections at the same time, or as many as the limit of descriptors leaves; one more closes the one
+        that has waited longest.
     concurrency : int
         Requests at the same time; one more is told to come back.
+    body_budget_bytes : int
+        For the bodies of all requests together, with what is parsed of them.
     request_seconds, receive_seconds : float
         Time for the answer; for the request to arrive.
     follow_seconds : float
@@ -97,7 +115,9 @@ class Settings:
     image_encoder: str | None = None
     text_encoder: str | None = None
     cluster: str | None = None
+    connections: int = 512
     concurrency: int = 64
+    body_budget_bytes: int = 320 * 2**20
     request_seconds: float = 30.0
     receive_seconds: float = 30.0
     follow_seconds: float = 0.2

@@ -17,6 +17,8 @@ from crossbyte.errors import ClusterError, CrossbyteError, IndexBusy, StaleReade
 from crossbyte.gallery.gallery import Gallery, is_sharded
 from crossbyte.index.hits import Hits
 from crossbyte.index.index import BaseIndex
+from crossbyte.service.body_budget import BodyBudget
+from crossbyte.service.idempotency import RememberedWrites
 from crossbyte.service.metrics import Metrics
 from crossbyte.service.settings import Settings
 from crossbyte.service.thread_pools import ThreadPools
@@ -76,6 +78,8 @@ class Service:
     gallery : Gallery
     settings : Settings
     thread_pools : ThreadPools
+    body_budget : BodyBudget
+    written : RememberedWrites
     metrics : Metrics
     closing : bool
         Whether the server is stopping.
@@ -83,6 +87,8 @@ class Service:
 
     def __init__(self, gallery: Gallery, settings: Settings) -> None:
         self.gallery, self.settings, self.closing = gallery, settings, False
+        self.written = RememberedWrites()
+        self.body_budget = BodyBudget(settings.body_budget_bytes)
         self.thread_pools, self.metrics = ThreadPools(settings.concurrency), Metrics()
         self._file = _file_identities(gallery.index.path)
         # The writer of one file knows every change; that of shards does not know which are lost, or back.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ class ThreadPool:
     def __init__(self, name: str, n_threads: int, n_waiting: int) -> None:
         self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix=f"crossbyte-{name}")
         self._limit, self._count, self._lock = n_threads + n_waiting, 0, threading.Lock()
+        self._is_closed = False
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Run a function in a thread, and wait for it without blocking the loop.
@@ -33,6 +35,30 @@ class ThreadPool:
         RequestRefused
             Too much is waiting already.
         """
+        return await self._wait(self._submit(function, *args, **options))
+
+    async def run_to_end(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
+        """Run a function whose outcome must be told: once it has begun, wait for its end, whoever gives up.
+
+        Raises
+        ------
+        asyncio.CancelledError
+            The caller gave up, and the function was never begun, nor will it be.
+        RequestRefused
+            Too much is waiting already.
+        """
+        job = self._submit(function, *args, **options)
+        waiting = asyncio.ensure_future(self._wait(job))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if job.cancel():
+                raise
+            return await waiting
+
+    def _submit(
+        self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs
+    ) -> concurrent.futures.Future[T]:
         self._enter()
         try:
             job = self._executor.submit(function, *args, **options)
@@ -40,7 +66,17 @@ class ThreadPool:
             self._leave()
             raise RequestRefused("shutting_down") from error
         job.add_done_callback(self._leave)
-        return await asyncio.wrap_future(job)
+        return job
+
+    async def _wait(self, job: concurrent.futures.Future[T]) -> T:
+        """Wait for work, and say so where the server stopped before it was begun."""
+        try:
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise RequestRefused("shutting_down") from None
+            raise
 
     def _enter(self) -> None:
         with self._lock:
@@ -54,6 +90,7 @@ class ThreadPool:
 
     def close(self) -> None:
         """Finish what is running; nothing new is accepted."""
+        self._is_closed = True
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
@@ -64,18 +101,24 @@ class ThreadPools:
     ----------
     reading : ThreadPool
         For searches and everything else that is quick.
+    parsing : ThreadPool
+        One thread for large bodies of JSON: each takes a hundred megabytes and all of the interpreter.
     pictures : ThreadPool
         For uploads: decoding one may take seconds, and must not hold up a typed query.
     writing : ThreadPool
         One thread, so that each write knows the generation that it made.
+    compacting : ThreadPool
+        One thread, beside which writing goes on; nothing waits for it.
     """
 
     def __init__(self, n_waiting: int) -> None:
         self.reading = ThreadPool("reading", available_cores() + 2, n_waiting)
+        self.parsing = ThreadPool("parsing", 1, n_waiting)
         self.pictures = ThreadPool("pictures", 2, n_waiting)
+        self.compacting = ThreadPool("compacting", 1, 0)
         self.writing = ThreadPool("writing", 1, n_waiting)
 
     def close(self) -> None:
         """Finish what is running in every pool."""
-        for pool in (self.reading, self.pictures, self.writing):
+        for pool in (self.reading, self.parsing, self.pictures, self.compacting, self.writing):
             pool.close()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.index.docids import PackedIds
-from crossbyte.index.facets import Facet, can_be_chosen, check_names, is_offered
+from crossbyte.index.facets import Facet, can_be_chosen, check_names, list_offered
 from crossbyte.index.filters.field_values import commonest_kind
 from crossbyte.index.snapshot import Snapshot
 from crossbyte.validation import check_integer
@@ -73,8 +73,7 @@ def count_facets(
     """Count the values of fields: see :meth:`crossbyte.Index.facets`."""
     check_integer(limit, "limit", 1)
     known = snapshot.fields
-    offered = [name for name in sorted(known) if is_offered(name, known[name])]
-    names = offered if fields is None else check_names(known, fields)
+    names = list_offered(known) if fields is None else check_names(known, fields)
     kinds = _find_kinds(snapshot, names)
     if fields is None:
         kinds = _select_fields(snapshot, kinds, limit)

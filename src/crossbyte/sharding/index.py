@@ -17,7 +17,7 @@ from crossbyte.compute.executor import Workers
 from crossbyte.index import mutations
 from crossbyte.index.docids import DocIds, Id, check_ids
 from crossbyte.index.index import BaseIndex
-from crossbyte.index.mutations import Batch, DocumentFields, check_payloads
+from crossbyte.index.mutations import Batch, DocumentFields, check_fields, check_payloads, list_fields
 from crossbyte.index.scan import SearchBackend
 from crossbyte.index.snapshot import load_model
 from crossbyte.index.storage.store import Store
@@ -334,7 +334,7 @@ class ShardedIndex(ShardedReader):
 
         Raises
         ------
-        DuplicateId, InvalidInput, PayloadTooLarge, ReadOnlyIndex
+        DuplicateId, InvalidInput, PayloadTooLarge, TooManyFields, ReadOnlyIndex
             Before anything is written.
         ClusterError
             A shard is lost; nothing was changed, unless it was lost while writing.
@@ -359,6 +359,7 @@ class ShardedIndex(ShardedReader):
         bodies = check_payloads(payloads, len(names))
         with self._writing:
             places = _group_by_shard(self._find_known_homes(names))
+            check_fields(self.snapshot().fields, list_fields(bodies.objects))
             calls = {
                 shard: ([names[row] for row in rows.tolist()], bodies.take(rows))
                 for shard, rows in places.items()
@@ -432,6 +433,7 @@ class ShardedIndex(ShardedReader):
                 raise errors.DuplicateId(
                     f"{self.path}: id {known!r} is there already; use upsert() to replace it"
                 )
+            check_fields(self.snapshot().fields, list_fields(batch.payloads.objects))
             coded = batch.with_codes(batch.encode(self.model, callback, cluster))
             first = max(summary.next_number for summary in self._summaries)
             places = _group_by_shard(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crossbyte._fs import flush_folder, replace_file
+from crossbyte._fs import flush_folder, new_folder_mode, replace_file
 from crossbyte._json import canonical_json, parse_json
 from crossbyte.errors import DamagedIndexFile, ForeignIndexFile, IndexExists, NewerIndexFile, WrongModel
 from crossbyte.index.storage.records import Record, translate_system_errors
@@ -125,7 +125,7 @@ def create_folder(path: str | os.PathLike[str]) -> Iterator[str]:
         message = "there is no such folder to write to; make it first"
         raise FileNotFoundError(errno.ENOENT, message, str(target.parent))
     with translate_system_errors(str(target)):
-        staged.mkdir()
+        staged.mkdir(new_folder_mode())
     try:
         yield str(staged)
         with translate_system_errors(str(target)):

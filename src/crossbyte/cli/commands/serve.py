@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -68,6 +71,9 @@ def serve(
         cluster=cluster,
     )
 
+    if token_file is not None:
+        _warn_of_readers(token_file)
+
     def ready(url: str) -> None:
         emit(
             {"index": path, "url": url}, [f"{path}: open {url} in a browser; Ctrl-C ends it"], as_json=as_json
@@ -81,8 +87,19 @@ def _read_token(file: typer.FileText | None) -> str | None:
     """Read the token from a file or the environment: other users can see command lines."""
     if file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None
-    with file:
-        token = file.read(10_000).strip()
+    token = file.read(10_000).strip()
     if not token:
         raise InvalidInput(f"--token-file: expected a token, got an empty file; or set {_TOKEN_VARIABLE}")
     return token
+
+
+def _warn_of_readers(file: typer.FileText) -> None:
+    """Warn of a file with the token that others on this machine may read."""
+    with file, suppress(OSError):  # a pipe has no descriptor in every place
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            print(
+                f"crossbyte: {file.name}: expected a token that only its owner may read, got mode {mode:o}\n"
+                f"  others on this machine may write to the index: chmod 600 {file.name}, make a new token",
+                file=sys.stderr,
+            )

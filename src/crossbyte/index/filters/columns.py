@@ -364,6 +364,7 @@ def _require(holds: bool, fault: str) -> None:
 
 
 _TYPES = {"null": "null", "bool": "bool", "integer": "number", "float": "number", "text": "text"}
+TYPES = frozenset(_TYPES.values())
 _DTYPES = {"null": bool, "bool": bool, "integer": np.int64, "float": np.float64, "text": np.int64}
 _NO_TEXTS = Vocabulary.of([])
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float32
 from crossbyte.index.ivf.centres import MAX_CELLS, Centres, Metric
 from crossbyte.index.ivf.router import CellRouter
+from crossbyte.index.segment import check_amount, check_count
 from crossbyte.index.storage.records import NewRecord, Record
 from crossbyte.index.storage.store import Store
 from crossbyte.validation import check_choice, check_number
 
 KIND = "cells"
 _VERSION = 1
+_FARTHEST = 1e16  # a coordinate, so that squared distances are finite in float32
 _CENTRES = "centres"  # the router that is not stored
 
 Assignments = Mapping[tuple[str, str], NDArray[np.uint16]]
@@ -101,8 +103,17 @@ class Curve(NamedTuple):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Curve:
-        """Read what :meth:`to_dict` gave; KeyError or TypeError where something is missing."""
-        return cls(**{name: values[name] for name in cls._fields})
+        """Read what :meth:`to_dict` gave; KeyError, TypeError or ValueError for anything else."""
+        curve = cls(**{name: values[name] for name in cls._fields})
+        shares = [curve.items, curve.nearest, *([] if curve.partners is None else [curve.partners])]
+        cells = [check_count(count, "cells") for count in curve.cells]
+        if not cells or cells != sorted(set(cells)) or any(len(each) != len(cells) for each in shares):
+            raise ValueError("shares of another number")
+        for share in (each for values in shares for each in values):
+            check_amount(share, "a share", 1.0)
+        check_count(curve.n_queries, "queries")
+        check_count(curve.n_partners, "partners")
+        return curve
 
 
 class Direction(NamedTuple):
@@ -209,7 +220,7 @@ class CellState:
         }
         return cls(
             str(document["digest"]),
-            float(document["recall"]),
+            check_amount(document["recall"], "a recall", 1.0),
             sides,
             directions,
             _load_assignments(store, record, sides),
@@ -240,7 +251,7 @@ def _describe_side(side: SideCells) -> dict[str, Any]:
 
 def _load_side(store: Store, record: Record, name: str) -> SideCells:
     values = record.document["sides"][name]
-    n_cells = int(values["cells"])
+    n_cells = check_count(values["cells"], "cells")
     if name not in ("image", "text", "document") or not 1 <= n_cells <= MAX_CELLS:
         raise ValueError("cells of no side")
     points = _load_floats(store, record, f"centres.{name}", n_cells)
@@ -248,13 +259,21 @@ def _load_side(store: Store, record: Record, name: str) -> SideCells:
     if f"metric.{name}" in record.parts:
         metric = Metric.from_array(_load_floats(store, record, f"metric.{name}", 2 * points.shape[1] + 1))
     count, distance = values["added"]
-    known = int(values["documents"]), float(values["distance"]), float(values["imbalance"])
-    return SideCells(Centres(points, metric), *known, int(count), float(distance))
+    return SideCells(
+        Centres(points, metric),
+        check_count(values["documents"], "documents"),
+        check_amount(values["distance"], "a distance"),
+        check_amount(values["imbalance"], "an imbalance"),
+        check_count(count, "documents"),
+        check_amount(distance, "a distance"),
+    )
 
 
 def _load_direction(store: Store, record: Record, name: str, sides: Mapping[str, SideCells]) -> Direction:
     values = record.document["directions"][name]
     kind, target = _parse_direction(name)
+    if kind not in ("image", "text") or not isinstance(values["choice"], str):
+        raise ValueError("a choice of no queries")
     centres = sides[target].centres
     if values["choice"] == _CENTRES:
         router = centres.router(is_own=kind == target)
@@ -263,7 +282,9 @@ def _load_direction(store: Store, record: Record, name: str, sides: Mapping[str,
         router = CellRouter(np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1]))
     if router.points.shape != centres.points.shape:
         raise ValueError("a choice among other cells")
-    n_probe = int(values["probe"])
+    if not (np.abs(router.points) <= _FARTHEST).all() or not (np.abs(router.offsets) <= _FARTHEST**2).all():
+        raise ValueError("a choice too far from everything")
+    n_probe = check_count(values["probe"], "cells")
     if not 1 <= n_probe <= len(centres):
         raise ValueError("a choice of more cells than there are")
     return Direction(str(values["choice"]), router, n_probe, Curve.from_dict(values["curve"]))
@@ -276,8 +297,8 @@ def _parse_direction(name: str) -> tuple[str, str]:
 
 def _load_floats(store: Store, record: Record, name: str, n_rows: int) -> Float32:
     values = np.frombuffer(store.part(record, name), "<f4").astype(np.float32).reshape(n_rows, -1)
-    if not np.isfinite(values).all():
-        raise ValueError("a value that is not finite")
+    if not (np.abs(values) <= _FARTHEST**2).all():
+        raise ValueError("a value that is not finite, or too large")
     return values
 
 

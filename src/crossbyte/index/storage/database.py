@@ -17,6 +17,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from crossbyte._fs import new_file_mode
 from crossbyte.errors import ForeignIndexFile, IndexExists, InvalidInput, NewerIndexFile, StorageFailed
 from crossbyte.index.storage.records import (
     MAX_PIECE_BYTES,
@@ -257,7 +258,7 @@ def create_empty(path: str) -> None:
     """
     try:
         with translate_system_errors(path):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, new_file_mode()))
     except FileExistsError as error:
         message = f"{path}: expected a free name, but something is there; choose another or remove it"
         raise IndexExists(message) from error

@@ -18,6 +18,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, Final
 
+from crossbyte._fs import new_file_mode
 from crossbyte.errors import IndexLocked, StorageFailed
 from crossbyte.index.storage.records import translate_system_errors
 
@@ -108,7 +109,7 @@ if hasattr(os, "register_at_fork"):
 def _lock_file(path: str, index_path: str) -> int | None:
     """Open and lock; None when the file was removed in between and all must be done again."""
     try:
-        descriptor = os.open(path, _FLAGS, 0o666)
+        descriptor = os.open(path, _FLAGS, new_file_mode())
     except FileNotFoundError as error:
         raise FileNotFoundError(
             error.errno, "the folder does not exist; make it first", index_path

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
+from math import isfinite
 from operator import index
 from typing import Any, NamedTuple, NoReturn
 
@@ -216,6 +217,7 @@ BytesLike = bytes | bytearray | memoryview | np.ndarray[Any, Any]
 
 MAX_PIECE_BYTES = 64 * 2**20  # a part larger than this is stored in several rows
 MAX_HEAD_BYTES = 8 * 2**20
+_MOST_NUMBER = 2**62  # of anything that the catalogue counts: the next is still one of 64 bits
 PIECES_PER_RECORD = 2**20  # a piece's row number is record number * this + its place in the record
 
 
@@ -400,13 +402,20 @@ def parse_head(path: str, number: int, head: bytes) -> Record:
     DamagedIndexFile
     """
     try:
-        values = parse_json(head.decode())
+        values = parse_json(head.decode(), parse_float=_parse_finite)
         document, kind, generation = values["document"], values["kind"], values["generation"]
         if type(generation) is not int or not isinstance(kind, str) or not isinstance(document, dict):
             raise ValueError("a value has the wrong type")
         return Record(number, generation, kind, document, _parse_parts(values["parts"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise_damaged(path, f"record {number} cannot be understood ({error})", error)
+
+
+def _parse_finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
 
 
 def _parse_parts(parts: dict[str, dict[str, Any]]) -> dict[str, PartHead]:
@@ -459,7 +468,8 @@ def fetch_catalogue(connection: sqlite3.Connection, path: str) -> CatalogueRow:
         raise_damaged(path, "its catalogue does not match its checksum")
     generation, oldest, next_number, n_payloads, n_records, next_record, payload_bytes = numbers
     catalogue = Catalogue(generation, oldest, next_number, n_payloads, n_records, digest)
-    if min(numbers) < 0 or oldest > generation:
+    most = max(*numbers, next_record * PIECES_PER_RECORD)
+    if min(numbers) < 0 or most >= _MOST_NUMBER or oldest > generation:
         raise_damaged(path, "its catalogue has impossible values")
     return CatalogueRow(catalogue, next_record, payload_bytes)
 
@@ -502,6 +512,8 @@ def fetch_part(connection: sqlite3.Connection, path: str, record: Record, name: 
     """
     if connection.execute(_HAS_RECORD, (record.number,)).fetchone() is None:
         raise errors.StaleReader(f"{path}: a compaction has replaced record {record.number}; call refresh()")
+    if name not in record.parts:
+        raise_damaged(path, f"record {record.number} has no part {name!r}")
     head = record.parts[name]
     data = _join_pieces(_read_pieces(connection, path, record.number, head), head)
     _verify_part(path, record, name, part_checksum([data]))
@@ -625,7 +637,7 @@ EMPTY_CATALOGUE = CatalogueRow(Catalogue(0, 0, 0, 0, 0, EMPTY_DIGEST), next_reco
 
 _INSERT_PAYLOAD = "INSERT INTO payloads (number, version, body, checksum) VALUES (?, ?, ?, ?)"
 _DELETE_PAYLOAD = "DELETE FROM payloads WHERE number = ? AND version = ?"
-_RENAME_PAYLOAD = "UPDATE payloads SET version = 0, checksum = ? WHERE number = ? AND version = ?"
+_RENAME_PAYLOAD = "UPDATE payloads SET version = ?, checksum = ? WHERE number = ? AND version = ?"
 _INSERT_CATALOGUE = "INSERT OR REPLACE INTO catalogue VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MAX_NUMBER = 2**63 - 1
 
@@ -640,6 +652,7 @@ class Rewrite:
     drop: Sequence[int] = ()
     dead: Iterable[tuple[int, int]] = ()
     renamed: Iterable[tuple[int, int]] = ()
+    lowered: Iterable[tuple[int, int, int]] = ()
     compacting: bool = False
     words: Iterable[tuple[int, int, str]] = ()
     has_words: bool = False
@@ -668,10 +681,12 @@ def write_change(
     counts = _Counts(old.catalogue.n_payloads, old.payload_bytes)
     dead, renamed = list(_plain_keys(change.dead)), list(_plain_keys(change.renamed))
     _delete_payloads(connection, path, dead, counts)
-    _rename_payloads(connection, path, renamed)
+    lowered = [(number, version, 0) for number, version in renamed]
+    lowered += [(index(number), index(version), index(new)) for number, version, new in change.lowered]
+    _rename_payloads(connection, path, lowered)
     connection.executemany(_INSERT_PAYLOAD, _count_rows(change.payloads, counts))
     if change.has_words:
-        _write_words(connection, change.words, dead, renamed)
+        _write_words(connection, change.words, dead, lowered)
     next_record = old.next_record + len(change.records)
     n_records = old.catalogue.n_records + len(change.records) - len(change.drop)
     digest = _chain_digest(connection, path, old, bool(change.drop))
@@ -726,21 +741,24 @@ def _delete_payloads(
         counts.rows -= connection.execute(_DELETE_PAYLOAD, (number, version)).rowcount
 
 
-def _rename_payloads(connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int]]) -> None:
-    for number, version in keys:
+def _rename_payloads(connection: sqlite3.Connection, path: str, keys: Iterable[tuple[int, int, int]]) -> None:
+    for number, version, new in keys:
         body = fetch_payload(connection, path, number, version)
-        connection.execute(_RENAME_PAYLOAD, (payload_checksum(number, 0, body), number, version))
+        connection.execute(_RENAME_PAYLOAD, (new, payload_checksum(number, new, body), number, version))
 
 
 def _write_words(
     connection: sqlite3.Connection,
     words: Iterable[tuple[int, int, str]],
     dead: Iterable[tuple[int, int]],
-    renamed: Iterable[tuple[int, int]],
+    lowered: Iterable[tuple[int, int, int]],
 ) -> None:
     """Write the words of new and updated documents; forget those of deleted ones when compacting."""
     connection.executemany("DELETE FROM words WHERE rowid = ? AND version = ?", dead)
-    connection.executemany("UPDATE words SET version = 0 WHERE rowid = ? AND version = ?", renamed)
+    connection.executemany(
+        "UPDATE words SET version = ? WHERE rowid = ? AND version = ?",
+        ((new, number, version) for number, version, new in lowered),
+    )
     connection.executemany(
         "INSERT OR REPLACE INTO words (rowid, version, text) VALUES (?, ?, ?)",
         ((index(number), index(version), text) for number, version, text in words),

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StaleReader, StorageFailed, StorageFull, WriteRefused
 from crossbyte.index.storage.creation import copy_database, create_database, verify_database
 from crossbyte.index.storage.database import (
+    BUSY_SECONDS,
     WORDS_FORMAT,
     check_database,
     check_file,
@@ -53,6 +54,7 @@ _HARMLESS_TO_VACUUM = (
     sqlite3.SQLITE_CANTOPEN,  # no folder for temporary files
     sqlite3.SQLITE_NOMEM,
 )
+_MOMENT_MS = 100
 
 
 class Session:
@@ -128,13 +130,23 @@ class Session:
                 if outermost:
                     self._end()
 
-    def write(self, work: Callable[[CatalogueRow], CatalogueRow]) -> CatalogueRow:
+    def write(
+        self,
+        work: Callable[[CatalogueRow], CatalogueRow],
+        *,
+        wait_ms: int = 1000 * BUSY_SECONDS,
+        forgiving: bool = False,
+    ) -> CatalogueRow:
         """Do all of `work` or nothing.
 
         Parameters
         ----------
         work : callable
             Given the old catalogue, writes inside the transaction and returns the new one.
+        wait_ms : int
+            How long to wait for readers.
+        forgiving : bool
+            Whether writing goes on after a full disk: what was to be written can wait.
 
         Returns
         -------
@@ -149,7 +161,7 @@ class Session:
         with self.usable():
             self._check_may_write()
             try:
-                with translate_sqlite_errors(self.path, writing=True):
+                with translate_sqlite_errors(self.path, writing=True), self._waiting(wait_ms):
                     self._begin("BEGIN IMMEDIATE")
                     old = fetch_catalogue(self.connection, self.path)
                     self._check_seen(old)
@@ -159,7 +171,8 @@ class Session:
                     return new
             except (StorageFull, StorageFailed) as error:
                 # Of a failed flush nobody knows what reached the disk; reopening finds out.
-                self._refusal = f"a commit failed ({error})"
+                if not (forgiving and _found_no_space(error)):
+                    self._refusal = f"a commit failed ({error})"
                 raise
             finally:
                 self._end()
@@ -202,6 +215,18 @@ class Session:
         except sqlite3.Error as error:
             self._refusal = f"rolling back failed ({error})"
 
+    @contextmanager
+    def _waiting(self, wait_ms: int) -> Iterator[None]:
+        """Within this block, wait for readers no longer than this."""
+        if wait_ms == 1000 * BUSY_SECONDS:
+            yield
+            return
+        self.connection.execute(f"PRAGMA busy_timeout = {wait_ms:d}").fetchall()
+        try:
+            yield
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS:d}").fetchall()
+
     def _is_ours(self) -> bool:
         """Tell whether the connection may be touched: not in a child that was forked in a transaction."""
         return self._finalizer.alive and self._process == os.getpid()
@@ -223,6 +248,12 @@ class Session:
                 f"{self.path}: expected generation {self._seen}, which this handle has seen last, got"
                 f" {generation}; refresh or open the index again"
             )
+
+
+def _found_no_space(error: BaseException) -> bool:
+    """Say whether SQLite could not write at all: no flush failed, and rolling back restores everything."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.Error) and primary_code(cause) == sqlite3.SQLITE_FULL
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -526,6 +557,7 @@ class Store:
         dead: Iterable[tuple[int, int]],
         renamed: Iterable[tuple[int, int]],
         next_number: int,
+        lowered: Iterable[tuple[int, int, int]] = (),
     ) -> Catalogue:
         """Compact: put records in the place of others, and make the file small.
 
@@ -542,6 +574,8 @@ class Store:
         renamed : iterable of (number, version)
             Payload rows that become version 0.
         next_number : int
+        lowered : iterable of (number, version, new version)
+            Other payload rows that get a lower version, afterwards, in this order.
 
         Returns
         -------
@@ -559,13 +593,27 @@ class Store:
             drop,
             dead,
             renamed,
+            lowered,
             compacting=True,
             has_words=self.format >= WORDS_FORMAT,
         )
         with self._session.usable():
-            catalogue = self._write(rewrite)
+            catalogue = self._write(rewrite, forgiving=True)
             self._session.vacuum()
             return catalogue
+
+    def merge(self, drop: Sequence[int], records: Sequence[NewRecord], next_number: int) -> Catalogue:
+        """Put records in the place of others that say the same; readers of earlier generations become stale.
+
+        Nobody is kept waiting for it, and it may fail for want of space without harm: what was there is
+        there, and this handle goes on writing.
+
+        Raises
+        ------
+        As `commit`.
+        """
+        rewrite = Rewrite(records, next_number, drop=drop, has_words=self.format >= WORDS_FORMAT)
+        return self._write(rewrite, wait_ms=_MOMENT_MS, forgiving=True)
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the file as of one moment, safely beside a writer.
@@ -631,11 +679,13 @@ class Store:
             session.close()
             raise
 
-    def _write(self, rewrite: Rewrite) -> Catalogue:
+    def _write(
+        self, rewrite: Rewrite, *, wait_ms: int = 1000 * BUSY_SECONDS, forgiving: bool = False
+    ) -> Catalogue:
         def work(old: CatalogueRow) -> CatalogueRow:
             return write_change(self._session.connection, self.path, old, rewrite)
 
-        return self._session.write(work).catalogue
+        return self._session.write(work, wait_ms=wait_ms, forgiving=forgiving).catalogue
 
     def _check_generation(self, row: CatalogueRow, generation: int) -> None:
         oldest = row.catalogue.oldest

@@ -18,6 +18,7 @@ from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor, sample_rows
 from crossbyte.compute.kernels import CodewordTables, CrossPenalty
+from crossbyte.errors import NumericalError
 from crossbyte.model.quantization import codebooks
 
 BEAM_WIDTH = 16
@@ -63,10 +64,22 @@ def blend_targets(points: Float32, other: Float32, correlation: float) -> Float3
 
 
 def encode(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, workers: Executor) -> Codes:
-    """Code new items: a beam search, then the code update from there."""
+    """Code new items: a beam search, then the code update from there.
+
+    Raises
+    ------
+    NumericalError
+        An item has no finite place in the common space.
+    """
 
     def code(rows: slice) -> Codes:
         some = targets[rows]
+        if not np.isfinite(some).all():
+            row = rows.start + int(np.flatnonzero(~np.isfinite(some).all(axis=1))[0])
+            raise NumericalError(
+                f"expected a finite place in the common space for every item, got none for item {row}; "
+                "scale its features as those of the training were"
+            )
         found = kernels.beam_search(tables, some, penalty, BEAM_WIDTH)
         return kernels.icm(tables, some, penalty, found, MAX_SWEEPS)
 

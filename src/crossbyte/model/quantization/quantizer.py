@@ -13,8 +13,10 @@ from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor
 from crossbyte.compute.kernels import CodewordTables, CrossPenalty
+from crossbyte.errors import NumericalError
 from crossbyte.model.quantization import codebooks, collaborative
 
+_FARTHEST = 1e16  # of a coordinate of a query: hundreds of squares, for each of 64 codebooks, stay below 1e38
 _LEVELS = 256  # a stored cross term is one byte
 _KEPT_CODEBOOKS = 16  # 64 MB of inner products
 
@@ -131,7 +133,16 @@ class Quantizer:
         return np.column_stack([codes, byte])
 
     def table(self, points: Float32) -> DistanceTable:
-        """Make the distance table of query points (n, d); a query's does not depend on the others."""
+        """Make the distance table of query points (n, d); a query's does not depend on the others.
+
+        Raises
+        ------
+        NumericalError
+            A query lies so far away that the order of its distances would mean nothing.
+        """
+        # Features of 1e150 are finite and still too large for float32.
+        if not (np.abs(points) <= _FARTHEST).all():
+            raise NumericalError("a query lies too far from everything for float32; scale its features")
         tables = kernels.distance_tables(points, self._codewords_by_dim)
         # In order, so that it does not depend on the batch either.
         squares = np.add.accumulate(points * points, axis=1)[:, -1]

@@ -44,7 +44,7 @@ def check_request(scope: Scope, settings: Settings) -> None:
     """
     headers = Headers(scope=scope)
     _check_size(scope)
-    _check_framing(headers)
+    _check_framing(headers, scope["method"])
     _check_host(headers, settings)
     if scope["method"] not in ("GET", "HEAD"):
         _check_origin(headers)
@@ -60,10 +60,16 @@ def _check_size(scope: Scope) -> None:
         raise RequestRefused("headers_too_large", f"expected headers of at most {LIMITS.header_bytes} bytes")
 
 
-def _check_framing(headers: Headers) -> None:
-    """Refuse a body with two lengths: a proxy before us may believe the other one (request smuggling)."""
+def _check_framing(headers: Headers, method: str) -> None:
+    """Refuse a body where none belongs, and one with two lengths.
+
+    A proxy before us may believe the other length (request smuggling). And a body that nobody reads costs as
+    much as any other.
+    """
     if "content-length" in headers and "transfer-encoding" in headers:
         raise RequestRefused("ambiguous_length", None, "send Content-Length or Transfer-Encoding")
+    if method != "POST" and ("transfer-encoding" in headers or headers.get("content-length", "0") != "0"):
+        raise RequestRefused("unexpected_body", f"expected no body with {method}, got one", "leave it out")
 
 
 def _check_host(headers: Headers, settings: Settings) -> None:

@@ -1,107 +1,85 @@
 """Receive the whole body of a request before anything starts, within limits of size and time.
 
-So a slow or abandoned upload holds no thread and no place among the requests that are worked on.
+So a slow or abandoned upload holds no thread and no place among the requests that are worked on. What has
+arrived counts in one budget of bytes with all other bodies, until its request is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from crossbyte.service.body_budget import BodyBudget, Reservation
 from crossbyte.service.error_codes import RequestRefused, error_response, get_request_id
+from crossbyte.service.permissions import PERMISSIONS, match_route
 from crossbyte.service.settings import LIMITS, Settings
-
-_SMALL_BYTES = 64 * 2**10  # bodies up to this size are not counted
-_LARGE_AT_ONCE = 16  # larger ones at the same time: half a gigabyte at most
 
 
 class BodyLimitMiddleware:
-    """Receive whole bodies, within limits of size, number and time."""
+    """Receive whole bodies, within limits of size and time, and of all their bytes together."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings, self._n_large = app, settings, 0
+    def __init__(self, app: ASGIApp, settings: Settings, budget: BodyBudget) -> None:
+        self._app, self._settings, self._budget = app, settings, budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its whole body."""
+        """Pass a request on with its whole body; where none is taken, none is waited for."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _IncomingBody(self)
+        reservation = Reservation(self._budget)
         try:
-            data = await body.read(scope, receive, self._settings.receive_seconds)
-            await self._app(scope, _replay_body(data, receive), send)
+            if takes_body(scope):
+                body = await _read_body(scope, receive, reservation, self._settings.receive_seconds)
+                scope["state"] |= {"body": body, "reservation": reservation}
+                del body  # the route takes the only reference
+            await self._app(scope, receive, send)
         except ClientDisconnect:
             pass  # nobody is there to be answered
         except RequestRefused as error:
             await error_response(error.problem, get_request_id(scope))(scope, receive, send)
         finally:
-            body.release()
-
-    def enter(self) -> None:
-        """Count one large body more, or refuse it."""
-        if self._n_large >= _LARGE_AT_ONCE:
-            raise RequestRefused("too_busy", "too many large uploads at the same time")
-        self._n_large += 1
-
-    def leave(self) -> None:
-        """Count one large body less."""
-        self._n_large -= 1
+            reservation.release()
 
 
-class _IncomingBody:
-    """One body on its way in."""
+def takes_body(scope: Scope) -> bool:
+    """Tell whether the route of a request takes a body."""
+    method = scope["method"]
+    return method == "POST" and (method, match_route(scope["path"])) in PERMISSIONS
 
-    def __init__(self, middleware: BodyLimitMiddleware) -> None:
-        self._middleware, self._is_large, self._size = middleware, False, 0
 
-    async def read(self, scope: Scope, receive: Receive, seconds: float) -> bytes:
-        self._check_size(_read_declared_length(scope))
-        chunks: list[bytes] = []
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientDisconnect
-                    chunks.append(message.get("body", b""))
-                    self._size += len(chunks[-1])
-                    self._check_size(self._size)
-                    if not message.get("more_body", False):
-                        return b"".join(chunks)
-        except TimeoutError as error:
-            raise RequestRefused(
-                "request_timeout", f"expected the body within {seconds:g} seconds"
-            ) from error
+async def _read_body(scope: Scope, receive: Receive, reservation: Reservation, seconds: float) -> bytes:
+    """Read a body; refuse one that is too large by its declared length, or as soon as it is too large."""
+    declared = _read_declared_length(scope)
+    _check_size(declared)
+    reservation.check_room(declared)
+    body = io.BytesIO()  # which gives all of it without another copy
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                if refused := scope["state"].get("body_refused"):  # by the connection
+                    raise RequestRefused(refused, None, "send larger chunks, or Content-Length")
+                chunk = message.get("body", b"")
+                _check_size(body.tell() + len(chunk))
+                reservation.grow(len(chunk))
+                body.write(chunk)
+                if not message.get("more_body", False):
+                    return body.getvalue()
+    except TimeoutError as error:
+        raise RequestRefused("request_timeout", f"expected the body within {seconds:g} seconds") from error
 
-    def _check_size(self, size: int) -> None:
-        if size > LIMITS.body_bytes:
-            raise RequestRefused("body_too_large", f"expected a body of at most {LIMITS.body_bytes} bytes")
-        if size > _SMALL_BYTES and not self._is_large:
-            self._middleware.enter()
-            self._is_large = True
 
-    def release(self) -> None:
-        if self._is_large:
-            self._middleware.leave()
+def _check_size(size: int) -> None:
+    if size > LIMITS.body_bytes:
+        raise RequestRefused("body_too_large", f"expected a body of at most {LIMITS.body_bytes} bytes")
 
 
 def _read_declared_length(scope: Scope) -> int:
     """Read the declared length; what arrives is counted anyway."""
     values = [value for name, value in scope["headers"] if name == b"content-length"]
     return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 20 else 0
-
-
-def _replay_body(data: bytes, receive: Receive) -> Receive:
-    """Deliver the body once, and then whatever the client sends."""
-    delivered = False
-
-    async def replay() -> Message:
-        nonlocal delivered
-        if delivered:
-            return await receive()
-        delivered = True
-        return {"type": "http.request", "body": data, "more_body": False}
-
-    return replay

@@ -1,15 +1,16 @@
 """Answer the routes of documents: read, browse, count, show, add and delete.
 
-What a call has changed is on the disk when it is answered, and a call that is refused has changed nothing.
-Documents with the same sides are one commit, so a call may be up to three; only a disk that fills up or fails
-between them can leave a part of it.
+What a call has changed is on the disk when it is answered. A call over a limit, or with a value that is
+refused, has changed nothing, and one that has begun to write is answered when it has ended. Documents with
+the same sides are one commit, so a call may be up to three; only a disk that fills up or fails, or a shard
+that is lost, between them can leave a part of it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +23,18 @@ from crossbyte.errors import InvalidInput, UnknownId
 from crossbyte.gallery.gallery import NewDocument as GalleryDocument
 from crossbyte.index.docids import check_id, resolve_id
 from crossbyte.index.index import BaseIndex
+from crossbyte.index.mutations import check_fields, list_fields
 from crossbyte.service import schemas
-from crossbyte.service.body_parser import FormField, parse_body, parse_form, parse_json_body
+from crossbyte.service.body_parser import (
+    FormField,
+    get_reservation,
+    parse_form,
+    parse_in_thread,
+    parse_json_body,
+    take_body,
+)
 from crossbyte.service.error_codes import RequestRefused
+from crossbyte.service.idempotency import REPEATED, digest_request, read_key
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.routes.search import check_filter, get_picture
 from crossbyte.service.settings import LIMITS
@@ -60,10 +70,11 @@ def _read_document(service: Service, name: str) -> dict[str, Any]:
 )
 async def documents(request: Request, query: Annotated[schemas.BrowseQuery, Query()]) -> Response:
     service = get_service(request)
-    return schemas.json_response(await service.thread_pools.reading.run(_browse, service, query))
+    return await service.thread_pools.reading.run(_browse, service, query)
 
 
-def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
+def _browse(service: Service, query: schemas.BrowseQuery) -> Response:
+    """Give a page; its JSON, which may be of megabytes, is written here and not in the event loop."""
     check_filter(query.where)
 
     def read(view: BaseIndex) -> dict[str, Any]:
@@ -75,7 +86,7 @@ def _browse(service: Service, query: schemas.BrowseQuery) -> dict[str, Any]:
             "next": shown[-1].number if len(found) > query.limit else None,
         }
 
-    return service.read(read)
+    return schemas.json_response(service.read(read))
 
 
 @router.get(
@@ -157,17 +168,35 @@ _FORM_FIELDS = {
 @writing_router.post(
     "/v1/documents",
     summary="Add documents",
-    **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, more=(409, 415, 507)),
+    **describe_route(schemas.AddAnswer, body=schemas.NewDocuments, takes_key=True, more=(409, 415, 507)),
 )
 async def add(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
+    service, body = get_service(request), take_body(request)
 
-    def parse_and_add() -> dict[str, Any]:
-        given = parse_body(schemas.NewDocuments, request, body)
+    def check_and_add(given: schemas.NewDocuments) -> dict[str, Any]:
         checked = [_check_document(service, each) for each in given.documents]
+        if len(checked) > 1:  # which may be several commits, and each looks at its own fields alone
+            known = service.gallery.index.stats()["fields"]
+            check_fields(known, list_fields(each.payload for each in checked))
         return _add_documents(service, checked, given.upsert, given.codes)
 
-    return schemas.json_response(await service.thread_pools.writing.run(parse_and_add))
+    async def write() -> dict[str, Any]:
+        given = await parse_in_thread(schemas.NewDocuments, request, body, service.thread_pools)
+        return await service.thread_pools.writing.run_to_end(check_and_add, given)
+
+    return await _write_once(request, [body], write)
+
+
+async def _write_once(
+    request: Request, parts: list[bytes], write: Callable[[], Awaitable[dict[str, Any]]]
+) -> Response:
+    """Write; but a request with a key that was answered is answered with the same again."""
+    service, key = get_service(request), read_key(request)
+    if key is None:
+        return schemas.json_response(await write())
+    digest = await service.thread_pools.reading.run(digest_request, request, parts)
+    answer, is_repeated = await service.written.answer_once(key, digest, write)
+    return schemas.json_response(answer, headers=REPEATED if is_repeated else None)
 
 
 def _check_document(service: Service, document: schemas.NewDocument) -> GalleryDocument:
@@ -217,30 +246,41 @@ def _add_documents(
     **describe_route(
         schemas.AddAnswer,
         body=describe_form(("image", "id"), image="A picture: JPEG, PNG, WebP, BMP or GIF.", **_FORM_FIELDS),
+        takes_key=True,
         more=(409, 415, 507),
     ),
 )
 async def add_picture(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    document, upsert, codes = await service.thread_pools.pictures.run(
-        _parse_picture_form, service, request, body
-    )
-    return schemas.json_response(
-        await service.thread_pools.writing.run(_add_documents, service, [document], upsert, codes)
-    )
+    service, body = get_service(request), take_body(request)
+    parts = await service.thread_pools.pictures.run(parse_form, request, body)
+    del body
+
+    async def write() -> dict[str, Any]:
+        document, upsert, codes = await service.thread_pools.pictures.run(
+            _read_picture_form, service, request, parts
+        )
+        return await service.thread_pools.writing.run_to_end(
+            _add_documents, service, [document], upsert, codes
+        )
+
+    # The fields, not the body: each time it is sent, something else stands between them.
+    fields = [each for name in sorted(parts) for each in (name.encode(), parts[name].data)]
+    return await _write_once(request, fields, write)
 
 
-def _parse_picture_form(
-    service: Service, request: Request, body: bytes
+def _read_picture_form(
+    service: Service, request: Request, parts: dict[str, FormField]
 ) -> tuple[GalleryDocument, bool, str | None]:
-    parts = parse_form(request, body)
+    def parse_payload(text: str) -> Any:
+        return parse_json_body(text.encode(), get_reservation(request))
+
     data = get_picture(parts, tuple(_FORM_FIELDS))
     given = schemas.NewDocument.model_validate(
         {
             "id": _form_value(parts, "id"),
             "text": _form_value(parts, "text"),
             "group": _form_value(parts, "group"),
-            "payload": _form_value(parts, "payload", lambda text: parse_json_body(text.encode())),
+            "payload": _form_value(parts, "payload", parse_payload),
         },
         strict=True,
     )
@@ -269,14 +309,33 @@ def _parse_codes(text: str) -> str:
 @writing_router.post(
     "/v1/documents/delete",
     summary="Delete documents",
-    **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, more=(409, 415, 507)),
+    **describe_route(schemas.DeleteAnswer, body=schemas.Deletion, takes_key=True, more=(409, 415, 507)),
 )
 async def delete(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
+    service, body = get_service(request), take_body(request)
 
-    def parse_and_delete() -> dict[str, Any]:
-        given = parse_body(schemas.Deletion, request, body)
+    def delete_documents(given: schemas.Deletion) -> dict[str, Any]:
         deleted = service.gallery.delete(given.ids, missing_ok=given.missing_ok)
         return {"deleted": deleted, "generation": service.gallery.index.generation}
 
-    return schemas.json_response(await service.thread_pools.writing.run(parse_and_delete))
+    async def write() -> dict[str, Any]:
+        given = await parse_in_thread(schemas.Deletion, request, body, service.thread_pools)
+        return await service.thread_pools.writing.run_to_end(delete_documents, given)
+
+    return await _write_once(request, [body], write)
+
+
+@writing_router.post(
+    "/v1/compact",
+    summary="Make the index small: forget deleted documents and old payloads",
+    **describe_route(schemas.CompactAnswer, more=(409, 507)),
+)
+async def compact(request: Request) -> Response:
+    service = get_service(request)
+
+    def compact_index() -> dict[str, Any]:
+        index = service.gallery.index
+        index.compact()
+        return {"documents": len(index), "generation": index.generation}
+
+    return schemas.json_response(await service.thread_pools.compacting.run_to_end(compact_index))

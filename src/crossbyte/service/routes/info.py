@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +97,7 @@ def _describe_index(service: Service) -> dict[str, Any]:
         "thumbnails": gallery.has_thumbnails,
         "word_fields": words,
         "encoders": {side: _describe_encoder(service, side) for side in ("image", "text")},
-        "fields": stats["fields"],
+        "fields": dict(islice(stats["fields"].items(), LIMITS.fields)),  # files of 0.6.0 may have more
         "limits": {
             "k": LIMITS.k,
             "text_chars": LIMITS.text_chars,

@@ -21,7 +21,7 @@ from crossbyte.index.docids import Id, resolve_id
 from crossbyte.index.filters.grammar import And, Condition, Not, Or, parse_filter
 from crossbyte.index.index import BaseIndex
 from crossbyte.service import schemas
-from crossbyte.service.body_parser import FormField, parse_body, parse_form
+from crossbyte.service.body_parser import FormField, parse_form, parse_in_thread, take_body
 from crossbyte.service.error_codes import Problem, RequestRefused, describe_error, get_request_id
 from crossbyte.service.openapi import describe_form, describe_route
 from crossbyte.service.settings import LIMITS
@@ -51,15 +51,10 @@ async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, 
     **describe_route(schemas.SearchAnswer, body=schemas.Search, more=(415,)),
 )
 async def search(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    return schemas.json_response(
-        await service.thread_pools.reading.run(_search_by_body, service, request, body)
-    )
-
-
-def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    query = parse_body(schemas.Search, request, body)
-    return run_search(service, partial(encode_query, service, query), query)
+    service = get_service(request)
+    query = await parse_in_thread(schemas.Search, request, take_body(request), service.thread_pools)
+    encode = partial(encode_query, service, query)
+    return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
 
 
 @router.post(
@@ -68,7 +63,7 @@ def _search_by_body(service: Service, request: Request, body: bytes) -> dict[str
     **describe_route(schemas.SearchAnswer, body=_PICTURE_FORM, more=(415,)),
 )
 async def search_by_picture(request: Request, options: Annotated[schemas.SearchOptions, Query()]) -> Response:
-    service, body = get_service(request), await request.body()
+    service, body = get_service(request), take_body(request)
 
     def search_picture() -> dict[str, Any]:
         picture = get_picture(parse_form(request, body))
@@ -88,8 +83,8 @@ async def search_by_picture(request: Request, options: Annotated[schemas.SearchO
     ),
 )
 async def search_batch(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    batch = await service.thread_pools.reading.run(parse_body, schemas.Batch, request, body)
+    service = get_service(request)
+    batch = await parse_in_thread(schemas.Batch, request, take_body(request), service.thread_pools)
     lines = _stream_answers(service, batch.queries, get_request_id(request.scope))
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
@@ -182,14 +177,12 @@ def _count_conditions(condition: Condition) -> int:
     **describe_route("The explanation: docs/explanation.md.", body=schemas.Explain, more=(415,)),
 )
 async def explain(request: Request) -> Response:
-    service, body = get_service(request), await request.body()
-    return schemas.json_response(
-        await service.thread_pools.reading.run(_explain_by_body, service, request, body)
-    )
+    service = get_service(request)
+    wanted = await parse_in_thread(schemas.Explain, request, take_body(request), service.thread_pools)
+    return schemas.json_response(await service.thread_pools.reading.run(_explain, service, wanted))
 
 
-def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[str, Any]:
-    wanted = parse_body(schemas.Explain, request, body)
+def _explain(service: Service, wanted: schemas.Explain) -> dict[str, Any]:
     query = encode_query(service, wanted)
     query.pop("words", None)  # distances alone are explained
     return service.read(lambda view: explain_document(service, view, wanted.id, query, wanted.target))
@@ -201,7 +194,7 @@ def _explain_by_body(service: Service, request: Request, body: bytes) -> dict[st
     **describe_route("The explanation: docs/explanation.md.", body=_PICTURE_FORM, more=(415,)),
 )
 async def explain_picture(request: Request, options: Annotated[schemas.ExplainOptions, Query()]) -> Response:
-    service, body = get_service(request), await request.body()
+    service, body = get_service(request), take_body(request)
 
     def explain_by_picture() -> dict[str, Any]:
         query = encode_picture(service, get_picture(parse_form(request, body)))
