@@ -181,6 +181,8 @@ def test_a_folder_that_forbids_writing_can_be_read_from() -> None:
         whole, hot = os.path.join(folder, "whole.cb"), os.path.join(folder, "hot.cb")
         Store.create(whole, [MODEL]).close()
         leave_a_hot_journal(hot)
+        for name in os.listdir(folder):
+            os.chmod(os.path.join(folder, name), 0o644)  # new files are their owner's alone
         os.chmod(folder, 0o555)
         try:
             run(READ_ONLY, folder)
