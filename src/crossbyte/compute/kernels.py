@@ -27,6 +27,8 @@ _SHORT_CODE = 16  # codebooks whose inner products are 64 MB
 BLOCK_ITEMS = 64
 """Items whose codes are packed together for the scan."""
 
+_ITEMS_PER_THREAD = 2**16  # and query: a thread that is started for fewer takes longer than it saves
+
 
 def _load() -> Any:
     if os.environ.get("CROSSBYTE_NO_NATIVE", "0") not in ("", "0"):
@@ -286,6 +288,7 @@ def scan(
     extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
+    n_threads = min(n_threads, 1 + n_items * len(sides[0].tables) // _ITEMS_PER_THREAD)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
     return ScanResult(*found)
 
