@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NoReturn
 
 from crossbyte.errors import InvalidInput
@@ -50,11 +51,14 @@ def parse_json(text: str, parse_float: Callable[[str], float] = float) -> Any:
     ValueError, RecursionError
         Not JSON, or nested too deeply.
     """
-    return json.loads(
-        text,
-        object_pairs_hook=_refuse_repeated_keys,
-        parse_constant=_refuse_constant,
-        parse_float=parse_float,
+    return _make_decoder(parse_float).decode(text)
+
+
+@cache
+def _make_decoder(parse_float: Callable[[str], float]) -> json.JSONDecoder:
+    """Make a decoder, once: that takes longer than reading a payload."""
+    return json.JSONDecoder(
+        object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant, parse_float=parse_float
     )
 
 

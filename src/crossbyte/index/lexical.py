@@ -7,9 +7,7 @@ expression of quoted words alone, so nothing that a person types is an operator.
 from __future__ import annotations
 
 import re
-import threading
 import unicodedata
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from crossbyte.arrays import Float64
 from crossbyte.encoders.builtin_text import MAX_CHARACTERS, split_words
 from crossbyte.errors import InvalidInput, WriteRefused
+from crossbyte.index.byte_cache import ByteCache
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.verdict import Evidence
 
@@ -131,8 +130,8 @@ class TermMatches(NamedTuple):
         return set(self.numbers[self.allowed].tolist())
 
 
-class TermCache:
-    """Keeps what was found of terms, up to so many bytes; what was asked longest ago goes first.
+class TermCache(ByteCache[str, TermMatches]):
+    """Keeps what was found of terms.
 
     Any text may be asked, so a term counts for its own bytes, too, even if no document has it.
 
@@ -142,31 +141,23 @@ class TermCache:
     """
 
     def __init__(self, most_bytes: int = 16_000_000) -> None:
-        self._most_bytes = most_bytes
-        self._known: OrderedDict[str, TermMatches] = OrderedDict()
-        self._guard = threading.Lock()
-        self.n_bytes = 0
-
-    def get(self, term: str) -> TermMatches | None:
-        """Give what was found of a term; None if it was not kept."""
-        with self._guard:
-            if term not in self._known:
-                return None
-            self._known.move_to_end(term)
-            return self._known[term]
-
-    def keep(self, term: str, found: TermMatches) -> None:
-        """Keep what was found of a term."""
-        with self._guard:
-            if term not in self._known:
-                self._known[term] = found
-                self.n_bytes += _count_bytes(term, found)
-            while self.n_bytes > self._most_bytes:
-                self.n_bytes -= _count_bytes(*self._known.popitem(last=False))
+        super().__init__(most_bytes, _count_bytes)
 
 
 def _count_bytes(term: str, found: TermMatches) -> int:
     return _ENTRY_BYTES + 4 * len(term) + sum(each.nbytes for each in found)
+
+
+class CountCache(ByteCache[tuple[str, int], int]):
+    """Keeps how many documents have a term, up to a bound: by term and bound.
+
+    Parameters
+    ----------
+    most_bytes : int
+    """
+
+    def __init__(self, most_bytes: int = 4_000_000) -> None:
+        super().__init__(most_bytes, lambda key, _: _ENTRY_BYTES + 4 * len(key[0]))
 
 
 class WordScores(NamedTuple):
