@@ -315,9 +315,7 @@ class Preparation:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
         projected = (
-            block @ self._directions
-            if is_sparse(block)
-            else deterministic_product(block, self.components.T)
+            block @ self._directions if is_sparse(block) else deterministic_product(block, self.components.T)
         )
         return np.asarray(projected - self._projected_mean)
 

@@ -514,7 +514,14 @@ class Snapshot:
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
         values = sum(values.n_bytes for values in self._values.values())
         words = self._terms.n_bytes + self._term_counts.n_bytes
-        return answers + groups + values + words + self._bodies.n_bytes + sum(column.n_bytes for column in self._columns.values())
+        return (
+            answers
+            + groups
+            + values
+            + words
+            + self._bodies.n_bytes
+            + sum(column.n_bytes for column in self._columns.values())
+        )
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
         condition = parse_filter(where) if is_part else read_filter(where, self.fields)

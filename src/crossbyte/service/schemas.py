@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import quote
 
@@ -559,10 +560,16 @@ def encode_json(value: Any) -> bytes:
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Answer with JSON that must not be cached."""
+    return bytes_response(encode_json(value), status, headers)
+
+
+def bytes_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with JSON that is encoded already, and must not be cached."""
     all_headers = {"Cache-Control": "no-store"} | dict(headers or {})
-    return Response(encode_json(value), status, all_headers, "application/json")
+    return Response(body, status, all_headers, "application/json")
 
 
+@lru_cache(maxsize=10_000)
 def thumbnail_url(id: Id, can_have: bool) -> str | None:
     """Return the URL of a document's thumbnail, if it can have one."""
     return f"/v1/thumbnail?id={quote(str(id), safe='')}" if can_have else None
