@@ -129,7 +129,7 @@ class Calibration:
         return Level(_measured_target(query, target, coding), found.likelihood.temperature)
 
     def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
-        """Find the coding's own likelihood, or that of the nearest coding; looked up once for all searches."""
+        """Find the coding's own likelihood, or that of the nearest coding, once for all searches."""
         key = query, target, coding
         if key not in self._found:
             self._found[key] = self._search_likelihood(*key)

@@ -212,7 +212,9 @@ def score_words(terms: Sequence[TermMatches], n_documents: int, mean_words: floa
         numbers.append(each.numbers[some])
         added.append(rarity * f * (_K + 1.0) / (f + _K * (1.0 - _B + _B * length / mean_words)))
     known, places = np.unique(np.concatenate(numbers), return_inverse=True)
-    scores: Float64 = np.bincount(places, np.concatenate(added), len(known))  # added in the order of terms
+    scores = np.bincount(places, np.concatenate(added), len(known)).astype(
+        np.float64
+    )  # in the order of terms
     return WordScores(known, scores)
 
 
