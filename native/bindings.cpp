@@ -438,18 +438,35 @@ class Searcher {
     std::vector<std::tuple<std::vector<std::pair<int64_t, Codes>>, Steps, std::vector<RunArrays>>> held_;
 };
 
+static void prefetch(const void* address) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(address);
+#endif
+}
+
 // Texts of some rows, of a text that has them all one after the other.
 static nb::list take_texts(nb::bytes text, Array<const int64_t, 1> ends, Array<const int64_t, 1> rows) {
     require_aligned(ends, rows);
-    nb::list texts;
     const int64_t n = static_cast<int64_t>(ends.shape(0)), size = static_cast<int64_t>(text.size());
-    for (size_t i = 0; i < rows.shape(0); ++i) {
-        const int64_t row = rows.data()[i];
+    const int64_t* end_of = ends.data();
+    // Rows lie anywhere in memory: all are on their way before the first is waited for.
+    const auto each = [&](const auto& use) {
+        for (size_t i = 0; i < rows.shape(0); ++i) use(rows.data()[i]);
+    };
+    each([&](int64_t row) {
         require(row >= 0 && row < n, "rows must be rows");
-        const int64_t start = row > 0 ? ends.data()[row - 1] : 0, end = ends.data()[row];
-        require(start >= 0 && start <= end && end <= size, "ends must be places of the text");
-        texts.append(nb::str(text.c_str() + start, static_cast<size_t>(end - start)));
-    }
+        prefetch(end_of + row);
+    });
+    const auto start_of = [&](int64_t row) { return row > 0 ? end_of[row - 1] : 0; };
+    each([&](int64_t row) {
+        require(start_of(row) >= 0 && start_of(row) <= end_of[row] && end_of[row] <= size,
+                "ends must be places of the text");
+        prefetch(text.c_str() + start_of(row));
+    });
+    nb::list texts;
+    each([&](int64_t row) {
+        texts.append(nb::str(text.c_str() + start_of(row), static_cast<size_t>(end_of[row] - start_of(row))));
+    });
     return texts;
 }
 
