@@ -438,12 +438,6 @@ class Searcher {
     std::vector<std::tuple<std::vector<std::pair<int64_t, Codes>>, Steps, std::vector<RunArrays>>> held_;
 };
 
-static void prefetch(const void* address) {
-#if defined(__GNUC__) || defined(__clang__)
-    __builtin_prefetch(address);
-#endif
-}
-
 // Texts of some rows, of a text that has them all one after the other.
 static nb::list take_texts(nb::bytes text, Array<const int64_t, 1> ends, Array<const int64_t, 1> rows) {
     require_aligned(ends, rows);

@@ -15,10 +15,11 @@
 namespace crossbyte {
 namespace {
 
-constexpr int64_t kLanes = 16;      // cells that lie together
-constexpr int64_t kTogether = 4;    // blocks of them that are multiplied in one go
-constexpr int64_t kAtOnce = 8;      // cells that are scored side by side
-constexpr double kRounding = 6e-8;  // a little more than the relative error of one float operation
+constexpr int64_t kLanes = 16;        // cells that lie together
+constexpr int64_t kTogether = 4;      // blocks of them that are multiplied in one go
+constexpr int64_t kAtOnce = 8;        // cells that are scored side by side
+constexpr int64_t kPrefetched = 256;  // cells
+constexpr double kRounding = 6e-8;    // a little more than the relative error of one float operation
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The largest 16-bit value with which no sum of products over the dimensions overflows 32 bits.
@@ -136,55 +137,19 @@ Multiply multiply_of_level() {
     return &multiply_portable;
 }
 
-// Scores of a block, less the square of the query, up to the bound of their error; whether any is in the
-// limit.
-CROSSBYTE_INLINE bool rough_scores_body(const float* bases, const int32_t* products, float scale, float limit,
-                                        float* scores) {
-    int32_t some = 0;
-    for (int64_t l = 0; l < kLanes; ++l) {
-        scores[l] = bases[l] - scale * static_cast<float>(products[l]);
-        some |= scores[l] <= limit;
-    }
-    return some != 0;
+// Scores of a block, less the square of the query, up to the bound of their error; gives the lowest.
+CROSSBYTE_INLINE float rough_scores_body(const float* bases, const int32_t* products, float scale,
+                                         float* scores) {
+    for (int64_t l = 0; l < kLanes; ++l) scores[l] = bases[l] - scale * static_cast<float>(products[l]);
+    float low[kLanes];
+    for (int64_t l = 0; l < kLanes; ++l) low[l] = scores[l];
+    for (int64_t half = kLanes / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; ++l) low[l] = low[l] < low[l + half] ? low[l] : low[l + half];
+    return low[0];
 }
-CROSSBYTE_DISPATCH(bool, rough_scores,
-                   (const float* bases, const int32_t* products, float scale, float limit, float* scores),
-                   (bases, products, scale, limit, scores))
-
-// The lowest of rough scores that are off by at most `error`: with every one that may belong to the first
-// `count`.
-class Shortlist {
-  public:
-    Shortlist(int64_t count, double error)
-        : count_(static_cast<size_t>(count)), capacity_(2 * count_ + 64), slack_(2.0 * error) {}
-
-    float limit() const { return limit_; }
-
-    void offer(float score, int64_t cell) {
-        keys_.push_back(key_of(score, cell));
-        if (keys_.size() >= capacity_) shrink();
-    }
-    std::vector<uint64_t> keys() {
-        shrink();
-        return std::move(keys_);
-    }
-
-  private:
-    void shrink() {
-        if (keys_.size() <= count_) return;
-        const auto last = keys_.begin() + static_cast<int64_t>(count_) - 1;
-        std::nth_element(keys_.begin(), last, keys_.end());
-        limit_ = std::nextafter(static_cast<float>(value_of(*last) + slack_), kInfinity);
-        const auto beyond = [this](uint64_t key) { return value_of(key) > limit_; };
-        keys_.erase(std::remove_if(keys_.begin(), keys_.end(), beyond), keys_.end());
-        capacity_ = std::max(capacity_, 2 * keys_.size());
-    }
-
-    size_t count_, capacity_;
-    double slack_;
-    float limit_ = kInfinity;
-    std::vector<uint64_t> keys_;
-};
+CROSSBYTE_DISPATCH(float, rough_scores,
+                   (const float* bases, const int32_t* products, float scale, float* scores),
+                   (bases, products, scale, scores))
 
 }  // namespace
 
@@ -238,33 +203,39 @@ std::vector<uint64_t> Router::candidates(const float* query, int64_t count) cons
         return keys;
     }
     const Multiply multiply = multiply_of_level();
-    Shortlist found(count, error);
-    int32_t products[kTogether * kLanes];
-    float scores[kLanes];
     const int64_t n_blocks = static_cast<int64_t>(bases_.size()) / kLanes;
+    std::vector<float> scores(bases_.size()), lowest(static_cast<size_t>(n_blocks));
+    int32_t products[kTogether * kLanes];
     for (int64_t first = 0; first < n_blocks; first += kTogether) {
         const int64_t n = std::min(kTogether, n_blocks - first);
         multiply(rounded_.data() + first * n_pairs_ * 2 * kLanes, rounded.data(), n_pairs_, n, products);
-        for (int64_t b = 0; b < n; ++b) {
-            const int64_t at = (first + b) * kLanes;
-            if (!rough_scores(bases_.data() + at, products + b * kLanes, scale, found.limit(), scores))
-                continue;
-            for (int64_t l = 0; l < kLanes && at + l < n_cells_; ++l)
-                if (scores[l] <= found.limit()) found.offer(scores[l], at + l);
-        }
+        for (int64_t b = first; b < first + n; ++b)
+            lowest[b] = rough_scores(bases_.data() + b * kLanes, products + (b - first) * kLanes, scale,
+                                     scores.data() + b * kLanes);
     }
-    return found.keys();
+    // As many blocks, and so as many cells at least, are not above this one.
+    std::vector<float> ranked(count <= n_blocks ? lowest : scores);
+    std::nth_element(ranked.begin(), ranked.begin() + count - 1, ranked.end());
+    const float limit = std::nextafter(static_cast<float>(ranked[count - 1] + 2.0 * error), kInfinity);
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        if (!(lowest[b] <= limit)) continue;
+        for (int64_t c = b * kLanes; c < std::min((b + 1) * kLanes, n_cells_); ++c)
+            if (scores[c] <= limit) keys.push_back(key_of(scores[c], c));
+    }
+    return keys;
 }
 
 // Puts the true scores into the keys of cells.
 void Router::score(const float* query, std::vector<uint64_t>& keys) const {
     const int64_t n = static_cast<int64_t>(keys.size());
+    const auto point_of = [&](int64_t i) { return points_ + place_of(keys[i]) * n_dims_; };
+    for (int64_t i = 0; i < std::min(n, kPrefetched); ++i)  // they lie anywhere
+        for (int64_t j = 0; j < n_dims_; j += 16) prefetch(point_of(i) + j);
     for (int64_t at = 0; at < n; at += kAtOnce) {
         const int64_t some = std::min(kAtOnce, n - at);
         const float* points[kAtOnce];
         float sums[kAtOnce] = {};
-        for (int64_t i = 0; i < kAtOnce; ++i)
-            points[i] = points_ + place_of(keys[at + std::min(i, some - 1)]) * n_dims_;
+        for (int64_t i = 0; i < kAtOnce; ++i) points[i] = point_of(at + std::min(i, some - 1));
         for (int64_t j = 0; j < n_dims_; ++j)
             for (int64_t i = 0; i < kAtOnce; ++i) {
                 const float difference = query[j] - points[i][j];

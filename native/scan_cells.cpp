@@ -1,6 +1,7 @@
 // The scan of some cells only. Places are not in the order of rows here, so that equal distances are told
-// apart by the keys of the hits, and the row of an item is looked up, far away in memory, and in the bitmap,
-// only once its distance is small enough.
+// apart by the keys of the hits. The row of an item is looked up only once its distance is small enough, and,
+// because it lies far away in memory, a cell later: until then it is on its way, as are the codes of the
+// next.
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
@@ -49,8 +50,10 @@ class Visit {
             if (cell < 0 || cell >= visits_.n_cells) throw std::invalid_argument("cells must be cells");
             const int64_t start = visits_.starts[cell], stop = visits_.starts[cell + 1];
             if (start < 0 || stop > job_.n_items) throw std::invalid_argument("starts must be places");
+            if (i + 1 < last) prefetch_cell(cells[i + 1]);
             if (start < stop) look_through(start, stop);
         }
+        offer_pending();
         return query_.best.keys();
     }
 
@@ -61,6 +64,7 @@ class Visit {
             if (seen_ >= next_) choose_steps();
             const int64_t n = std::min({kTile, last - at, next_ - seen_});
             uint64_t some = bounds_.masks(sides_, at, n, query_, masks_);
+            offer_pending();
             for (; some != 0; some &= some - 1) {
                 const int64_t b = __builtin_ctzll(some);
                 for (uint64_t mask = masks_[b] & inside(at + b, start, stop); mask != 0; mask &= mask - 1)
@@ -72,19 +76,42 @@ class Visit {
     }
     // Seldom, because the k-th distance falls ever more slowly.
     void choose_steps() {
+        offer_pending();
         bounds_.rescale(query_);
         next_ = seen_ + std::max(4 * seen_, (job_.k + kBlock) / kBlock);
     }
     void look_at(int64_t place) {
         const float distance = exact_distance(job_, query_.number, place);
         if (!(distance <= query_.best.limit())) return;
-        const int64_t row = visits_.rows[place];
-        if (job_.allowed != nullptr) {
-            if (row >= visits_.n_rows) throw std::invalid_argument("allowed must have a bit per row");
-            if ((job_.allowed[row / kBlock] >> (row % kBlock) & 1) == 0) return;
-        }
-        query_.best.offer(distance, row);
+        prefetch(visits_.rows + place);
+        pending_.push_back({distance, place});
     }
+    void offer_pending() {
+        for (const Pending& each : pending_) {
+            const int64_t row = visits_.rows[each.place];
+            if (job_.allowed != nullptr) {
+                if (row >= visits_.n_rows) throw std::invalid_argument("allowed must have a bit per row");
+                if ((job_.allowed[row / kBlock] >> (row % kBlock) & 1) == 0) continue;
+            }
+            query_.best.offer(each.distance, row);
+        }
+        pending_.clear();
+    }
+    void prefetch_cell(int64_t cell) const {
+        constexpr int64_t kMost = 4096;  // bytes; further on, the processor has seen where it goes
+        if (cell < 0 || cell >= visits_.n_cells) return;
+        const int64_t bytes = job_.sources[0].n_codebooks * kBlock, items = job_.n_items;
+        const int64_t start = std::clamp<int64_t>(visits_.starts[cell], 0, items) / kBlock * bytes;
+        const int64_t stop =
+            (std::clamp<int64_t>(visits_.starts[cell + 1], 0, items) + kBlock - 1) / kBlock * bytes;
+        for (int64_t at = start; at < std::min(stop, start + kMost); at += 64)
+            prefetch(job_.sources[0].codes + at);
+    }
+
+    struct Pending {
+        float distance;
+        int64_t place;
+    };
 
     const ScanJob& job_;
     const Visits& visits_;
@@ -92,7 +119,8 @@ class Visit {
     ItemBounds bounds_;
     Sides sides_;
     uint64_t masks_[kTile];
-    int64_t seen_ = 0, next_ = 0;  // blocks; where to choose the steps anew
+    std::vector<Pending> pending_;  // near enough, their rows not yet looked up
+    int64_t seen_ = 0, next_ = 0;   // blocks; where to choose the steps anew
 };
 
 // A query and some of its cells, for one thread.

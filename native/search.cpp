@@ -1,6 +1,7 @@
 #include "search.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 
 #include "codes.h"
@@ -12,6 +13,7 @@ namespace crossbyte {
 namespace {
 
 constexpr int64_t kQueriesPerThread = 16;  // for which the tables are worth a thread
+constexpr int64_t kCached = 8;             // queries whose tables stay in the cache
 
 // Tables and offsets of all queries, by quantizer; cells, by router.
 class Prepared {
@@ -122,10 +124,9 @@ bool is_nearer(const FoundDocument& one, const FoundDocument& other) {
     return one.distance < other.distance || (one.distance == other.distance && one.number < other.number);
 }
 
-}  // namespace
-
-std::vector<std::vector<FoundDocument>> search(const SearchSpace& space, const std::vector<AskedPart>& asked,
-                                               const PointQueries& queries) {
+std::vector<std::vector<FoundDocument>> search_together(const SearchSpace& space,
+                                                        const std::vector<AskedPart>& asked,
+                                                        const PointQueries& queries) {
     const Prepared prepared(space, asked, queries);
     std::vector<std::vector<FoundDocument>> documents(queries.n);
     int64_t n_lists = 0;
@@ -142,6 +143,31 @@ std::vector<std::vector<FoundDocument>> search(const SearchSpace& space, const s
             std::sort(each.begin(), each.end(), is_nearer);
             each.resize(std::min(each.size(), static_cast<size_t>(queries.k)));
         }
+    return documents;
+}
+
+}  // namespace
+
+std::vector<std::vector<FoundDocument>> search(const SearchSpace& space, const std::vector<AskedPart>& asked,
+                                               const PointQueries& queries) {
+    const auto is_routed = [](const AskedPart& each) { return each.n_probe > 0; };
+    const bool all_routed = std::all_of(asked.begin(), asked.end(), is_routed);
+    if (!all_routed || queries.n <= kCached) return search_together(space, asked, queries);
+    // Queries that visit cells have no work in common: some at a time, so that their tables stay in the
+    // cache.
+    const int64_t n_groups = (queries.n + kCached - 1) / kCached;
+    std::vector<std::vector<FoundDocument>> documents(queries.n);
+    std::atomic<int64_t> next{0};
+    in_parts(std::min(queries.n_threads, n_groups), [&](int64_t) {
+        for (int64_t group = next++; group < n_groups; group = next++) {
+            PointQueries some = queries;
+            some.points += group * kCached * space.n_dims;
+            some.n = std::min(kCached, queries.n - group * kCached);
+            some.n_threads = 1;
+            auto found = search_together(space, asked, some);
+            std::move(found.begin(), found.end(), documents.begin() + group * kCached);
+        }
+    });
     return documents;
 }
 
