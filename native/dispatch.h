@@ -38,6 +38,14 @@ CROSSBYTE_INLINE Floats8& view8(float* at) {
     return *reinterpret_cast<Floats8*>(at);
 }
 
+CROSSBYTE_INLINE void prefetch(const void* address) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(address);
+#else
+    (void)address;
+#endif
+}
+
 // avx512 means AVX-512 with VBMI (byte permutations), which the scan needs.
 enum class Level { portable = 0, avx2 = 1, avx512 = 2 };
 
