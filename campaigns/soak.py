@@ -1,7 +1,7 @@
 """Put load on a server and kill it again and again: ``python -m campaigns soak --minutes 60``.
 
-Ninety calls in a hundred search, nine write, one compacts, so many a second as ``--rate`` says: a load that the
-server bears, so that it can be seen whether it bears it as well at the end as at the beginning. What was
+Ninety calls in a hundred search, nine write, one compacts, so many a second as ``--rate`` says: a load that
+the server bears, so that it can be seen whether it bears it as well at the end as at the beginning. What was
 acknowledged before a kill must be there after it; what was under way may be there or not, as a whole.
 """
 

@@ -34,7 +34,7 @@ from .check import check_handle, check_survival
 from .shim import FAIL, WHEN, NoShim, Shim
 from .workloads import WORKLOADS, Session, Workload
 
-TIME_LIMIT = 60  # seconds for one child; a child takes milliseconds
+TIME_LIMIT = 300  # seconds for one child; a child takes milliseconds, but of an idle machine
 
 
 @dataclass
