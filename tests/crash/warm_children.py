@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -45,7 +44,10 @@ def serve(form: str, descriptor: int) -> None:
         import_module(library)
     with socket.socket(fileno=descriptor) as requests:
         while True:
-            request, (file, answer), _, _ = socket.recv_fds(requests, 2**16, 2)
+            request, descriptors, _, _ = socket.recv_fds(requests, 2**16, 2)
+            if not request:  # nobody can ask any more
+                return
+            file, answer = descriptors
             child = os.fork()
             if child == 0:
                 _run(request.decode(), file, answer)
@@ -103,7 +105,7 @@ class WarmChild:
 @contextmanager
 def start_child(opened: OpenFile, request: dict[str, Any]) -> Iterator[WarmChild]:
     """Take the place of the sandbox's function of this name."""
-    child = WarmChild(_requests_of(request["form"]), request, opened.file.fileno())
+    child = WarmChild(requests_of(request["form"]), request, opened.file.fileno())
     try:
         yield child
     finally:
@@ -112,13 +114,29 @@ def start_child(opened: OpenFile, request: dict[str, Any]) -> Iterator[WarmChild
         child.close()
 
 
-@cache
-def _requests_of(form: str) -> socket.socket:
-    """Start the process of a form; it ends when this one does, and nobody can ask any more."""
+_servers: dict[str, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+
+
+def stop() -> None:
+    """End the processes that fork; they also end with this one."""
+    while _servers:
+        _, (server, requests) = _servers.popitem()
+        requests.close()
+        server.wait()
+
+
+def requests_of(form: str) -> socket.socket:
+    """Give where to ask for forks of a form."""
+    if form not in _servers:
+        _servers[form] = _start_server(form)
+    return _servers[form][1]
+
+
+def _start_server(form: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = json.dumps([entry for entry in sys.path if entry])
     command = [sys.executable, "-I", "-c", _PROGRAM, path, form, str(there.fileno())]
-    subprocess.Popen(
+    server = subprocess.Popen(
         command,
         pass_fds=[there.fileno()],
         stdin=subprocess.DEVNULL,
@@ -127,4 +145,4 @@ def _requests_of(form: str) -> socket.socket:
         env=os.environ | sandbox._CHILD_ENVIRONMENT,
     )
     there.close()
-    return here
+    return server, here

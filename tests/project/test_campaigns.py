@@ -78,7 +78,7 @@ LEAST = {
     "resealed": {"refused": 100, "answered": 60},
     "readers": {f"{outcome}: {form}": 1 for form in ("npy", "npz", "csv") for outcome in ("read", "refused")}
     | {"refused: mat": 150, "refused: parquet": 150, "read: picture": 50, "refused: safetensors": 150},
-    "contract": {"of our generator": 1500, "of schemathesis": 500},
+    "contract": {"of our generator": 2000, "of schemathesis": 500},
 }
 """Cases of some kinds that a short campaign has, or it would find nothing because it does nothing."""
 
@@ -93,7 +93,7 @@ LEAST = {
         ("flips", ["--stride", "50000"]),
         ("resealed", ["--n", "600", "--seed", "19"]),
         ("readers", ["--n", "2000", "--seed", "19"]),
-        ("contract", ["--requests", "1500", "--examples", "5"]),
+        ("contract", ["--requests", "2000", "--examples", "5"]),
         ("soak", ["--minutes", "0.5", "--kill-every", "10"]),
     ],
 )

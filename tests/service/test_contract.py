@@ -23,7 +23,7 @@ from support.paths import ROOT
 from support.service_requests import REQUESTS, Requests
 from support.service_samples import AUTHORISED, TOKEN, Client, client, jpeg, sample, scenes
 
-PER_KIND, PER_KIND_LONG = 8, 100  # requests of each kind for every route; fewer where there are not so many
+PER_KIND = 8  # requests of each kind for every route, fewer where there are not so many; campaigns send more
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +132,6 @@ def test_every_route_is_asked() -> None:
 @pytest.mark.parametrize(("method", "route"), REQUESTS)
 def test_generated_requests(server: Client, document: dict[str, Any], method: str, route: str) -> None:
     assert run(server, document, method, route, PER_KIND) >= 2
-
-
-@pytest.mark.long
-def test_thousands_of_generated_requests(server: Client, document: dict[str, Any]) -> None:
-    assert sum(run(server, document, *route, PER_KIND_LONG) for route in REQUESTS) >= 2000
 
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:
