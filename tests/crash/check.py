@@ -76,10 +76,8 @@ def check_survival(folder: Path, workload: Workload, acknowledged: int, judged: 
     key = _key_of(folder, "life", acknowledged)
     if judged.find(key) is None:
         _check_life_goes_on(folder, written)
+        _check_tidy(folder)
         judged.keep(key)
-        _check_tidy(folder, {NAME})
-    else:
-        _check_tidy(folder, {NAME, JOURNAL})  # a journal that is none goes with the next write
 
 
 def check_handle(index: Any, workload: Workload, acknowledged: int) -> None:
@@ -177,6 +175,6 @@ def _check_not_overwritten(folder: Path) -> None:
     raise AssertionError("create has overwritten an index")
 
 
-def _check_tidy(folder: Path, expected: set[str]) -> None:
-    left = {path.name for path in folder.iterdir()} - expected
+def _check_tidy(folder: Path) -> None:
+    left = {path.name for path in folder.iterdir()} - {NAME}
     assert not left, f"left behind after recovery: {sorted(left)}"
