@@ -30,7 +30,7 @@ from crossbyte.service.state import Service, get_service
 _NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
 _EXAMPLE_FIELDS = ("id", "payload", "thumbnail")
 router = APIRouter(tags=["search"])
-_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
+_PICTURE_FORM = describe_form(("image",))
 
 
 # Searching
