@@ -243,7 +243,7 @@ def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str,
 def encode_text(service: Service, text: str, mode: str | None = None) -> dict[str, Any]:
     """Encode words as a query."""
     with service.metrics.time_step("encode"):
-        return {"texts": service.gallery.encode_question(text, mode), "words": [text]}
+        return {"texts": service.gallery.encode_questions([text], mode), "words": [text]}
 
 
 def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
