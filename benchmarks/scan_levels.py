@@ -32,7 +32,7 @@ from benchmarks.timing import (
     seconds_per_call,
     take_turns,
 )
-from crossbyte import _native
+from crossbyte.compute import kernels
 from crossbyte.compute.executor import make_executor
 from crossbyte.compute.kernels import ScanSide, pack_codes, scan
 from crossbyte.model.quantization.quantizer import Quantizer
@@ -47,11 +47,11 @@ WANTED = {("avx512", True): 1.3, ("avx2", True): 1 / 1.3, ("avx512", False): 1.0
 @contextmanager
 def limited(level: str) -> Iterator[None]:
     """Run the kernels at most at this level."""
-    _native.limit_level(level)
+    kernels._native.limit_level(level)
     try:
         yield
     finally:
-        _native.limit_level("avx512")
+        kernels._native.limit_level("avx512")
 
 
 def levels() -> list[str]:
@@ -59,7 +59,7 @@ def levels() -> list[str]:
     found = []
     for level in ("avx2", "avx512"):
         with limited(level):
-            found += [level] if _native.level() == level else []
+            found += [level] if kernels._native.level() == level else []
     return found
 
 

@@ -18,11 +18,9 @@ CROSSBYTE_INLINE const uint8_t* block_of(const BlockCodes& side, int64_t block) 
 
 // Codes are read once and in order, but the processor's own prefetching stops at the end of a page and
 // leaves a third of the memory's speed unused.
-CROSSBYTE_INLINE void prefetch(const uint8_t* codes) {
+CROSSBYTE_INLINE void prefetch_ahead(const uint8_t* codes) {
     constexpr int64_t kAhead = 4096;
-#if defined(__GNUC__) || defined(__clang__)
-    __builtin_prefetch(codes + kAhead);
-#endif
+    prefetch(codes + kAhead);
 }
 
 // Plain loops; what the other levels must agree with.
@@ -100,7 +98,7 @@ CROSSBYTE_AVX2 void add_prefixes(const uint8_t* codes, int64_t stride, int64_t n
             _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(prefixes + 16 * t)));
     const __m256i nibble = _mm256_set1_epi8(0x0f);
     for (int64_t b = 0; b < n_blocks; ++b, codes += stride) {
-        prefetch(codes);
+        prefetch_ahead(codes);
         for (int64_t half = 0; half < 2; ++half) {
             const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes) + half);
             const __m256i low = _mm256_and_si256(_mm256_srli_epi16(own, 8 - kBits), nibble);
@@ -185,7 +183,7 @@ CROSSBYTE_INLINE CROSSBYTE_AVX512 void item_masks_avx512(const Sides& sides, int
         const uint8_t* codes = block_of(side, block);
         const int64_t stride = side.n_codebooks * kBlock;
         for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kWords) {
-            for (int64_t j = 0; j < kTogether; ++j) prefetch(codes + j * stride);
+            for (int64_t j = 0; j < kTogether; ++j) prefetch_ahead(codes + j * stride);
             Table512 table;
             for (int64_t t = 0; t < 4; ++t) table.part[t] = _mm512_loadu_si512(at + 64 * t);
             for (int64_t j = 0; j < kTogether; ++j)
