@@ -103,30 +103,62 @@ static nb::tuple lasso_py(Array<const float, 2> gram, Array<const float, 2> prod
                           as_numpy(std::move(result.values)));
 }
 
-static Codebooks books_of(const Array<const float, 3>& words_by_dim, const Array<const double, 3>& words,
-                          const Array<const float, 2>& gram) {
+using Words = Array<const double, 3>;
+using FloatCube = Array<const float, 3>;
+using FloatRows = Array<const float, 2>;
+using Gram = Array<const float, 4>;
+using RoughProducts = Array<const int16_t, 3>;
+using Units = Array<const float, 1>;
+using CodeRows = Array<uint8_t, 2>;
+
+static Codebooks books_of(const FloatCube& words_by_dim, const Words& words, const Gram& gram,
+                          const RoughProducts& rough, const Units& units) {
     const size_t M = words.shape(0), K = words.shape(1), d = words.shape(2);
     require(K == kWords, "a codebook has 256 words");
     require(words_by_dim.shape(0) == M && words_by_dim.shape(1) == d && words_by_dim.shape(2) == K,
             "words_by_dim must be (M, d, K)");
-    require(gram.shape(0) == M * K && gram.shape(1) == M * K, "gram must be (M K, M K)");
-    return {words_by_dim.data(), words.data(), gram.data(), static_cast<int64_t>(M), static_cast<int64_t>(d)};
+    require(gram.shape(0) == M && gram.shape(1) == M && gram.shape(2) == K && gram.shape(3) == K,
+            "gram must be (M, M, K, K)");
+    require(rough.shape(0) == M * (M - (M > 0)) / 2 && rough.shape(1) == K && rough.shape(2) == K,
+            "rough must be (M (M - 1) / 2, K, K)");
+    require(units.shape(0) == M, "units must be (M,)");
+    require_aligned(words_by_dim, words, gram, rough, units);
+    return {words_by_dim.data(),     words.data(),           gram.data(), rough.data(), units.data(),
+            static_cast<int64_t>(M), static_cast<int64_t>(d)};
 }
 
-using Coder = void (*)(const Codebooks&, const float*, CrossPenalty, int64_t, int64_t, uint8_t*);
+static CrossPenalty penalty_of(double mu, double epsilon) {
+    require(std::isfinite(mu) && std::isfinite(epsilon), "mu and epsilon must be finite");
+    return {mu, epsilon};
+}
 
-template <Coder coder, int64_t kMostEffort>
-static void code_py(Array<const float, 3> words_by_dim, Array<const double, 3> words,
-                    Array<const float, 2> gram, Array<const float, 2> targets, double mu, double epsilon,
-                    int64_t effort, Array<uint8_t, 2> codes) {
-    const Codebooks books = books_of(words_by_dim, words, gram);
+static void require_coded(const Words& words, const FloatRows& targets, const CodeRows& codes) {
     require(targets.shape(1) == words.shape(2), "targets must have the dimensions of the words");
     require(codes.shape(0) == targets.shape(0) && codes.shape(1) == words.shape(0), "codes must be (n, M)");
-    require_aligned(words_by_dim, words, gram, targets);
-    require(std::isfinite(mu) && std::isfinite(epsilon), "mu and epsilon must be finite");
-    require(effort > 0 && effort <= kMostEffort, "width must be from 1 to 2**16, max_sweeps from 1 to 2**31");
+    require_aligned(targets);
+}
+
+static void icm_py(FloatCube words_by_dim, Words words, Gram gram, RoughProducts rough, Units units,
+                   FloatRows targets, double mu, double epsilon, int64_t max_sweeps, CodeRows codes) {
+    const Codebooks books = books_of(words_by_dim, words, gram, rough, units);
+    const CrossPenalty penalty = penalty_of(mu, epsilon);
+    require_coded(words, targets, codes);
+    require(max_sweeps > 0 && max_sweeps <= kMostSweeps, "max_sweeps must be from 1 to 2**31");
     nb::gil_scoped_release release;
-    coder(books, targets.data(), {mu, epsilon}, static_cast<int64_t>(targets.shape(0)), effort, codes.data());
+    icm(books, targets.data(), penalty, static_cast<int64_t>(targets.shape(0)), max_sweeps, codes.data());
+}
+
+static void beam_search_py(FloatCube words_by_dim, Words words, Gram gram, RoughProducts rough, Units units,
+                           FloatRows targets, double mu, double epsilon, int64_t width, int64_t max_sweeps,
+                           CodeRows codes) {
+    const Codebooks books = books_of(words_by_dim, words, gram, rough, units);
+    const CrossPenalty penalty = penalty_of(mu, epsilon);
+    require_coded(words, targets, codes);
+    require(width > 0 && width <= kWidestBeam, "width must be from 1 to 2**16");
+    require(max_sweeps >= 0 && max_sweeps <= kMostSweeps, "max_sweeps must be from 0 to 2**31");
+    nb::gil_scoped_release release;
+    beam_search(books, targets.data(), penalty, static_cast<int64_t>(targets.shape(0)), {width, max_sweeps},
+                codes.data());
 }
 
 static double value_gradient_py(Array<const double, 3> words, Array<const uint8_t, 2> codes,
@@ -476,10 +508,11 @@ NB_MODULE(_native, m) {
     const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
     m.def("lasso", &lasso_py, array("gram"), array("products"), array("penalty"), array("indptr"),
           array("indices"), array("values"), "tolerance"_a);
-    m.def("icm", &code_py<icm, kMostSweeps>, array("words_by_dim"), array("words"), array("gram"),
-          array("targets"), "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
-    m.def("beam_search", &code_py<beam_search, kWidestBeam>, array("words_by_dim"), array("words"),
-          array("gram"), array("targets"), "mu"_a, "epsilon"_a, "width"_a, array("codes"));
+    m.def("icm", &icm_py, array("words_by_dim"), array("words"), array("gram"), array("rough"),
+          array("units"), array("targets"), "mu"_a, "epsilon"_a, "max_sweeps"_a, array("codes"));
+    m.def("beam_search", &beam_search_py, array("words_by_dim"), array("words"), array("gram"),
+          array("rough"), array("units"), array("targets"), "mu"_a, "epsilon"_a, "width"_a, "max_sweeps"_a,
+          array("codes"));
     m.def("codebook_value_gradient", &value_gradient_py, array("words"), array("codes"), array("targets"),
           "mu"_a, "epsilon"_a, array("gradient"));
     m.def("distance_tables", &tables_py, array("points"), array("words_by_dim"), array("tables"));

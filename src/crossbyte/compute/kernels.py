@@ -24,9 +24,14 @@ N_CODEWORDS = 256
 """Codewords per codebook (K): a code is one byte."""
 
 _SHORT_CODE = 16  # codebooks whose inner products are 64 MB
+_ROUGH_RANGE = 4000  # units that sums of rounded products stay within; native/codes.h has it, too
+_ROUGH_SPREAD = 8000  # units between the terms of an item, mostly
+_LINE_BYTES = 64
 
 BLOCK_ITEMS = 64
 """Items whose codes are packed together for the scan."""
+
+_ITEMS_PER_THREAD = 2**16  # and query: a thread that is started for fewer takes longer than it saves
 
 
 def _load() -> Any:
@@ -62,19 +67,26 @@ class CodewordTables(NamedTuple):
     codewords_by_dim: Float32
     """(M, d, K): one dimension of all codewords lies together."""
     gram: Float32
-    """(M K, M K): inner products of all codewords."""
+    """(M, M, K, K): the inner product of codeword k of codebook m and c of j is at (m, j, c, k)."""
+    rough: NDArray[np.int16]
+    """(M (M - 1) / 2, K, K): twice the products of codebooks j < m at m (m - 1) / 2 + j, rounded to units."""
+    units: Float32
+    """(M,): what one step of these means where codebook m is the later one."""
 
     @classmethod
     def of(cls, codewords: NDArray[np.floating[Any]]) -> CodewordTables:
         """Make the tables of codebooks of shape (M, K, d)."""
         exact = np.ascontiguousarray(codewords, dtype=np.float64)
         gram = _short_gram(exact) if len(exact) <= _SHORT_CODE else _long_gram(exact)
-        return cls(exact, np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32), gram)
+        by_dim = np.ascontiguousarray(exact.transpose(0, 2, 1), dtype=np.float32)
+        return cls(exact, by_dim, gram, *round_products(gram))
 
 
 def _short_gram(codewords: Float64) -> Float32:
+    n_codebooks, n_codewords, _ = codewords.shape
     flat = codewords.reshape(-1, codewords.shape[2])
-    return (flat @ flat.T).astype(np.float32)
+    gram = (flat @ flat.T).reshape(n_codebooks, n_codewords, n_codebooks, n_codewords)
+    return gram.transpose(2, 0, 1, 3).astype(np.float32, order="C")
 
 
 def _long_gram(codewords: Float64) -> Float32:
@@ -82,13 +94,47 @@ def _long_gram(codewords: Float64) -> Float32:
 
     With 64 codebooks there are 268 million of them: 1 GB, where float64 would need two more in passing.
     """
-    flat = codewords.reshape(-1, codewords.shape[2]).astype(np.float32)
-    gram = np.empty((len(flat), len(flat)), dtype=np.float32)
-    for start in range(0, len(flat), N_CODEWORDS):
-        own = slice(start, start + N_CODEWORDS)
-        np.matmul(flat[own], flat[start:].T, out=gram[own, start:])
-        gram[own.stop :, own] = gram[own, own.stop :].T
+    n_codebooks, n_codewords, _ = codewords.shape
+    books = codewords.astype(np.float32)
+    gram = np.empty((n_codebooks, n_codebooks, n_codewords, n_codewords), dtype=np.float32)
+    for m, own in enumerate(books):
+        later = own @ books[m:].reshape(-1, books.shape[2]).T  # as one product: each has its own rounding
+        gram[m:, m] = later.reshape(n_codewords, -1, n_codewords).transpose(1, 0, 2)
+        gram[m, m + 1 :] = gram[m + 1 :, m].transpose(0, 2, 1)
     return gram
+
+
+def round_products(gram: Float32) -> tuple[NDArray[np.int16], Float32]:
+    """Round inner products (M, M, K, K) of codewords to 16 bits, for a first look at scores: rough, units.
+
+    Units are large enough that sums over all codebooks fit, and the terms of most items as well; where they
+    do not, or are not finite, a beam search does without.
+    """
+    n_codebooks = len(gram)
+    squares = kernels_numpy.codeword_norms(gram).astype(np.float64)
+    rough = _empty_lines((n_codebooks * (n_codebooks - 1) // 2, N_CODEWORDS, N_CODEWORDS))
+    units = np.empty(n_codebooks, dtype=np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        length = np.sqrt(squares.mean(axis=1).sum())  # of an item, about
+        for m, longest in enumerate(squares.max(axis=1).tolist()):
+            products = gram[m, :m]
+            farthest = 2 * np.abs(products).max(axis=(1, 2), initial=0.0).sum(dtype=np.float64)
+            spread = longest + 4 * length * np.sqrt(longest)
+            units[m] = max(farthest / _ROUGH_RANGE, spread / _ROUGH_SPREAD)
+            own = rough[m * (m - 1) // 2 : m * (m + 1) // 2]
+            if np.isfinite(units[m]) and units[m] > 0:
+                np.rint(products * np.float32(2 / units[m]), out=own, casting="unsafe")
+            else:
+                own[:] = 0
+    return rough, units
+
+
+def _empty_lines(shape: tuple[int, ...]) -> NDArray[np.int16]:
+    """Allocate an array that begins with a line of the cache, so that no register straddles two."""
+    size = int(np.prod(shape)) * np.dtype(np.int16).itemsize
+    room = np.empty(size + _LINE_BYTES, dtype=np.uint8)
+    start = -room.ctypes.data % _LINE_BYTES
+    return room[start : start + size].view(np.int16).reshape(shape)
 
 
 def lasso(
@@ -162,22 +208,27 @@ def icm(
     if _native is None:
         return kernels_numpy.icm(tables, targets, penalty, codes, max_sweeps)
     better = codes.copy()
-    _native.icm(tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, max_sweeps, better)
+    _native.icm(*_native_tables(tables), targets, *penalty, max_sweeps, better)
     return better
 
 
-def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+def beam_search(
+    tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int, max_sweeps: int = 0
+) -> Codes:
     """Find codes of (n, d) float32 targets from nothing, keeping ``width`` prefixes per codebook.
 
-    Prefixes are compared by their error alone; the penalty decides between the finished codes.
+    Prefixes are compared by their error alone; the penalty decides between the finished codes. What is found
+    is improved as by :func:`icm`, with at most ``max_sweeps`` sweeps.
     """
     if _native is None:
-        return kernels_numpy.beam_search(tables, targets, penalty, width)
+        return kernels_numpy.beam_search(tables, targets, penalty, width, max_sweeps)
     codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
-    _native.beam_search(
-        tables.codewords_by_dim, tables.codewords, tables.gram, targets, *penalty, width, codes
-    )
+    _native.beam_search(*_native_tables(tables), targets, *penalty, width, max_sweeps, codes)
     return codes
+
+
+def _native_tables(tables: CodewordTables) -> tuple[NDArray[Any], ...]:
+    return tables.codewords_by_dim, tables.codewords, tables.gram, tables.rough, tables.units
 
 
 def codebook_value_gradient(
@@ -287,6 +338,7 @@ def scan(
     extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
+    n_threads = min(n_threads, 1 + n_items * len(sides[0].tables) // _ITEMS_PER_THREAD)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
     return ScanResult(*found)
 

@@ -72,11 +72,11 @@ def _codeword_products(tables: CodewordTables, targets: Float32) -> Float32:
 
 
 def _overlaps(gram: NDArray[np.float32], codes: NDArray[Any], m: int, until: int) -> Float32:
-    """Sum <their codeword, this one (m, k)> over the other codebooks: (..., K); gram is (M, K, M, K)."""
-    overlaps = np.zeros((*codes.shape[:-1], gram.shape[1]), dtype=np.float32)
+    """Sum <their codeword, this one (m, k)> over the other codebooks: (..., K)."""
+    overlaps = np.zeros((*codes.shape[:-1], gram.shape[-1]), dtype=np.float32)
     for j in range(until):
         if j != m:
-            overlaps += gram[j, codes[..., j], m, :]
+            overlaps += gram[m, j, codes[..., j]]
     return overlaps
 
 
@@ -84,15 +84,13 @@ def _cross_terms(gram: NDArray[np.float32], codes: NDArray[Any]) -> Float32:
     total = np.zeros(codes.shape[:-1], dtype=np.float32)
     for i in range(codes.shape[-1]):
         for j in range(i):
-            total += gram[i, codes[..., i], j, codes[..., j]]
+            total += gram[j, i, codes[..., i], codes[..., j]]
     return np.float32(2.0) * total
 
 
-def _gram_and_norms(tables: CodewordTables) -> tuple[NDArray[np.float32], Float32]:
-    M, K, _ = tables.codewords.shape
-    gram = tables.gram.reshape(M, K, M, K)
-    norms = np.ascontiguousarray(np.diagonal(tables.gram)).reshape(M, K)
-    return gram, norms
+def codeword_norms(gram: NDArray[np.float32]) -> Float32:
+    """Look up the squared lengths (M, K) of codewords among their inner products (M, M, K, K)."""
+    return np.ascontiguousarray(np.diagonal(np.einsum("mmck->mck", gram), axis1=1, axis2=2))
 
 
 def _exact_objective(
@@ -120,7 +118,7 @@ def icm(
 def _icm_rows(
     tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int
 ) -> Codes:
-    gram, norms = _gram_and_norms(tables)
+    gram, norms = tables.gram, codeword_norms(tables.gram)
     products = _codeword_products(tables, targets)
     new = codes.astype(np.intp)
     cross = _cross_terms(gram, new)
@@ -156,17 +154,19 @@ def _improve_one(
     cross[changed] = (rest + two * overlaps[rows, best])[changed]
 
 
-def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+def beam_search(
+    tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int, max_sweeps: int = 0
+) -> Codes:
     """See :func:`crossbyte.compute.kernels.beam_search`."""
     codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
     for start in range(0, len(targets), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         codes[rows] = _beam_rows(tables, targets[rows], penalty, width)
-    return codes
+    return icm(tables, targets, penalty, codes, max_sweeps) if max_sweeps else codes
 
 
 def _beam_rows(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
-    gram, norms = _gram_and_norms(tables)
+    gram, norms = tables.gram, codeword_norms(tables.gram)
     products = _codeword_products(tables, targets)
     n, M, K = products.shape
     beams = np.zeros((n, 1, M), dtype=np.intp)  # (n, width, M)

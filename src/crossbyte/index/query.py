@@ -18,7 +18,7 @@ from crossbyte.index.fusion import MODES, Answer, WordSearch, count_candidates, 
 from crossbyte.index.hits import Hits
 from crossbyte.index.ivf.router import ALL_CELLS
 from crossbyte.index.lexical import WordSettings
-from crossbyte.index.probabilities import MatchProbability, coding_offset
+from crossbyte.index.probabilities import CohortLevels, MatchProbability, coding_offset
 from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.segment import known_halves
 from crossbyte.index.storage.database import has_word_search
@@ -190,15 +190,18 @@ class SearchRequest:
         )
         if not rankings:
             return []
-        judged = probability.judge(rankings, model, backend, query.kind, query.target, query.points)
+        levels = CohortLevels(model, query.points, backend.n_threads)
+        judged = probability.judge(rankings, model, backend, query.kind, query.target, levels)
         if words is None:
             known = backend.word_settings if query.kind == "text" else None
             prior = probability.prior_of(len(backend))
             return [judge_by_vectors(each, known, prior, probability) for each in judged]
         assert settings is not None  # there are words
         search = WordSearch(model, backend, settings, self.mode or "both", self.where, distinct, probability)
-        asked = zip(range(len(judged)), judged, words, strict=True)
-        return [search.answer(query.take([place]), near, text) for place, near, text in asked]
+        return [
+            search.answer(query.take([place]), near, text, levels.take(place))
+            for place, (near, text) in enumerate(zip(judged, words, strict=True))
+        ]
 
     def _list_words(self, n_queries: int, settings: WordSettings | None) -> list[str] | None:
         """List the texts that are searched by their words; None where vectors are asked alone.

@@ -22,6 +22,7 @@ from crossbyte.compute.executor import Workers
 from crossbyte.compute.kernels import CellRun, Searcher, SearchPart
 from crossbyte.errors import FilterError, WrongModel
 from crossbyte.index.bitset import Bitset, count_bits, pack_bits, test_bits, unpack_bits
+from crossbyte.index.byte_cache import ByteCache
 from crossbyte.index.docids import DocIds, Id, IdLookup
 from crossbyte.index.filters.columns import TYPES, Column, join_columns
 from crossbyte.index.filters.conditions import check_fields, evaluate_condition, fields_of
@@ -29,7 +30,7 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import TermCache, TermMatches, WordSettings, quote_term
+from crossbyte.index.lexical import CountCache, TermCache, TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers, SegmentRows
 from crossbyte.index.segment import (
     CODINGS,
@@ -50,6 +51,7 @@ from crossbyte.model.quantization.quantizer import Quantizer
 _NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
 _MAX_COUNTS = 512  # counts of fields; a few values each
+_BODY_BYTES = 300  # of what is kept of a payload, beside its body
 
 
 def read_filter(where: Any, fields: Mapping[str, set[str]]) -> Condition:
@@ -93,6 +95,18 @@ class Update(NamedTuple):
     version: int
     present: bool
     older: tuple[int, ...]
+
+
+class PayloadCache(ByteCache[tuple[int, int], bytes]):
+    """Keeps the bodies of payloads, by number and version: who types sees the same documents again and again.
+
+    Parameters
+    ----------
+    most_bytes : int
+    """
+
+    def __init__(self, most_bytes: int = 16_000_000) -> None:
+        super().__init__(most_bytes, lambda _, body: _BODY_BYTES + len(body))
 
 
 class PreparedSearch(NamedTuple):
@@ -213,6 +227,8 @@ class Snapshot:
     _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
     _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
     _terms: TermCache = field(default_factory=TermCache, init=False)
+    _term_counts: CountCache = field(default_factory=CountCache, init=False)
+    _bodies: PayloadCache = field(default_factory=PayloadCache, init=False)
     _searches: dict[tuple[str, str], PreparedSearch] = field(default_factory=dict, init=False, repr=False)
     _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
@@ -505,9 +521,16 @@ class Snapshot:
     def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
         """Read the payloads of some documents; None where there is none."""
         keys = self.payload_keys(places)
-        bodies = iter(self.store.payloads([key for key in keys if key], self.generation))
+        known = {key: body for key in keys if key is not None and (body := self._bodies.get(key)) is not None}
+        missing = [key for key in keys if key is not None and key not in known]
+        if missing:
+            for key, body in zip(missing, self.store.payloads(missing, self.generation), strict=True):
+                known[key] = body
+                self._bodies.keep(key, body)
+        else:
+            self.store.check_current(self.generation)
         with refuse_damage(self.store.path, "a payload"):
-            return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
+            return [None if key is None else parse_json(known[key].decode()) for key in keys]
 
     def restrict(self, allowed: Mapping[str, Bitset], numbers: NDArray[np.int64]) -> dict[str, Bitset]:
         """Allow only those of these documents that are allowed already."""
@@ -543,7 +566,11 @@ class Snapshot:
 
         Documents that were added after this generation do not count, though the file has their words.
         """
-        return self.store.count_term(quote_term(term), self.catalogue.next_number, most)
+        count = self._term_counts.get((term, most))
+        if count is None:
+            count = self.store.count_term(quote_term(term), self.catalogue.next_number, most)
+            self._term_counts.keep((term, most), count)
+        return count
 
     def _match_term(self, term: str) -> TermMatches:
         """Find the documents that have a word or phrase, once for all searches of this generation."""
@@ -572,8 +599,16 @@ class Snapshot:
         """Bytes in memory of the caches."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
-        values = sum(values.n_bytes for values in self._values.values()) + self._terms.n_bytes
-        return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
+        values = sum(values.n_bytes for values in self._values.values())
+        words = self._terms.n_bytes + self._term_counts.n_bytes
+        return (
+            answers
+            + groups
+            + values
+            + words
+            + self._bodies.n_bytes
+            + sum(column.n_bytes for column in self._columns.values())
+        )
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
         condition = parse_filter(where) if is_part else read_filter(where, self.fields)
