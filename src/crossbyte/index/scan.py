@@ -647,6 +647,8 @@ class LocalBackend:
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
         """Look up the sides that each hit of this snapshot has."""
+        if hits._codings is not None:
+            return [known_halves(CODINGS[place]) for place in hits._codings.tolist()]
         return [known_halves(place.coding) for place in self.snapshot.places(hits.numbers)]
 
     @property
