@@ -440,8 +440,10 @@ def judge_by_vectors(
 
 def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:
     """Keep the first k, and of these what is probable enough."""
-    keep = np.arange(min(probability.k, len(answer.ranking.numbers)))
-    least, probabilities = probability.min_probability, answer.ranking.probabilities
+    n_hits, least = len(answer.ranking.numbers), probability.min_probability
+    if 0 < n_hits <= probability.k and least is None:
+        return answer
+    keep, probabilities = np.arange(min(probability.k, n_hits)), answer.ranking.probabilities
     if least is not None and probabilities is not None:
         keep = keep[probabilities[keep] >= least]
     nothing = answer.verdict is not None and not len(keep)  # an answer without hits is sure of none

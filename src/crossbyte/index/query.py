@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ Rescore = Callable[[int, Hits], Any]
 """Given the number of a query and its candidates: the distances that count, one per candidate."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: that alone would take two microseconds of every query
 class SearchRequest:
     """The arguments of a search, as they were given; :meth:`crossbyte.Index.search` explains each."""
 
@@ -90,15 +90,24 @@ class SearchRequest:
             limit = _check_limit(self.max_distance)
         if least is not None:
             least = check_number(least, "min_probability", 0.0, 1.0)
-        checked = replace(
-            self,
+        checked = SearchRequest(
+            images=self.images,
+            texts=self.texts,
+            like=self.like,
+            target=self.target,
             k=k,
-            candidates=candidates,
+            where=self.where,
             max_distance=limit,
+            distinct=self.distinct,
+            rescore=self.rescore,
+            candidates=candidates,
+            payloads=self.payloads,
             min_probability=least,
             prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
             match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
             n_probe=n_probe,
+            words=self.words,
+            mode=self.mode,
         )
         if self.min_probability is not None and (self.rescore is not None or self.like is not None):
             raise InvalidInput(

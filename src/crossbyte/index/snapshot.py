@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from crossbyte._json import parse_json
 from crossbyte.compute.executor import Workers
+from crossbyte.compute.kernels import CellRun, Searcher, SearchPart
 from crossbyte.errors import FilterError, WrongModel
 from crossbyte.index.bitset import Bitset, count_bits, pack_bits, test_bits, unpack_bits
 from crossbyte.index.byte_cache import ByteCache
@@ -31,11 +32,21 @@ from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
 from crossbyte.index.lexical import CountCache, TermCache, TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers, SegmentRows
-from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
+from crossbyte.index.segment import (
+    CODINGS,
+    SIDES,
+    Groups,
+    Segment,
+    known_halves,
+    name_column_part,
+    refuse_damage,
+    scanned_sides,
+)
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
+from crossbyte.model.quantization.quantizer import Quantizer
 
 _NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
@@ -98,6 +109,74 @@ class PayloadCache(ByteCache[tuple[int, int], bytes]):
         super().__init__(most_bytes, lambda _, body: _BODY_BYTES + len(body))
 
 
+class PreparedSearch(NamedTuple):
+    """Hold what queries of one kind for one target read of a generation, as the kernels take it.
+
+    Attributes
+    ----------
+    searcher : Searcher
+    places : dict of coding to int
+        Its part of the searcher; codings that are not searched are left out.
+    routed : list of str
+        By part, the side whose cells may be chosen from; "" without cells, and for sums of two distances, of
+        which the cells of a side say nothing.
+    n_items : int
+        Documents in all parts, deleted ones included.
+    """
+
+    searcher: Searcher
+    places: dict[str, int]
+    routed: list[str]
+    n_items: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, kind: str, target: str) -> PreparedSearch:
+        """Lay out all codings that have a side of the target."""
+        quantizers = list({id(each): each for each in snapshot.quantizers.values()}.values())
+        places: dict[str, int] = {}
+        routed: list[str] = []
+        parts: list[SearchPart] = []
+        for coding, partition in snapshot.partitions.items():
+            sides = scanned_sides(coding, target)
+            if sides:
+                places[coding] = len(parts)
+                part, side = _make_search_part(snapshot, partition, sides, kind, target, quantizers)
+                parts.append(part)
+                routed.append(side)
+        searcher = Searcher([each.table_source for each in quantizers], parts)
+        return cls(searcher, places, routed, sum(part.n_items for part in parts))
+
+
+def _make_search_part(
+    snapshot: Snapshot,
+    partition: Partition,
+    sides: Sequence[str],
+    kind: str,
+    target: str,
+    quantizers: Sequence[Quantizer],
+) -> tuple[SearchPart, str]:
+    """Lay out one coding; also gives the side whose cells may be chosen from, or ""."""
+    numbers, side = partition.numbers, sides[0]
+    place_of = {id(each): place for place, each in enumerate(quantizers)}
+    part = SearchPart(
+        CODINGS.index(partition.coding),
+        tuple((place_of[id(snapshot.quantizers[each])], partition.codes[each]) for each in sides),
+        numbers.count,
+        numbers.first,
+        numbers.steps,
+    )
+    known = None if snapshot.cells is None else snapshot.cells.directions.get((kind, side))
+    if len(sides) > 1 or side not in routed_sides(target) or known is None:
+        return part, ""
+    runs = tuple(CellRun(run.codes, run.rows, run.starts) for run in partition.inverted_lists[side].runs)
+    return part._replace(cells=known.router.cells, runs=runs), side
+
+
+def routed_sides(target: str) -> tuple[str, ...]:
+    """List the sides whose cells a search for a target may choose from; for sums of two distances, none."""
+    return ("document",) if target == "document" else (target, "document")
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """The state of an index after a commit.
@@ -150,6 +229,7 @@ class Snapshot:
     _terms: TermCache = field(default_factory=TermCache, init=False)
     _term_counts: CountCache = field(default_factory=CountCache, init=False)
     _bodies: PayloadCache = field(default_factory=PayloadCache, init=False)
+    _searches: dict[tuple[str, str], PreparedSearch] = field(default_factory=dict, init=False, repr=False)
     _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     @property
@@ -294,6 +374,13 @@ class Snapshot:
         for side, cells in segment.cells.cells.items():
             check_cells(cells, segment.numbers.count, len(self.cells.sides[side].centres))
         return replace(self, cells=self.cells.with_added(document))
+
+    def prepare_search(self, kind: str, target: str) -> PreparedSearch:
+        """Lay out what queries of one kind for one target read, once for all of them."""
+        known = self._searches.get((kind, target))
+        if known is None:
+            known = self._searches[kind, target] = PreparedSearch.of(self, kind, target)
+        return known
 
     # Documents
 

@@ -30,7 +30,7 @@ from crossbyte.service.state import Service, get_service
 _NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
 _EXAMPLE_FIELDS = ("id", "payload", "thumbnail")
 router = APIRouter(tags=["search"])
-_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
+_PICTURE_FORM = describe_form(("image",))
 
 
 # Searching
@@ -243,7 +243,7 @@ def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str,
 def encode_text(service: Service, text: str, mode: str | None = None) -> dict[str, Any]:
     """Encode words as a query."""
     with service.metrics.time_step("encode"):
-        return {"texts": service.gallery.encode_question(text, mode), "words": [text]}
+        return {"texts": service.gallery.encode_questions([text], mode), "words": [text]}
 
 
 def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
