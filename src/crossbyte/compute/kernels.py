@@ -31,7 +31,7 @@ _LINE_BYTES = 64
 BLOCK_ITEMS = 64
 """Items whose codes are packed together for the scan."""
 
-_ITEMS_PER_THREAD = 2**16  # and query: a thread that is started for fewer takes longer than it saves
+_ITEMS_PER_THREAD = 2**16  # of one query, or fewer of several
 
 
 def _load() -> Any:
@@ -289,6 +289,11 @@ class ScanResult(NamedTuple):
     """(sum of counts,)"""
 
 
+def count_worthwhile_threads(n_threads: int, n_items: int, n_queries: int) -> int:
+    """Count the threads that a scan is worth: starting one for less takes longer than it saves."""
+    return min(n_threads, 1 + n_items * n_queries // _ITEMS_PER_THREAD)
+
+
 def pack_codes(codes: Codes) -> Codes:
     """Pack (n, M) codes for the scan: (blocks, M, 64), padded with zeros."""
     n_rows, n_codebooks = codes.shape
@@ -338,7 +343,6 @@ def scan(
     extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
-    n_threads = min(n_threads, 1 + n_items * len(sides[0].tables) // _ITEMS_PER_THREAD)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
     return ScanResult(*found)
 
