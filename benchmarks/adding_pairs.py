@@ -5,7 +5,8 @@
 The other version fits the models (``CMCQ(mapping="cca", n_components=64)`` on 20,000 synthetic pairs of 128-d
 images and 500 words; kept in the folder of :func:`benchmarks.coded.cache_folder`), so that both code both
 halves of the same 4,096 pairs with the same codewords, each in a process of its own, by turns. What this
-version's own default model takes, with one code of both halves, is shown as well. Processor time of one thread.
+version's own default model takes, with one code of both halves, is shown as well. Processor time of one
+thread.
 """
 
 from __future__ import annotations
