@@ -240,7 +240,7 @@ def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
     if values.ndim != 2:
         raise InvalidInput(f"{name}: Expected 2D array, got a {values.ndim}D sparse array instead")
     _check_real(values.dtype, name)
-    rows = sparse.csr_matrix(values)
+    rows = values if isinstance(values, sparse.csr_matrix) else sparse.csr_matrix(values)
     if not rows.has_canonical_format or (rows.data == 0).any():
         rows = rows.copy()  # the following work in place, and the argument is not ours
         rows.sum_duplicates()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
 from crossbyte.compute.executor import row_blocks
-from crossbyte.compute.kernels import AskedPart, FoundDocuments
+from crossbyte.compute.kernels import AskedPart, FoundDocuments, count_worthwhile_threads
 from crossbyte.errors import InvalidInput
 from crossbyte.index.bitset import Bitset, count_bits
 from crossbyte.index.docids import Id, check_id
@@ -174,7 +174,7 @@ def _scan_part(
         asked,
         min(query.k, max(prepared.n_items, 1)),
         max_distance=query.max_distance,
-        n_threads=n_threads,
+        n_threads=count_worthwhile_threads(n_threads, prepared.n_items, len(query.points)),
     )
     rankings = _split_rankings(found)
     if cells and query.n_probe is None and query.max_distance == np.inf:
@@ -575,6 +575,8 @@ class LocalBackend:
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
         """Look up the sides that each hit of this snapshot has."""
+        if hits._codings is not None:
+            return [known_halves(CODINGS[place]) for place in hits._codings.tolist()]
         return [known_halves(place.coding) for place in self.snapshot.places(hits.numbers)]
 
     @property

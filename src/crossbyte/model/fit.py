@@ -285,6 +285,7 @@ class Cohort:
             ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
             for side, table in tables.items()
         ]
+        n_threads = kernels.count_worthwhile_threads(n_threads, self.n_items, len(points))
         found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
         return np.asarray(found.distances.reshape(len(points), near))
 

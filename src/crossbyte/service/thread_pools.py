@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from crossbyte.compute.executor import available_cores
@@ -14,6 +16,8 @@ from crossbyte.service.error_codes import RequestRefused
 
 T = TypeVar("T")
 P = ParamSpec("P")
+_LOOK_SECONDS = 0.005  # that a result waits for others, at most
+_MOST_DONE = 4  # results that are handed over together
 _TURN_SECONDS = 0.02  # many times a search; behind slower work nobody waits for a turn
 
 
@@ -36,6 +40,8 @@ class ThreadPool:
         self._turn = threading.Lock() if in_turns else None
         self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix=f"crossbyte-{name}")
         self._limit, self._count, self._lock = n_threads + n_waiting, 0, threading.Lock()
+        self._n_queued, self._is_looking = 0, False
+        self._done: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
@@ -74,12 +80,16 @@ class ThreadPool:
         try:
             job = self._executor.submit(self._run_in_turn, function, *args, **options)
         except RuntimeError as error:
-            self._leave()
+            with self._lock:
+                self._count -= 1
+                self._n_queued -= 1
             raise RequestRefused("shutting_down") from error
         job.add_done_callback(self._leave)
         return job
 
     def _run_in_turn(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
+        with self._lock:
+            self._n_queued -= 1
         if self._turn is None or not self._turn.acquire(timeout=_TURN_SECONDS):
             return function(*args, **options)
         try:
@@ -89,23 +99,57 @@ class ThreadPool:
 
     async def _wait(self, job: concurrent.futures.Future[T]) -> T:
         """Wait for work, and say so where the server stopped before it was begun."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        job.add_done_callback(lambda _: self._hand_over(loop, waiter))
+        if not self._is_looking:
+            self._is_looking = True
+            loop.call_later(_LOOK_SECONDS, self._look, loop)
         try:
-            return await asyncio.wrap_future(job)
+            await waiter
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._is_closed and task is not None and not task.cancelling():
-                raise RequestRefused("shutting_down") from None
+            job.cancel()
             raise
+        if not job.cancelled():
+            return job.result()
+        if self._is_closed:
+            raise RequestRefused("shutting_down")
+        raise asyncio.CancelledError
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+        """Hand a result over to the loop; with others, or after a moment, while more waits for its turn.
+
+        Waking the loop for each would take the interpreter from the next search as often.
+        """
+        self._done.append(waiter)
+        if self._turn is None or self._n_queued <= 0 or len(self._done) >= _MOST_DONE:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(self._tell)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell who waits, and look again after a moment as long as anything is under way."""
+        self._tell()
+        self._is_looking = self._count > 0
+        if self._is_looking:
+            loop.call_later(_LOOK_SECONDS, self._look, loop)
+
+    def _tell(self) -> None:
+        while self._done:
+            waiter = self._done.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _enter(self) -> None:
         with self._lock:
             if self._count >= self._limit:
                 raise RequestRefused("too_busy")
             self._count += 1
+            self._n_queued += 1
 
-    def _leave(self, _: Any = None) -> None:
+    def _leave(self, job: concurrent.futures.Future[Any]) -> None:
         with self._lock:
             self._count -= 1
+            self._n_queued -= job.cancelled()  # it was never begun
 
     def close(self) -> None:
         """Finish what is running; nothing new is accepted."""

@@ -16,7 +16,6 @@ from crossbyte.model.quantization import codebooks, collaborative
 
 _LEVELS = 256  # a stored cross term is one byte
 _KEPT_CODEBOOKS = 16  # 64 MB of inner products
-_KEPT_QUERIES = 16  # at once, in as many threads, and 64 KB each at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,23 +139,6 @@ class Quantizer:
         NumericalError
             A query lies so far away that the order of its distances would mean nothing.
         """
-        if len(points) != 1:
-            return self._make_table(points)
-        # A search of one query needs its table several times: for vectors, for words, for the cohort.
-        key = points.dtype.char, points.tobytes()
-        table = self._lately_made.get(key)
-        if table is None:
-            table = self._make_table(points)
-            if len(self._lately_made) >= _KEPT_QUERIES:
-                self._lately_made.clear()
-            self._lately_made[key] = table
-        return table
-
-    @cached_property
-    def _lately_made(self) -> dict[tuple[str, bytes], DistanceTable]:
-        return {}
-
-    def _make_table(self, points: Float32) -> DistanceTable:
         return DistanceTable(*self.table_source.make_tables(points))
 
 
