@@ -27,6 +27,7 @@ LINE = [
     "crossbyte.index.storage.creation",
     "crossbyte.index.storage.store",
     # Payloads
+    "crossbyte.index.byte_cache",
     "crossbyte.index.lexical",
     "crossbyte.index.filters.grammar",
     "crossbyte.index.filters.vocabulary",
