@@ -9,7 +9,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define CROSSBYTE_HAS_AVX2 1
-#define CROSSBYTE_AVX2 __attribute__((target("avx2")))
+#define CROSSBYTE_AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #define CROSSBYTE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #else
 #define CROSSBYTE_HAS_AVX2 0
@@ -36,6 +36,14 @@ CROSSBYTE_INLINE const Floats8& view8(const float* at) {
 }
 CROSSBYTE_INLINE Floats8& view8(float* at) {
     return *reinterpret_cast<Floats8*>(at);
+}
+
+CROSSBYTE_INLINE void prefetch(const void* address) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(address);
+#else
+    (void)address;
+#endif
 }
 
 // avx512 means AVX-512 with VBMI (byte permutations), which the scan needs.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ _LINE_BYTES = 64
 
 BLOCK_ITEMS = 64
 """Items whose codes are packed together for the scan."""
+
+_ITEMS_PER_THREAD = 2**16  # and query: a thread that is started for fewer takes longer than it saves
 
 
 def _load() -> Any:
@@ -338,6 +341,7 @@ def scan(
     extra += 0.0  # no sum is -0.0 then, which sorts before 0.0 in one implementation and beside it in another
     if _native is None:
         return kernels_numpy.scan(sides, n_items, k, extra, allowed, max_distance)
+    n_threads = min(n_threads, 1 + n_items * len(sides[0].tables) // _ITEMS_PER_THREAD)
     found = _native.scan(list(map(tuple, sides)), extra, allowed, n_items, k, max_distance, n_threads)
     return ScanResult(*found)
 
@@ -376,3 +380,211 @@ def scan_cells(
         return kernels_numpy.scan_cells(side, rows, starts, cells, k, extra, allowed, max_distance)
     found = _native.scan_cells(tuple(side), rows, starts, cells, extra, allowed, k, max_distance, n_threads)
     return ScanResult(*found)
+
+
+FARTHEST = 1e16
+"""Of a coordinate of a query: hundreds of squares, for each of 64 codebooks, stay below 1e38."""
+
+
+class QueryTables(NamedTuple):
+    """The distance tables of some queries."""
+
+    tables: Float32
+    """(n, M', 256): one per codebook, and one more for a stored cross term"""
+    offsets: Float32
+    """(n,): added after the tables"""
+
+
+class TableSource(NamedTuple):
+    """What the distance tables of queries are made of: the codebooks of one quantizer."""
+
+    codewords_by_dim: Float32
+    """(M, D, 256)"""
+    cross_levels: Float32 | None
+    """(256,): values of a stored cross term"""
+    epsilon: float
+    """Added to the offset where no cross term is stored."""
+
+    def make_tables(self, points: Float32) -> QueryTables:
+        """Make the tables of query points (n, D); a query's do not depend on the others.
+
+        The offset is -(M - 1)|x|², and ε more where the cross term is not stored.
+
+        Raises
+        ------
+        NumericalError
+            A query lies so far away that the order of its distances would mean nothing.
+        """
+        # Features of 1e150 are finite and still too large for float32.
+        if not (np.abs(points) <= FARTHEST).all():
+            raise _refuse_far_query()
+        tables = distance_tables(points, self.codewords_by_dim)
+        # In order, so that it does not depend on the batch either.
+        squares = np.add.accumulate(points * points, axis=1)[:, -1]
+        offsets = -np.float32(len(self.codewords_by_dim) - 1) * squares
+        if self.cross_levels is None:
+            return QueryTables(tables, offsets + np.float32(self.epsilon))
+        stored = np.broadcast_to(self.cross_levels, (len(points), 1, N_CODEWORDS))
+        return QueryTables(np.concatenate([tables, stored], axis=1), offsets)
+
+
+def _refuse_far_query() -> NumericalError:
+    return NumericalError("a query lies too far from everything for float32; scale its features")
+
+
+class CellPoints:
+    """Points that stand for cells, and the choice of the cells with the lowest scores.
+
+    Parameters
+    ----------
+    points : (n_cells, D) float32
+    offsets : (n_cells,) float32
+        The score of a cell is the squared distance to its point, summed as in :func:`distance_tables`, and
+        its offset.
+    """
+
+    def __init__(self, points: Float32, offsets: Float32) -> None:
+        self.points, self.offsets = np.ascontiguousarray(points), np.ascontiguousarray(offsets)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def scores(self, queries: Float32) -> Float32:
+        """Score all cells for every query: (n, n_cells)."""
+        tables = distance_tables(np.ascontiguousarray(queries), self._by_dim)
+        scores: Float32 = tables.reshape(len(queries), -1)[:, : len(self.points)] + self.offsets
+        return scores
+
+    def choose(self, queries: Float32, count: int) -> NDArray[np.int64]:
+        """Choose ``count`` cells for every query, (n, count), in the order of (score, cell)."""
+        if _native is None:
+            return kernels_numpy.choose_cells(self, queries, count)
+        cells = np.empty((len(queries), count), dtype=np.int64)
+        self.native.choose(np.ascontiguousarray(queries), cells)
+        return cells
+
+    @cached_property
+    def native(self) -> Any:
+        """The same in the extension."""
+        return _native.Router(self.points, self.offsets)
+
+    @cached_property
+    def _by_dim(self) -> Float32:
+        """Give the points as codebooks, (n, D, 256), the last filled up with copies."""
+        n_tables = -(-len(self.points) // N_CODEWORDS)
+        padded = np.resize(self.points, (n_tables * N_CODEWORDS, self.points.shape[1]))
+        return np.ascontiguousarray(padded.reshape(n_tables, N_CODEWORDS, -1).transpose(0, 2, 1))
+
+
+class CellRun(NamedTuple):
+    """Items that lie cell after cell: see :func:`scan_cells`."""
+
+    codes: Codes
+    rows: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+
+
+class SearchPart(NamedTuple):
+    """Documents of one coding."""
+
+    coding: int
+    """How the caller calls it, at most 255."""
+    sides: tuple[tuple[int, Codes], ...]
+    """place of the quantizer, and codes (blocks, M', 64): one side, or two whose distances are added"""
+    n_items: int
+    first: int
+    """number of the first document"""
+    steps: NDArray[Any] | None
+    """(n_items,) uint32 or uint64: what to add to it; None for 0, 1, 2, …"""
+    cells: CellPoints | None = None
+    """of the one side; None without"""
+    runs: tuple[CellRun, ...] = ()
+
+
+class AskedPart(NamedTuple):
+    """A part that is searched."""
+
+    part: int
+    """its place"""
+    extra: float
+    """added to its distances last"""
+    allowed: NDArray[np.uint64]
+    """(blocks,): bit i of word b says whether row 64 b + i may be found"""
+    n_probe: int
+    """cells that are visited; 0: all documents are looked at"""
+
+
+class FoundDocuments(NamedTuple):
+    """The nearest documents of several queries, one query after the other, each by (distance, number)."""
+
+    counts: NDArray[np.int64]
+    """(queries,)"""
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    """(sum of counts,): places in their parts"""
+    distances: Float32
+    codings: NDArray[np.uint8]
+
+
+class Searcher:
+    """Search the documents of one generation: from query points to document numbers in one call.
+
+    Parameters
+    ----------
+    sources : sequence of TableSource
+        By quantizer.
+    parts : sequence of SearchPart
+    """
+
+    def __init__(self, sources: Sequence[TableSource], parts: Sequence[SearchPart]) -> None:
+        self.sources, self.parts = tuple(sources), tuple(parts)
+
+    def search(
+        self,
+        points: Float32,
+        asked: Sequence[AskedPart],
+        k: int,
+        *,
+        max_distance: float = np.inf,
+        n_threads: int = 1,
+    ) -> FoundDocuments:
+        """Find the ``k`` nearest documents of every point (n, D); :func:`scan` says what a distance is.
+
+        Raises
+        ------
+        NumericalError
+            A query lies so far away that the order of its distances would mean nothing.
+        """
+        points = np.ascontiguousarray(points)
+        if _native is None:
+            return kernels_numpy.search(self, points, asked, k, max_distance)
+        try:
+            found = self._native.search(points, asked, k, max_distance, FARTHEST, n_threads)
+        except OverflowError as error:
+            raise _refuse_far_query() from error
+        n = len(points)
+        total = (len(found) - 8 * n) // 21
+        return FoundDocuments(
+            np.frombuffer(found, np.int64, n),
+            np.frombuffer(found, np.int64, total, 8 * n),
+            np.frombuffer(found, np.int64, total, 8 * (n + total)),
+            np.frombuffer(found, np.float32, total, 8 * (n + 2 * total)),
+            np.frombuffer(found, np.uint8, total, 8 * n + 20 * total),
+        )
+
+    @cached_property
+    def _native(self) -> Any:
+        searcher = _native.Searcher([(*each[:2], float(each.epsilon)) for each in self.sources])
+        for part in self.parts:
+            router = None if part.cells is None else part.cells.native
+            searcher.add_part(
+                part.coding, part.sides, part.n_items, part.first, part.steps, router, part.runs
+            )
+        return searcher
+
+
+def take_texts(text: bytes, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> list[str]:
+    """Decode the UTF-8 texts of some rows, given where each ends in ``text``, which has them in order."""
+    if _native is None:
+        return kernels_numpy.take_texts(text, ends, rows)
+    return list(_native.take_texts(text, ends, rows))

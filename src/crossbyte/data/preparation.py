@@ -314,9 +314,16 @@ class Preparation:
         if self.components is None:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
-        directions = self.components.T
-        projected = block @ directions if is_sparse(block) else deterministic_product(block, directions)
+        projected = (
+            block @ self._directions if is_sparse(block) else deterministic_product(block, self.components.T)
+        )
         return np.asarray(projected - self._projected_mean)
+
+    @cached_property
+    def _directions(self) -> Float64:
+        """The components as columns, in C order: SciPy would copy them into that order for every product."""
+        assert self.components is not None
+        return np.ascontiguousarray(self.components.T)
 
     @cached_property
     def _projected_mean(self) -> Float64:

@@ -14,15 +14,26 @@ from crossbyte.service.error_codes import RequestRefused
 
 T = TypeVar("T")
 P = ParamSpec("P")
+_TURN_SECONDS = 0.02  # many times a search; behind slower work nobody waits for a turn
 
 
 class ThreadPool:
     """Threads for one kind of work, and a bound on how much may wait for them.
 
     Work whose caller gave up goes on to its end, and counts until then.
+
+    Parameters
+    ----------
+    name : str
+    n_threads, n_waiting : int
+    in_turns : bool
+        Whether work that is quick is done one after the other, though there are several threads: these would
+        only take the interpreter from each other, hundreds of times for a search. Behind work that is not
+        quick, the others go on after a moment all the same.
     """
 
-    def __init__(self, name: str, n_threads: int, n_waiting: int) -> None:
+    def __init__(self, name: str, n_threads: int, n_waiting: int, *, in_turns: bool = False) -> None:
+        self._turn = threading.Lock() if in_turns else None
         self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix=f"crossbyte-{name}")
         self._limit, self._count, self._lock = n_threads + n_waiting, 0, threading.Lock()
         self._is_closed = False
@@ -61,12 +72,20 @@ class ThreadPool:
     ) -> concurrent.futures.Future[T]:
         self._enter()
         try:
-            job = self._executor.submit(function, *args, **options)
+            job = self._executor.submit(self._run_in_turn, function, *args, **options)
         except RuntimeError as error:
             self._leave()
             raise RequestRefused("shutting_down") from error
         job.add_done_callback(self._leave)
         return job
+
+    def _run_in_turn(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
+        if self._turn is None or not self._turn.acquire(timeout=_TURN_SECONDS):
+            return function(*args, **options)
+        try:
+            return function(*args, **options)
+        finally:
+            self._turn.release()
 
     async def _wait(self, job: concurrent.futures.Future[T]) -> T:
         """Wait for work, and say so where the server stopped before it was begun."""
@@ -100,7 +119,7 @@ class ThreadPools:
     Attributes
     ----------
     reading : ThreadPool
-        For searches and everything else that is quick.
+        For searches and everything else that is quick, in turns.
     parsing : ThreadPool
         One thread for large bodies of JSON: each takes a hundred megabytes and all of the interpreter.
     pictures : ThreadPool
@@ -112,7 +131,7 @@ class ThreadPools:
     """
 
     def __init__(self, n_waiting: int) -> None:
-        self.reading = ThreadPool("reading", available_cores() + 2, n_waiting)
+        self.reading = ThreadPool("reading", available_cores() + 2, n_waiting, in_turns=True)
         self.parsing = ThreadPool("parsing", 1, n_waiting)
         self.pictures = ThreadPool("pictures", 2, n_waiting)
         self.compacting = ThreadPool("compacting", 1, 0)
