@@ -61,6 +61,12 @@ ARGUED = (
     ),
     Argued(
         _ACCEPTANCE,
+        ("invalid_request",),
+        "a schema takes 7.0 for an integer, we do not",
+        said="expected a number of cells from 1",
+    ),
+    Argued(
+        _ACCEPTANCE,
         ("bad_json",),
         "the payload in a form is JSON, for a schema it is text",
     ),

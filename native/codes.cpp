@@ -16,7 +16,8 @@
 namespace crossbyte {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 4;  // items that share one reading of the words
+constexpr int64_t kRowsAtOnce = 4;    // items that share one reading of the words
+constexpr int64_t kItemsAtOnce = 32;  // items that take a step together, while its tables are in the cache
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Numbers that the compiler keeps in one register of so many bytes: element-wise, at every level. Not one
@@ -92,12 +93,12 @@ struct alignas(64) Line {
 struct Workspace {
     alignas(64) float overlaps[kWords];
     alignas(64) float scores[kWords];
-    std::vector<Line> lines;         // [kRowsAtOnce, M, K]: linear terms of some items
+    std::vector<Line> lines;         // [kItemsAtOnce, M, K]: linear terms of some items
     std::vector<float> norms;        // [M, K]
     std::vector<const float*> rows;  // [M]: of the gram matrix
     std::vector<uint8_t> code;       // [M]
     explicit Workspace(const Codebooks& books)
-        : lines(kRowsAtOnce * books.n_codebooks * (kWords / 16)),
+        : lines(kItemsAtOnce * books.n_codebooks * (kWords / 16)),
           norms(books.n_codebooks * kWords),
           rows(books.n_codebooks),
           code(books.n_codebooks) {
@@ -110,7 +111,8 @@ struct Workspace {
 // linear[r, m, k] = |word(m, k)|^2 - 2 target(r) . word(m, k), the product summed over the dimensions in
 // order.
 template <int kBytes, int64_t kRows>
-CROSSBYTE_INLINE void linear_terms(const Codebooks& books, const float* targets, Workspace& w) {
+CROSSBYTE_INLINE void linear_terms(const Codebooks& books, const float* targets, float* linear,
+                                   const Workspace& w) {
     using Width = Lanes<kBytes>;
     using Floats = typename Width::Floats;
     constexpr int64_t kParts = Width::kParts, kLanes = kBytes / sizeof(float);
@@ -128,23 +130,20 @@ CROSSBYTE_INLINE void linear_terms(const Codebooks& books, const float* targets,
             }
         for (int64_t r = 0; r < kRows; ++r)
             for (int64_t p = 0; p < kParts; ++p)
-                Width::view(w.linear() + r * n_words + at + p * kLanes) =
+                Width::view(linear + r * n_words + at + p * kLanes) =
                     Width::view(w.norms.data() + at + p * kLanes) - 2.0f * sums[r][p];
     }
 }
 
-// Calls code_one(item, its linear terms) for every item.
-template <int kBytes, typename CodeOne>
-CROSSBYTE_INLINE void for_each_item(const Codebooks& books, const float* targets, int64_t n, Workspace& w,
-                                    const CodeOne& code_one) {
-    for (int64_t i = 0; i < n;) {
-        const int64_t count = n - i < kRowsAtOnce ? 1 : kRowsAtOnce;
-        if (count == 1)
-            linear_terms<kBytes, 1>(books, targets + i * books.n_dims, w);
-        else
-            linear_terms<kBytes, kRowsAtOnce>(books, targets + i * books.n_dims, w);
-        for (int64_t r = 0; r < count; ++r, ++i) code_one(i, w.linear() + r * books.n_codebooks * kWords);
-    }
+// Linear terms of up to kItemsAtOnce items.
+template <int kBytes>
+CROSSBYTE_INLINE void linear_terms_of(const Codebooks& books, const float* targets, int64_t n, Workspace& w) {
+    const int64_t n_words = books.n_codebooks * kWords;
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= n; i += kRowsAtOnce)
+        linear_terms<kBytes, kRowsAtOnce>(books, targets + i * books.n_dims, w.linear() + i * n_words, w);
+    for (; i < n; ++i)
+        linear_terms<kBytes, 1>(books, targets + i * books.n_dims, w.linear() + i * n_words, w);
 }
 
 // Replaces the word of codebook m by the best one with all others fixed; true if it changed.
@@ -214,10 +213,14 @@ template <int kBytes>
 CROSSBYTE_INLINE void icm_body(const Codebooks& books, const float* targets, CrossPenalty penalty, int64_t n,
                                int64_t max_sweeps, uint8_t* codes) {
     Workspace w(books);
-    for_each_item<kBytes>(books, targets, n, w, [&](int64_t i, const float* linear) CROSSBYTE_INLINE_LAMBDA {
-        improve_code<kBytes>(books, targets + i * books.n_dims, penalty, linear, max_sweeps, w,
-                             codes + i * books.n_codebooks);
-    });
+    const int64_t M = books.n_codebooks;
+    for (int64_t first = 0; first < n; first += kItemsAtOnce) {
+        const int64_t count = std::min(kItemsAtOnce, n - first);
+        linear_terms_of<kBytes>(books, targets + first * books.n_dims, count, w);
+        for (int64_t i = 0; i < count; ++i)
+            improve_code<kBytes>(books, targets + (first + i) * books.n_dims, penalty,
+                                 w.linear() + i * M * kWords, max_sweeps, w, codes + (first + i) * M);
+    }
 }
 
 // Beam search. Nearly all of the thousands of scores of a step belong to words that no prefix keeps. So all
@@ -236,24 +239,36 @@ constexpr int32_t kMostTrusted = 14000 - kRoughRange - kMostBooks;  // beyond, a
 constexpr float kMostWrong = 500.0f, kSmallestUnit = 1e-30f, kLargest = 1e37f;
 static_assert(2 * 14000 + kRoughRange + kMostBooks < 32767, "a rough score has 16 bits");
 
-// Prefixes of codes, best first. An error leaves out the constant |t|^2.
-struct Beam {
-    int64_t width, size = 1;
-    std::vector<float> errors;                     // [width]
-    std::vector<uint8_t> words, next_words;        // [M, width]: the m-th word of every prefix lies together
+// What is kept while a step of one item is taken.
+struct Step {
+    std::vector<const int16_t*> rows;              // [M]: of rounded products
+    std::vector<uint8_t> words;                    // [M, width]: of the next prefixes
     std::vector<uint32_t> places;                  // of the scores worth a look
     std::vector<uint64_t> keys;                    // of these
     alignas(64) int16_t linear[kWords];            // terms of a codebook, in units from the smallest one
     alignas(64) int16_t scores[kGroups * kWords];  // [width, K]: rough ones
     alignas(64) int16_t minima[kGroups * kStrip];  // [width, kStrip]
-    Beam(int64_t w, int64_t M)
-        : width(w), errors(w), words(w * M), next_words(w * M), places(w * kWords + 1), keys(w * kWords) {}
+    Step(int64_t width, int64_t M)
+        : rows(M), words(width * M), places(width * kWords + 1), keys(width * kWords) {}
+};
+
+// Prefixes of codes of one item, best first. An error leaves out the constant |t|^2.
+struct Beam {
+    int64_t width, size = 1;
+    std::vector<float> errors;   // [width]
+    std::vector<uint8_t> words;  // [M, width]: the m-th word of every prefix lies together
+    Beam(int64_t w, int64_t M) : width(w), errors(w), words(w * M) {}
+    void restart() {
+        size = 1;
+        errors[0] = 0.0f;
+    }
 };
 
 // Rounds the linear terms of codebook m; returns by how many units a rough score may be wrong, infinity where
 // rough scores would mean nothing.
 template <int kBytes>
-CROSSBYTE_INLINE float round_terms(const Codebooks& books, int64_t m, const float* linear, Beam& beam) {
+CROSSBYTE_INLINE float round_terms(const Codebooks& books, int64_t m, const float* linear, const Beam& beam,
+                                   Step& step) {
     using Width = Lanes<kBytes>;
     using Floats = typename Width::Floats;
     constexpr int64_t kLanes = kBytes / sizeof(float);
@@ -274,7 +289,7 @@ CROSSBYTE_INLINE float round_terms(const Codebooks& books, int64_t m, const floa
     if (!(unit >= kSmallestUnit && size <= kLargest)) return kInfinity;
     for (int64_t k = 0; k < kWords; ++k) {
         const float steps = (linear[k] - smallest) * scale;
-        beam.linear[k] =
+        step.linear[k] =
             static_cast<int16_t>(static_cast<int32_t>((steps < kFarthest ? steps : kFarthest) + 0.5f));
     }
     // Half a unit for each rounded number, and what the sum in float may be wrong by itself.
@@ -284,11 +299,12 @@ CROSSBYTE_INLINE float round_terms(const Codebooks& books, int64_t m, const floa
 
 // Rough scores of one prefix with each word of codebook m behind it, and their minima.
 template <int kBytes>
-CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, int64_t b, const int16_t** rows,
-                                     Beam& beam) {
+CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, int64_t b, const Beam& beam,
+                                     Step& step) {
     using Width = Lanes<kBytes>;
     using Shorts = typename Width::Shorts;
     constexpr int64_t kLanes = kBytes / sizeof(int16_t);
+    const int16_t** rows = step.rows.data();
     const int16_t* products = books.rough + m * (m - 1) / 2 * kWords * kWords;
     for (int64_t j = 0; j < m; ++j)
         rows[j] = products + (j * kWords + beam.words[j * beam.width + b]) * kWords;
@@ -297,17 +313,17 @@ CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, int64_t 
     for (int64_t lane = 0; lane < kStrip; lane += kLanes) {
         Shorts sums[kStrips];
 #pragma GCC unroll 8
-        for (int64_t s = 0; s < kStrips; ++s) sums[s] = base + Width::view(beam.linear + s * kStrip + lane);
+        for (int64_t s = 0; s < kStrips; ++s) sums[s] = base + Width::view(step.linear + s * kStrip + lane);
         for (int64_t j = 0; j < m; ++j)
 #pragma GCC unroll 8
             for (int64_t s = 0; s < kStrips; ++s) sums[s] += Width::view(rows[j] + s * kStrip + lane);
         Shorts smallest = sums[0];
 #pragma GCC unroll 8
         for (int64_t s = 0; s < kStrips; ++s) {
-            Width::view(beam.scores + b * kWords + s * kStrip + lane) = sums[s];
+            Width::view(step.scores + b * kWords + s * kStrip + lane) = sums[s];
             Width::keep_smaller(smallest, sums[s]);
         }
-        Width::view(beam.minima + b * kStrip + lane) = smallest;
+        Width::view(step.minima + b * kStrip + lane) = smallest;
     }
 }
 
@@ -315,12 +331,12 @@ CROSSBYTE_INLINE void score_children(const Codebooks& books, int64_t m, int64_t 
 // of them; by halving an interval, since sorting would cost a dozen mispredicted branches. Strips change
 // groups from prefix to prefix, since a good word is often good behind several. Beyond kMostTrusted there is
 // none.
-CROSSBYTE_INLINE int32_t first_bound(const Beam& beam, int32_t precision) {
+CROSSBYTE_INLINE int32_t first_bound(const Beam& beam, const Step& step, int32_t precision) {
     alignas(64) int16_t groups[kGroups];
     std::fill(groups, groups + kGroups, std::numeric_limits<int16_t>::max());
     for (int64_t b = 0; b < beam.size; ++b) {
         int16_t* group = groups + b * kStrip % kGroups;
-        const int16_t* minima = beam.minima + b * kStrip;
+        const int16_t* minima = step.minima + b * kStrip;
         for (int64_t l = 0; l < kStrip; ++l) group[l] = minima[l] < group[l] ? minima[l] : group[l];
     }
     const auto reaches = [&](int32_t bound) CROSSBYTE_INLINE_LAMBDA {
@@ -356,17 +372,17 @@ CROSSBYTE_INLINE uint32_t at_most(const int16_t* values, int16_t bound) {
 
 // Places of all rough scores up to the bound; returns how many. Here and in `select` plain pointers, because
 // asserted subscripts of vectors would cost a tenth of the time of coding.
-CROSSBYTE_INLINE int64_t collect(Beam& beam, int16_t bound) {
-    uint32_t* places = beam.places.data();
+CROSSBYTE_INLINE int64_t collect(const Beam& beam, Step& step, int16_t bound) {
+    uint32_t* places = step.places.data();
     int64_t count = 0;
     for (int64_t b = 0; b < beam.size; ++b) {
-        uint32_t lanes = at_most(beam.minima + b * kStrip, bound);
+        uint32_t lanes = at_most(step.minima + b * kStrip, bound);
         for (; lanes != 0; lanes &= lanes - 1) {
             const int64_t first = b * kWords + __builtin_ctz(lanes);
             for (int64_t s = 0; s < kStrips; ++s) {
                 const int64_t at = first + s * kStrip;
                 places[count] = static_cast<uint32_t>(at);
-                count += beam.scores[at] <= bound;
+                count += step.scores[at] <= bound;
             }
         }
     }
@@ -374,16 +390,16 @@ CROSSBYTE_INLINE int64_t collect(Beam& beam, int16_t bound) {
 }
 
 // Of the collected places, those within the margin of the `width` best; in their order.
-CROSSBYTE_INLINE int64_t narrow(Beam& beam, int64_t count, int32_t margin) {
-    if (count <= beam.width || count > kFew) return count;
-    uint32_t* places = beam.places.data();
+CROSSBYTE_INLINE int64_t narrow(int64_t width, Step& step, int64_t count, int32_t margin) {
+    if (count <= width || count > kFew) return count;
+    uint32_t* places = step.places.data();
     int16_t scores[kFew], ranks[kFew] = {};
-    for (int64_t i = 0; i < count; ++i) scores[i] = beam.scores[places[i]];
+    for (int64_t i = 0; i < count; ++i) scores[i] = step.scores[places[i]];
     for (int64_t j = 0; j < count; ++j)
         for (int64_t i = 0; i < count; ++i)
             ranks[i] = static_cast<int16_t>(ranks[i] + (scores[j] < scores[i]));
     int16_t last = std::numeric_limits<int16_t>::min();
-    for (int64_t i = 0; i < count; ++i) last = ranks[i] < beam.width && scores[i] > last ? scores[i] : last;
+    for (int64_t i = 0; i < count; ++i) last = ranks[i] < width && scores[i] > last ? scores[i] : last;
     int64_t kept = 0;
     for (int64_t i = 0; i < count; ++i) {
         places[kept] = places[i];
@@ -394,28 +410,30 @@ CROSSBYTE_INLINE int64_t narrow(Beam& beam, int64_t count, int32_t margin) {
 
 // Places that may be among the best, all of them where rough scores cannot tell; returns how many.
 template <int kBytes>
-CROSSBYTE_INLINE int64_t find_places(const Codebooks& books, int64_t m, const float* linear,
-                                     const int16_t** rows, Beam& beam) {
-    const float wrong =
-        m <= kMostBooks && beam.width <= kGroups ? round_terms<kBytes>(books, m, linear, beam) : kInfinity;
+CROSSBYTE_INLINE int64_t find_places(const Codebooks& books, int64_t m, const float* linear, const Beam& beam,
+                                     Step& step) {
+    const float wrong = m <= kMostBooks && beam.width <= kGroups
+                            ? round_terms<kBytes>(books, m, linear, beam, step)
+                            : kInfinity;
     if (wrong <= kMostWrong) {
-        for (int64_t b = 0; b < beam.size; ++b) score_children<kBytes>(books, m, b, rows, beam);
+        for (int64_t b = 0; b < beam.size; ++b) score_children<kBytes>(books, m, b, beam, step);
         const int32_t margin = static_cast<int32_t>(2.0f * wrong) + 1;
-        const int32_t bound = first_bound(beam, margin);
+        const int32_t bound = first_bound(beam, step, margin);
         if (bound <= kMostTrusted)
-            return narrow(beam, collect(beam, static_cast<int16_t>(bound + margin)), margin);
+            return narrow(beam.width, step, collect(beam, step, static_cast<int16_t>(bound + margin)),
+                          margin);
     }
-    std::iota(beam.places.begin(), beam.places.begin() + beam.size * kWords, 0u);
+    std::iota(step.places.begin(), step.places.begin() + beam.size * kWords, 0u);
     return beam.size * kWords;
 }
 
 // Sums the scores at these places in float and makes keys of them; returns how many are numbers.
 CROSSBYTE_INLINE int64_t sum_scores(const Codebooks& books, int64_t m, const float* linear, int64_t count,
-                                    Beam& beam) {
-    const uint32_t* places = beam.places.data();
+                                    const Beam& beam, Step& step) {
+    const uint32_t* places = step.places.data();
     const uint8_t* words = beam.words.data();
     const float* errors = beam.errors.data();
-    uint64_t* keys = beam.keys.data();
+    uint64_t* keys = step.keys.data();
     int64_t kept = 0;
 #if defined(__GNUC__) || defined(__clang__)
     for (int64_t i = 0; i < count; ++i)  // they lie far apart
@@ -452,12 +470,11 @@ CROSSBYTE_INLINE int64_t select(uint64_t* keys, int64_t count, int64_t width) {
 
 // Puts a word of codebook m behind the prefixes and keeps the best; ties keep the one that came first.
 template <int kBytes>
-CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* linear, const int16_t** rows,
-                             Beam& beam) {
-    const int64_t worth = find_places<kBytes>(books, m, linear, rows, beam);
-    uint64_t* keys = beam.keys.data();
-    beam.size = select(keys, sum_scores(books, m, linear, worth, beam), beam.width);
-    uint8_t* next = beam.next_words.data();
+CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* linear, Beam& beam, Step& step) {
+    const int64_t worth = find_places<kBytes>(books, m, linear, beam, step);
+    uint64_t* keys = step.keys.data();
+    beam.size = select(keys, sum_scores(books, m, linear, worth, beam, step), beam.width);
+    uint8_t* next = step.words.data();
     const uint8_t* words = beam.words.data();
     for (int64_t b = 0; b < beam.size; ++b) {
         const int64_t place = place_of(keys[b]), parent = place / kWords;
@@ -465,28 +482,17 @@ CROSSBYTE_INLINE void extend(const Codebooks& books, int64_t m, const float* lin
         next[m * beam.width + b] = static_cast<uint8_t>(place % kWords);
         beam.errors[b] = value_of(keys[b]);
     }
-    beam.words.swap(beam.next_words);
-}
-
-// Whether all cross terms are finite, so that a penalty without weight leaves the order of the beam.
-CROSSBYTE_INLINE bool cross_terms_are_finite(const Codebooks& books) {
-    return std::all_of(books.units, books.units + books.n_codebooks,
-                       [](float unit) { return unit <= kLargest / (kRoughRange * kMostBooks); }) &&
-           books.n_codebooks <= kMostBooks;
+    beam.words.swap(step.words);
 }
 
 // Of the finished codes, the one that is best with the penalty counted in.
 CROSSBYTE_INLINE void best_finished(const Codebooks& books, CrossPenalty penalty, const Beam& beam,
                                     std::vector<uint8_t>& code, uint8_t* best) {
     const int64_t M = books.n_codebooks;
-    if (penalty.weight == 0.0 && beam.size > 0 && beam.errors[0] < kInfinity &&
-        cross_terms_are_finite(books)) {
-        for (int64_t m = 0; m < M; ++m) best[m] = beam.words[m * beam.width];
-        return;
-    }
     double lowest = kInfinity;
     std::fill_n(best, M, uint8_t{0});  // for scores that overflowed, of which none is kept
     for (int64_t b = 0; b < beam.size; ++b) {
+        if (penalty.weight >= 0.0 && beam.errors[b] >= lowest) break;  // errors rise, and a penalty only adds
         for (int64_t m = 0; m < M; ++m) code[m] = beam.words[m * beam.width + b];
         const double gap = cross_term(books, code.data()) - penalty.epsilon;
         const double score = beam.errors[b] + penalty.weight * gap * gap;
@@ -499,19 +505,26 @@ CROSSBYTE_INLINE void best_finished(const Codebooks& books, CrossPenalty penalty
 template <int kBytes>
 CROSSBYTE_INLINE void beam_search_body(const Codebooks& books, const float* targets, CrossPenalty penalty,
                                        int64_t n, BeamEffort effort, uint8_t* codes) {
-    const int64_t M = books.n_codebooks;
+    const int64_t M = books.n_codebooks, most = std::min(kItemsAtOnce, n);
     Workspace w(books);
-    Beam beam(effort.width, M);
-    std::vector<const int16_t*> rows(M);
-    for_each_item<kBytes>(books, targets, n, w, [&](int64_t i, const float* linear) CROSSBYTE_INLINE_LAMBDA {
-        uint8_t* code = codes + i * M;
-        beam.size = 1;
-        beam.errors[0] = 0.0f;
-        for (int64_t m = 0; m < M && beam.size > 0; ++m)
-            extend<kBytes>(books, m, linear + m * kWords, rows.data(), beam);
-        best_finished(books, penalty, beam, w.code, code);
-        improve_code<kBytes>(books, targets + i * books.n_dims, penalty, linear, effort.max_sweeps, w, code);
-    });
+    Step step(effort.width, M);
+    std::vector<Beam> beams(most, Beam(effort.width, M));
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t count = std::min(most, n - first);
+        linear_terms_of<kBytes>(books, targets + first * books.n_dims, count, w);
+        for (int64_t m = 0; m < M; ++m)
+            for (int64_t i = 0; i < count; ++i) {
+                if (m == 0) beams[i].restart();
+                if (beams[i].size > 0)
+                    extend<kBytes>(books, m, w.linear() + (i * M + m) * kWords, beams[i], step);
+            }
+        for (int64_t i = 0; i < count; ++i) {
+            uint8_t* code = codes + (first + i) * M;
+            best_finished(books, penalty, beams[i], w.code, code);
+            improve_code<kBytes>(books, targets + (first + i) * books.n_dims, penalty,
+                                 w.linear() + i * M * kWords, effort.max_sweeps, w, code);
+        }
+    }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define CROSSBYTE_HAS_AVX2 1
-#define CROSSBYTE_AVX2 __attribute__((target("avx2")))
+#define CROSSBYTE_AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #define CROSSBYTE_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #else
 #define CROSSBYTE_HAS_AVX2 0

@@ -35,8 +35,9 @@ def _words(seed: int = 0) -> CodewordTables:
 def _code_arrays() -> Arrays:
     rng = np.random.default_rng(1)
     targets = rng.standard_normal((20, D)).astype(np.float32)
-    return {
-        **_words()._asdict(),
+    words = _words()
+    return {  # rounded products are made anew of spoiled ones
+        **{name: getattr(words, name) for name in ("codewords", "codewords_by_dim", "gram")},
         "targets": targets,
         "codes": rng.integers(256, size=(20, M)).astype(np.uint8),
     }

@@ -193,6 +193,14 @@ def test_a_query_beyond_float32_is_refused() -> None:
                 searcher.search(far, asked, 3)
 
 
+def test_no_queries_and_no_parts_find_nothing() -> None:
+    searcher, points, asked = _case(3)
+    for level in LEVELS:
+        at_level(level)
+        assert [len(each) for each in searcher.search(points[:0], asked, 3)] == [0] * 5
+        assert [len(each) for each in searcher.search(points, [], 3)] == [len(points), 0, 0, 0, 0]
+
+
 def test_texts_are_taken_as_they_are() -> None:
     texts = ["", "a", "ä€𝄞", "photo-0000001", "", "x" * 300]
     ends = np.cumsum([len(text.encode()) for text in texts]).astype(np.int64)

@@ -7,6 +7,7 @@ right.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -83,10 +84,12 @@ class CodewordTables(NamedTuple):
 
 
 def _short_gram(codewords: Float64) -> Float32:
-    n_codebooks, n_codewords, _ = codewords.shape
-    flat = codewords.reshape(-1, codewords.shape[2])
-    gram = (flat @ flat.T).reshape(n_codebooks, n_codewords, n_codebooks, n_codewords)
-    return gram.transpose(2, 0, 1, 3).astype(np.float32, order="C")
+    n_codebooks, n_codewords, n_dims = codewords.shape
+    flat = codewords.reshape(n_codebooks * n_codewords, n_dims)
+    products = (flat @ flat.T).reshape(n_codebooks, n_codewords, n_codebooks, n_codewords)
+    gram = _empty_lines((n_codebooks, n_codebooks, n_codewords, n_codewords), np.float32)
+    gram[:] = products.transpose(2, 0, 1, 3)
+    return gram
 
 
 def _long_gram(codewords: Float64) -> Float32:
@@ -96,7 +99,7 @@ def _long_gram(codewords: Float64) -> Float32:
     """
     n_codebooks, n_codewords, _ = codewords.shape
     books = codewords.astype(np.float32)
-    gram = np.empty((n_codebooks, n_codebooks, n_codewords, n_codewords), dtype=np.float32)
+    gram = _empty_lines((n_codebooks, n_codebooks, n_codewords, n_codewords), np.float32)
     for m, own in enumerate(books):
         later = own @ books[m:].reshape(-1, books.shape[2]).T  # as one product: each has its own rounding
         gram[m:, m] = later.reshape(n_codewords, -1, n_codewords).transpose(1, 0, 2)
@@ -112,7 +115,7 @@ def round_products(gram: Float32) -> tuple[NDArray[np.int16], Float32]:
     """
     n_codebooks = len(gram)
     squares = kernels_numpy.codeword_norms(gram).astype(np.float64)
-    rough = _empty_lines((n_codebooks * (n_codebooks - 1) // 2, N_CODEWORDS, N_CODEWORDS))
+    rough = _empty_lines((n_codebooks * (n_codebooks - 1) // 2, N_CODEWORDS, N_CODEWORDS), np.int16)
     units = np.empty(n_codebooks, dtype=np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         length = np.sqrt(squares.mean(axis=1).sum())  # of an item, about
@@ -129,12 +132,12 @@ def round_products(gram: Float32) -> tuple[NDArray[np.int16], Float32]:
     return rough, units
 
 
-def _empty_lines(shape: tuple[int, ...]) -> NDArray[np.int16]:
+def _empty_lines(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
     """Allocate an array that begins with a line of the cache, so that no register straddles two."""
-    size = int(np.prod(shape)) * np.dtype(np.int16).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(size + _LINE_BYTES, dtype=np.uint8)
     start = -room.ctypes.data % _LINE_BYTES
-    return room[start : start + size].view(np.int16).reshape(shape)
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def lasso(

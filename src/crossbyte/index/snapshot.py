@@ -38,6 +38,7 @@ from crossbyte.index.segment import (
     Groups,
     Segment,
     known_halves,
+    load_segments,
     name_column_part,
     refuse_damage,
     scanned_sides,
@@ -723,16 +724,18 @@ def load_next(snapshot: Snapshot) -> Snapshot:
 def _load_after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
     n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
     with store.reading() as catalogue:
-        segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        documents = [record for record in records if record.kind == "documents"]
+        segments = load_segments(store, documents, n_codebooks, snapshot.n_jobs)
         _check_numbers(snapshot, segments, catalogue.next_number)
         if not may_hold_document_codes(store.format, snapshot.quantizers):
             _refuse_document_codes(store.path, segments)
-        return snapshot.next(catalogue, records, segments).settle()
+        return snapshot.next(catalogue, records, segments)
 
 
 def _check_numbers(snapshot: Snapshot, segments: Iterable[Segment], next_number: int) -> None:
     """Refuse document numbers that do not ascend within a coding, or were never given."""
     ends = {coding: partition.numbers.end for coding, partition in snapshot.settled.items()}
+    ends |= {segment.coding: segment.numbers.end for segment, _ in snapshot.added if segment.numbers.count}
     for segment in segments:
         numbers = segment.numbers
         if numbers.count and not ends.get(segment.coding, 0) <= numbers.first <= numbers.end <= next_number:
