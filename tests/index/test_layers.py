@@ -17,6 +17,7 @@ SOURCE = SOURCES.parent
 LINE = [
     # What documents are counted and named by
     "crossbyte.index.bitset",
+    "crossbyte.index.byte_cache",
     "crossbyte.index.docids",
     "crossbyte.index.verdict",
     "crossbyte.index.hits",
