@@ -35,6 +35,7 @@ BENCHMARKS = (
     "from_disk",
     "sample_size",
     "cells",
+    "frontier",
     "sharded",
     "paper_scale",
     "words",
