@@ -167,7 +167,10 @@ class FrontierSet:
         """The k nearest items of every query, by uncompressed points."""
         path = self.folder / "exact.npy"
         if not path.exists():
-            np.save(path, nearest(np.load(self.points, mmap_mode="r"), np.load(self.queries), K))
+            import faiss
+
+            found: NDArray[np.int64] = faiss.knn(np.load(self.queries), np.load(self.points), K)[1]
+            np.save(path, found)
         return np.load(path)
 
     def index(self, n_bytes: int, with_cells: bool) -> Path:
@@ -211,19 +214,3 @@ class FrontierSet:
             for images in SETS[self.name](self.n_items).blocks:
                 index.add(range(first, first + len(images)), images=images)
                 first += len(images)
-
-
-def nearest(points: Points, queries: Points, k: int) -> NDArray[np.int64]:
-    """The k nearest points (n, k) of every query by squared distance, block by block."""
-    found = np.full((len(queries), k), np.inf, np.float32), np.zeros((len(queries), k), np.int64)
-    for start in range(0, len(points), BLOCK // 2):
-        some = np.asarray(points[start : start + BLOCK // 2])
-        distances = (some * some).sum(axis=1) - 2 * queries @ some.T
-        best = np.argpartition(distances, k, axis=1)[:, :k]
-        both = (
-            np.hstack([found[0], np.take_along_axis(distances, best, axis=1)]),
-            np.hstack([found[1], start + best]),
-        )
-        order = np.argsort(both[0], axis=1, kind="stable")[:, :k]
-        found = np.take_along_axis(both[0], order, axis=1), np.take_along_axis(both[1], order, axis=1)
-    return found[1]

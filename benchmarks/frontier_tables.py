@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import NamedTuple
 
@@ -257,11 +256,6 @@ def picture() -> str:
     found = read_points(load("frontier"))
     charts = [_chart(name, points, mode) for name, points in found.items() for mode in MODES]
     return sheet_file("Recall against queries per second", charts, 2)
-
-
-def picture_path(root: Path) -> Path:
-    """Where the picture is."""
-    return root / "docs" / "images" / "frontier.svg"
 
 
 def _chart(name: str, points: Sequence[Point], mode: str) -> LineChart:
