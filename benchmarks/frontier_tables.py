@@ -136,16 +136,17 @@ def _points_of(systems: dict[str, dict[str, Measurement]]) -> Iterator[Point]:
 def above(ours: Sequence[Point], others: Iterable[Point], mode: str) -> dict[str, list[tuple[Point, float]]]:
     """Which settings of peers are above our curve, by peer, and how many times as fast as it they are.
 
-    Those of at most twice the bytes that our curve takes at most, with a share of recall between ``LOWEST``
-    and ``HIGHEST``. Our curve at a share is the fastest of our settings that reaches it; infinity where
-    none does.
+    Those of at most twice the bytes that our curve takes at most, with a share of recall of ``LOWEST`` at
+    least; what finds more than ``HIGHEST`` counts as that. Our curve at a share is the fastest of our settings
+    that reaches it; infinity where none does.
     """
     most = 2 * max(point.n_bytes for point in ours)
     found: dict[str, list[tuple[Point, float]]] = {}
     for other in others:
-        if other.n_bytes > most or not LOWEST <= other.share <= HIGHEST:
+        share = min(other.share, HIGHEST)
+        if other.n_bytes > most or share < LOWEST:
             continue
-        rate = max((point.rate(mode) for point in ours if point.share >= other.share), default=0.0)
+        rate = max((point.rate(mode) for point in ours if point.share >= share), default=0.0)
         ratio = other.rate(mode) / rate if rate else inf
         if ratio > 1:
             found.setdefault(other.system, []).append((other, ratio))

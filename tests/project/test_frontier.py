@@ -66,12 +66,12 @@ def test_a_peer_is_above_where_none_of_our_settings_finds_as_much_as_fast() -> N
         point("faster", 0.93, 750),
         point("finds more", 0.96, 1),
         point("too coarse", 0.79, 9999),
-        point("too fine", 0.995, 9999),
+        point("finds all", 1.3, 1),
         point("too large", 0.85, 9999, n_bytes=40.1),
         point("just small enough", 0.95, 501, n_bytes=40.0),
     ]
     found = frontier.above(ours, others, ONE)
-    assert list(found) == ["faster", "finds more", "just small enough"]
+    assert list(found) == ["faster", "finds more", "finds all", "just small enough"]
     assert [ratio for _, ratio in found["faster"]] == pytest.approx([1.5, 1.5])
     assert [ratio for _, ratio in found["finds more"]] == [inf]
 
