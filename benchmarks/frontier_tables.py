@@ -137,8 +137,8 @@ def above(ours: Sequence[Point], others: Iterable[Point], mode: str) -> dict[str
     """Which settings of peers are above our curve, by peer, and how many times as fast as it they are.
 
     Those of at most twice the bytes that our curve takes at most, with a share of recall of ``LOWEST`` at
-    least; what finds more than ``HIGHEST`` counts as that. Our curve at a share is the fastest of our settings
-    that reaches it; infinity where none does.
+    least; what finds more than ``HIGHEST`` counts as that. Our curve at a share is the fastest of our
+    settings that reaches it; infinity where none does.
     """
     most = 2 * max(point.n_bytes for point in ours)
     found: dict[str, list[tuple[Point, float]]] = {}
