@@ -11,7 +11,7 @@ is swept. crossbyte has codes of 8 and of 16 bytes, searched whole and with cell
 
 Times are those of one thread: 50 queries one by one, and a batch of 100. crossbyte is timed through
 ``Index.search``, from raw features to ids and distances; peers from points that are mapped already, to row
-numbers. Each peer takes turns with crossbyte, setting by setting; figures are medians of the turns. A peer's
+numbers. So crossbyte has a second curve, "from points": the same times less what mapping alone takes. Each peer takes turns with crossbyte, setting by setting; figures are medians of the turns. A peer's
 times are multiplied by how much slower crossbyte's were in all turns than beside this peer, so that what else
 the machine did in these minutes hardly matters.
 
@@ -53,6 +53,7 @@ from benchmarks.frontier_sets import (
 from benchmarks.frontier_tables import (
     BATCH,
     BYTES,
+    MAPPING,
     ONE,
     OVERLAP,
     RECALL,
@@ -60,7 +61,7 @@ from benchmarks.frontier_tables import (
     beside,
     print_frontier,
 )
-from benchmarks.tables import Measurement, save
+from benchmarks.tables import Measurement, load, load_settings, save
 from benchmarks.timing import Turn, seconds_per_call, take_turns
 from crossbyte import Index
 from crossbyte.compute.kernels import implementation
@@ -126,10 +127,13 @@ class OwnIndexes:
 
     def mapping_turns(self) -> Iterator[tuple[tuple[str, str], Turn]]:
         """Turns of taking raw features into the space alone."""
+        texts = self.of.texts
         for n_bytes in self._lengths:
-            transform, texts = self._indexes[n_bytes, False].model.transform_texts, self.of.texts
+            transform = self._indexes[n_bytes, False].model.transform_texts
             calls = [partial(transform, texts[row : row + 1]) for row in range(SINGLES)]
-            yield (f"{OWN}, {n_bytes} bytes: mapping alone", ONE), partial(_per_query, calls, 1)
+            system = f"{OWN}, {n_bytes} bytes: {MAPPING}"
+            yield (system, ONE), partial(_per_query, calls, 1)
+            yield (system, BATCH), partial(_per_query, [partial(transform, texts[:BATCHED])], BATCHED)
 
     def _index(self, setting: OwnSetting) -> Index:
         return self._indexes[setting.n_bytes, setting.n_probe != "all"]
@@ -293,8 +297,10 @@ def main() -> None:
     if options.prepare:
         return
     print_frontier(entries)
-    if options.items == N_ITEMS and options.sets == list(SETS) and options.bytes == list(LENGTHS):
-        print(f"kept in {save('frontier', entries, settings)}")
+    if options.items == N_ITEMS:
+        others = [entry for entry in load("frontier") if entry.system.partition(": ")[0] not in sizes]
+        settings["items"] = dict(load_settings("frontier").get("items", {})) | sizes
+        print(f"kept in {save('frontier', [*others, *entries], settings)}")
 
 
 if __name__ == "__main__":

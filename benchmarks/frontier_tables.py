@@ -15,6 +15,7 @@ from crossbyte.report.svg import sheet_file
 __all__ = [
     "BATCH",
     "BYTES",
+    "MAPPING",
     "ONE",
     "OVERLAP",
     "RECALL",
@@ -31,7 +32,7 @@ __all__ = [
 RECALL, OVERLAP = "recall@10 of partners", "overlap@10 with the exact neighbours"
 BYTES = "bytes in memory per item"
 ONE, BATCH = "one query, milliseconds", "batch of 100, milliseconds per query"
-UNCOMPRESSED = "uncompressed: all"
+UNCOMPRESSED, MAPPING = "uncompressed: all", "mapping alone"
 OWN = "crossbyte"
 LOWEST, HIGHEST = 0.8, 0.99  # share of the uncompressed recall, between which curves are compared
 SHARES = (0.8, 0.9, 0.95, 0.99)
@@ -42,6 +43,8 @@ SET_NAMES = {"gapped": "generated pairs with a gap", "places": "places"}
 _STYLES = {
     "crossbyte, 8 bytes": Style("s8", "disc", width=3.2),
     "crossbyte, 16 bytes": Style("s8", "diamond", "6 3", 3.2),
+    "crossbyte, 8 bytes, from points": Style("s8", "disc", "2 3", 1.6),
+    "crossbyte, 16 bytes, from points": Style("s8", "diamond", "2 3", 1.6),
     "FAISS IVF,PQ16x4fs": Style("s0", "square"),
     "FAISS IVF,PQ32x4fs": Style("s0", "triangle", "6 3"),
     "FAISS IVF,PQ64x4fs": Style("s0", "star", "2 3"),
@@ -101,13 +104,14 @@ def read_points(entries: Iterable[Measurement]) -> dict[str, list[Point]]:
 
 def _points_of(systems: dict[str, dict[str, Measurement]]) -> Iterator[Point]:
     whole = systems[UNCOMPRESSED][RECALL].mean
-    own = {name: scores for name, scores in systems.items() if name.startswith(OWN) and RECALL in scores}
+    own = {name: scores for name, scores in systems.items() if name.startswith(OWN)}
     timed = {name.partition(": ")[0] for name, scores in systems.items() if ONE in scores}
+    if not timed:
+        return
     usual = {
         (name, score): median(scores[beside(score, peer)].mean for peer in timed)
         for name, scores in own.items()
         for score in MODES.values()
-        if timed
     }
     pace = {
         (peer, score): geometric_mean(
@@ -116,18 +120,23 @@ def _points_of(systems: dict[str, dict[str, Measurement]]) -> Iterator[Point]:
         for peer in timed
         for score in MODES.values()
     }
+    from_points = []
     for name, scores in systems.items():
         system, _, setting = name.partition(": ")
-        if name in own and timed:
+        if RECALL not in scores or (name not in own and system not in timed):
+            continue
+        about = scores[RECALL].mean / whole, scores[OVERLAP].mean, scores[BYTES].mean
+        if name in own:
             times = {mode: usual[name, score] for mode, score in MODES.items()}
-        elif system in timed:
+            mapping = f"{system}: {MAPPING}"
+            rest = {mode: times[mode] - usual[mapping, score] for mode, score in MODES.items()}
+            from_points.append(Point(f"{system}, from points", setting, *about, rest))
+        else:
             times = {
                 mode: median(scores[score].values) * pace[system, score] for mode, score in MODES.items()
             }
-        else:
-            continue
-        found = scores[RECALL].mean / whole
-        yield Point(system, setting, found, scores[OVERLAP].mean, scores[BYTES].mean, times)
+        yield Point(system, setting, *about, times)
+    yield from from_points
 
 
 # Comparing
@@ -195,7 +204,8 @@ def _range(shares: Sequence[float]) -> str:
 def tables() -> dict[str, str]:
     """What stands between the marks of docs/frontier.md."""
     found, settings = read_points(load("frontier")), load_settings("frontier")
-    written = {name: _table(points) for name, points in found.items()}
+    written = dict.fromkeys(SET_NAMES, "Not in the kept results.\n")
+    written |= {name: _table(points) for name, points in found.items()}
     sentences = [line for name, points in found.items() for line in _sentences(name, points)]
     return written | {"above": "\n".join(sentences) + "\n", "how": _how(settings)}
 

@@ -39,16 +39,20 @@ def entries() -> list[Any]:
         for score in (frontier.ONE, frontier.BATCH):
             beside = frontier.beside(score, peer)
             made.append(Measurement(f"gapped: {own}", beside, [0.2 * times]))
+            made.append(
+                Measurement(f"gapped: crossbyte, 8 bytes: {frontier.MAPPING}", beside, [0.15 * times])
+            )
             made.append(Measurement(f"gapped: {peer}: k=1", score, [9.0, 0.1 * times, 0.05]))
     return made
 
 
 def test_shares_are_of_the_uncompressed_recall_and_times_as_if_measured_together() -> None:
     found = {each.system: each for each in frontier.read_points(entries())["gapped"]}
-    assert set(found) == {"crossbyte, 8 bytes", "quick", "quiet", "slow"}
+    assert set(found) == {"crossbyte, 8 bytes", "crossbyte, 8 bytes, from points", "quick", "quiet", "slow"}
     assert found["crossbyte, 8 bytes"].share == pytest.approx(0.9)
     assert found["quick"].share == pytest.approx(0.8)
     assert found["crossbyte, 8 bytes"].milliseconds[ONE] == pytest.approx(0.2)
+    assert found["crossbyte, 8 bytes, from points"].milliseconds[BATCH] == pytest.approx(0.05)
     assert found["quick"].rate(ONE) == pytest.approx(10_000)
     assert found["slow"].rate(BATCH) == pytest.approx(10_000)
 
