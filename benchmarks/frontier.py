@@ -11,9 +11,10 @@ is swept. crossbyte has codes of 8 and of 16 bytes, searched whole and with cell
 
 Times are those of one thread: 50 queries one by one, and a batch of 100. crossbyte is timed through
 ``Index.search``, from raw features to ids and distances; peers from points that are mapped already, to row
-numbers. So crossbyte has a second curve, "from points": the same times less what mapping alone takes. Each peer takes turns with crossbyte, setting by setting; figures are medians of the turns. A peer's
-times are multiplied by how much slower crossbyte's were in all turns than beside this peer, so that what else
-the machine did in these minutes hardly matters.
+numbers. So crossbyte has a second curve, "from points": the same times less what mapping alone takes. Each
+peer takes turns with crossbyte, setting by setting; figures are medians of the turns. A peer's times are
+multiplied by how much slower crossbyte's were in all turns than beside this peer, so that what else the
+machine did in these minutes hardly matters. ``--cpu`` is for a loaded machine: time of the processor.
 
 Bytes are everything that a search needs in memory, per item: of crossbyte what ``Index.stats`` says, with
 ids; of others the size of the file that the library writes.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -62,7 +63,7 @@ from benchmarks.frontier_tables import (
     print_frontier,
 )
 from benchmarks.tables import Measurement, load, load_settings, save
-from benchmarks.timing import Turn, seconds_per_call, take_turns
+from benchmarks.timing import CLOCKS, Turn, seconds_per_call, take_turns
 from crossbyte import Index
 from crossbyte.compute.kernels import implementation
 
@@ -88,8 +89,8 @@ class OwnSetting(NamedTuple):
 class OwnIndexes:
     """The indexes of crossbyte over a set, open."""
 
-    def __init__(self, of: FrontierSet, lengths: Sequence[int]) -> None:
-        self.of, self._lengths, self._stack = of, lengths, ExitStack()
+    def __init__(self, of: FrontierSet, lengths: Sequence[int], clock: str) -> None:
+        self.of, self._lengths, self._clock, self._stack = of, lengths, CLOCKS[clock], ExitStack()
         self._indexes = {
             (n_bytes, cells): self._stack.enter_context(Index.open(of.index(n_bytes, cells), n_jobs=1))
             for n_bytes in lengths
@@ -123,7 +124,7 @@ class OwnIndexes:
         calls = {ONE: [partial(search, texts=one) for one in singles]}
         calls[BATCH] = [partial(search, texts=texts[:BATCHED])]
         for score, some in calls.items():
-            yield (setting.system, score), partial(_per_query, some, 1 if score == ONE else BATCHED)
+            yield (setting.system, score), partial(self._per_query, some, 1 if score == ONE else BATCHED)
 
     def mapping_turns(self) -> Iterator[tuple[tuple[str, str], Turn]]:
         """Turns of taking raw features into the space alone."""
@@ -132,8 +133,12 @@ class OwnIndexes:
             transform = self._indexes[n_bytes, False].model.transform_texts
             calls = [partial(transform, texts[row : row + 1]) for row in range(SINGLES)]
             system = f"{OWN}, {n_bytes} bytes: {MAPPING}"
-            yield (system, ONE), partial(_per_query, calls, 1)
-            yield (system, BATCH), partial(_per_query, [partial(transform, texts[:BATCHED])], BATCHED)
+            yield (system, ONE), partial(self._per_query, calls, 1)
+            calls = [partial(transform, texts[:BATCHED])]
+            yield (system, BATCH), partial(self._per_query, calls, BATCHED)
+
+    def _per_query(self, calls: Sequence[Any], n_queries: int) -> float:
+        return seconds_per_call(self._clock, calls) / n_queries
 
     def _index(self, setting: OwnSetting) -> Index:
         return self._indexes[setting.n_bytes, setting.n_probe != "all"]
@@ -143,10 +148,6 @@ class OwnIndexes:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
-
-
-def _per_query(calls: Sequence[Any], n_queries: int) -> float:
-    return seconds_per_call(time.perf_counter, calls) / n_queries
 
 
 # What is found
@@ -186,7 +187,7 @@ def score_peer(of: FrontierSet, name: str, processes: PeerProcesses) -> list[Mea
 # Times
 
 
-def time_peer(own: OwnIndexes, name: str, processes: PeerProcesses, repetitions: int) -> list[Measurement]:
+def time_peer(own: OwnIndexes, name: str, processes: PeerProcesses, options: Any) -> list[Measurement]:
     """Let a peer and crossbyte take turns."""
     of, peer = own.of, PEERS[name]
     turns: dict[Any, Turn] = dict(own.mapping_turns())
@@ -194,8 +195,10 @@ def time_peer(own: OwnIndexes, name: str, processes: PeerProcesses, repetitions:
         turns |= dict(own.turns(setting))
     for each in peer.settings(count_cells(of.n_items)):
         for score, (n, single) in MODES.items():
-            turns[f"{name}: {each.name}", score] = partial(processes.seconds, peer, each, of, n, single)
-    seconds = take_turns(turns, repetitions)
+            turns[f"{name}: {each.name}", score] = partial(
+                processes.seconds, peer, each, of, n=n, single=single, clock=options.clock
+            )
+    seconds = take_turns(turns, options.repetitions)
     processes.close_indexes()
     return [
         Measurement(system, beside(score, name), [round(1e3 * median(values), 6)])
@@ -233,7 +236,7 @@ class Parts:
 def measure_set(of: FrontierSet, processes: PeerProcesses, options: Any) -> list[Measurement]:
     """What is found and how long it takes; of peers that are not asked for, what was kept."""
     parts, entries = Parts(of), []
-    with OwnIndexes(of, options.bytes) as own, threadpool_limits(1):
+    with OwnIndexes(of, options.bytes, options.clock) as own, threadpool_limits(1):
 
         def part(kind: str, name: str, measure: Any) -> list[Measurement]:
             found = parts.read(kind, name)
@@ -249,7 +252,7 @@ def measure_set(of: FrontierSet, processes: PeerProcesses, options: Any) -> list
             if name not in options.peers or processes.has(peer.library):
                 entries += part("found", name, partial(score_peer, of, name, processes))
                 if not options.prepare:
-                    timing = partial(time_peer, own, name, processes, options.repetitions)
+                    timing = partial(time_peer, own, name, processes, options)
                     entries += part("times", name, timing)
     return [entry_of(of.name, entry) for entry in entries]
 
@@ -276,6 +279,7 @@ def parse() -> Any:
     parser.add_argument("--bytes", nargs="+", type=int, default=list(LENGTHS), choices=LENGTHS, help="ours")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--cpu", dest="clock", action="store_const", const="cpu", default="wall")
     parser.add_argument("--jobs", type=int, default=2, help="threads of what is made and not timed")
     parser.add_argument("--prepare", action="store_true", help="make and score everything, time nothing")
     parser.add_argument("--again", action="store_true", help="measure anew what is in the cache")
@@ -293,6 +297,7 @@ def main() -> None:
         settings = {"items": sizes, "k": K, "queries": N_QUERIES, "singles": SINGLES, "batch": BATCHED}
         settings |= {"training_pairs": TRAINING, "learning_pairs": LEARNING, "gapped": gapped.SETTINGS}
         settings |= {"repetitions": options.repetitions, "kernels": implementation(), "cpu": cpu_name()}
+        settings |= {"clock": options.clock, "load_average": round(os.getloadavg()[0], 1)}
         settings |= {"peers": processes.about, "missing": processes.missing}
     if options.prepare:
         return

@@ -129,11 +129,11 @@ class PeerProcesses:
         answer = self._processes[peer.library].ask("answers", **asked, knobs=setting.knobs)
         return np.array(answer["rows"])
 
-    def seconds(self, peer: Peer, setting: Setting, of: FrontierSet, n: int, single: bool) -> float:
-        """Seconds per query, of the first n."""
+    def seconds(self, peer: Peer, setting: Setting, of: FrontierSet, **how: Any) -> float:
+        """Seconds per query; ``how`` has n, single and clock."""
         asked = self._index(peer, setting.key, of) | {"queries": str(of.queries), "k": K}
         ask = self._processes[peer.library].ask
-        return float(ask("search", **asked, knobs=setting.knobs, n=n, single=single)["seconds"])
+        return float(ask("search", **asked, knobs=setting.knobs, **how)["seconds"])
 
     def close_indexes(self) -> None:
         """Give memory back."""

@@ -222,11 +222,12 @@ def _how(settings: dict[str, object]) -> str:
     told += [f"without {names[library]} ({why})" for library, why in missing.items()]
     sizes = settings["items"]
     assert isinstance(sizes, dict)
+    clock = "time of the processor" if settings["clock"] == "cpu" else "on the wall"
     items = ", ".join(f"{SET_NAMES[name]}: {size:,} items" for name, size in sizes.items())
     return (
         f"Processor: {settings['cpu']}, one thread; crossbyte's kernels: {settings['kernels']}; "
         f"{', '.join(told)}. {items[0].upper()}{items[1:]}. {settings['queries']:,} queries for recall, "
-        f"{settings['repetitions']} turns for times.\n"
+        f"{settings['repetitions']} turns for times, {clock}; load average {settings['load_average']}.\n"
     )
 
 
