@@ -304,7 +304,8 @@ def main() -> None:
     print_frontier(entries)
     if options.items == N_ITEMS:
         others = [entry for entry in load("frontier") if entry.system.partition(": ")[0] not in sizes]
-        settings["items"] = dict(load_settings("frontier").get("items", {})) | sizes
+        for name in ("items", "peers"):
+            settings[name] = load_settings("frontier").get(name, {}) | settings[name]
         print(f"kept in {save('frontier', [*others, *entries], settings)}")
 
 
