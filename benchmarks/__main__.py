@@ -20,6 +20,7 @@ BENCHMARKS = (
     "large",
     "filters",
     "adding",
+    "adding_pairs",
     "small_commits",
     "wanted_recall",
     "audit",

@@ -6,8 +6,10 @@
 Texts search images: pairs are drawn as ``gapped.py`` says, images are coded by a model fitted on 20,000 of
 them, block by block, and go into an index; the cells are built from 30,000 other pairs. The queries are
 texts whose images are in the index. The exhaustive search and the cells, as many visited as the build found
-to be enough, take turns, one query at a time, through ``Index.search``, one thread. Recall@10 is that of true
-partners, of 20,000 texts. What is coded is kept in the cache of the benchmarks (see ``coded.py``).
+to be enough, take turns, one query at a time and in batches of 100, through ``Index.search``, one thread;
+what of a query with cells is the native call, from its point to document numbers, takes turns with them.
+Recall@10 is that of true partners, of 20,000 texts. What is coded is kept in the cache of the benchmarks (see
+``coded.py``).
 
 FAISS's cells: as many, k-means of the same decoded points by FAISS (10 rounds, 256 points for each centre:
 its own defaults for such an index; ours learn from 128), every point in the cell of its nearest centre,
@@ -34,6 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.coded import cache_folder, cache_key
 from benchmarks.gapped import SETTINGS, GappedPairs
+from benchmarks.search import native_call
 from benchmarks.tables import save
 from benchmarks.timing import (
     CLOCKS,
@@ -54,7 +57,7 @@ from crossbyte.index.ivf.router import CellRouter
 N_ITEMS, N_BITS, K = 10_000_000, 64, 10
 TRAINING, LEARNING, QUERIES = 20_000, 30_000, 20_000
 BLOCK, ADDED = 50_000, 1_000_000
-REPETITIONS, SINGLES = 9, 50
+REPETITIONS, SINGLES, BATCH = 9, 50, 100
 RECALL = 0.95
 SAMPLES = 1000
 VISITED = "share of items visited at 0.95 of the exhaustive recall@10"
@@ -227,17 +230,27 @@ def recall_goals(path: Path, made: CodedPairs, with_faiss: bool) -> list[Goal]:
 
 
 def measure_times(path: Path, made: CodedPairs, options: Any) -> tuple[dict[str, list[float]], list[Goal]]:
-    """The exhaustive search and the cells in turns, one query at a time, one thread."""
+    """The exhaustive search and the cells in turns, one query at a time and in a batch, one thread."""
     clock = CLOCKS[options.clock]
+    batch = made.texts[:BATCH]
     with Index.open(path, n_jobs=1) as index, threadpool_limits(1):
-        calls = {
-            name: [partial(index.search, texts=text, k=K, n_probe=asked) for text in made.texts[:SINGLES]]
-            for name, asked in (("exhaustive", "all"), ("cells", None))
-        }
+        assert index.cells is not None
+        n_probe = index.cells.n_probe["text-to-image"]
+        points = index.model.transform_texts(made.texts[:SINGLES])
+        calls: dict[str, list[Any]] = {}
+        for name, asked in (("exhaustive", "all"), ("cells", None)):
+            calls[name] = [
+                partial(index.search, texts=text, k=K, n_probe=asked) for text in made.texts[:SINGLES]
+            ]
+            calls[f"{name}, in batches"] = [partial(index.search, texts=batch, k=K, n_probe=asked)]
+        calls["cells, native call"] = [native_call(index, point[None], K, n_probe) for point in points]
         turns: dict[str, Turn] = {
             name: partial(seconds_per_call, clock, each) for name, each in calls.items()
         }
         seconds = take_turns(turns, options.repetitions)
+    for name in seconds:
+        if name.endswith("in batches"):
+            seconds[name] = [each / BATCH for each in seconds[name]]
     found = medians(seconds)
     goals = [Goal(name, "milliseconds per query", 1e3 * value) for name, value in found.items()]
     goals.append(Goal("cells", "times as fast as exhaustive", found["exhaustive"] / found["cells"], 5.0))

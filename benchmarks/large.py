@@ -116,7 +116,7 @@ def measure_threads(path: Path, coded: Coded, options: Any) -> tuple[dict[str, l
 
 
 def open_and_verify(path: str) -> dict[str, Any]:
-    """In a fresh process: read, hash, open and verify a file; seconds, and bytes of memory."""
+    """In a fresh process: read, hash, open, lay out and verify a file; seconds, and bytes of memory."""
     before = resident()
     with Index.open(path) as index:  # imports and the page cache are warm after this
         found: dict[str, Any] = {"resident": resident() - before, "stats": index.stats()}
@@ -131,6 +131,9 @@ def open_and_verify(path: str) -> dict[str, Any]:
     start = time.perf_counter()
     with Index.open(path) as index:
         found["open"] = time.perf_counter() - start
+        start = time.perf_counter()
+        index.snapshot()
+        found["lay out"] = time.perf_counter() - start
         start = time.perf_counter()
         index.verify()
         found["verify"] = time.perf_counter() - start
@@ -149,7 +152,7 @@ def measure_opening(path: Path, n_items: int) -> list[Goal]:
         json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         for _ in range(OPENINGS)
     ]
-    part = {name: median(run[name] for run in runs) for name in ("read", "hash", "open", "verify")}
+    part = {name: median(run[name] for run in runs) for name in ("read", "hash", "open", "lay out", "verify")}
     goals = [Goal("file", f"{name}, seconds", value) for name, value in part.items()]
     goals += [
         Goal("file", "open - read, seconds", part["open"] - part["read"], 2.0, at_most=True),

@@ -19,6 +19,9 @@ CAMPAIGNS = (
     "power_loss",
     "stateful_steps",
     "flips",
+    "resealed",
+    "readers",
+    "contract",
     "soak",
 )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from campaigns import ROOT
+from campaigns.contract import ARGUED
 from campaigns.runner import RESULTS
 
 PAGE = ROOT / "docs" / "campaigns.md"
@@ -15,6 +17,9 @@ TITLES = {
     "power_loss": "states of the disk after lost power",
     "stateful_steps": "steps beside a dictionary",
     "flips": "bits flipped in golden files",
+    "resealed": "contents damaged and sealed again",
+    "readers": "damaged files that were read",
+    "contract": "requests held to the OpenAPI document",
     "soak": "calls to a server that is killed",
 }
 
@@ -32,9 +37,20 @@ tests (`make test-all`).
   included, once more while recovering.
 - **Stateful steps**: random calls of all kinds beside a dictionary that is searched by brute force.
 - **Flips**: every bit of every golden file is flipped. The answer is an error of ours, or the right one.
+- **Resealed**: what is in models and indexes is changed, all digests are computed anew, and then every call
+  that reads it is made: an error of ours, or answers that are finite, whole and with NumPy's kernels the same
+  to the last bit.
+- **Readers**: files of every form that is read are changed: an answer or an error of ours, in under 5 s, with
+  the memory of the reading process under 1 GB, which never dies, whatever its children do.
+- **Contract**: no answer that the OpenAPI document does not announce, to requests of our own generator and of
+  schemathesis with all its checks. What these find and is right as it is stands below, with its reason.
 - **Soak**: a server under load (90 % searches, 9 % writes, 1 % compactions), killed every minute: nothing
   acknowledged is lost, and memory and descriptors stay as they were.
 """
+_ARGUED = """## Findings of schemathesis that are right as they are
+
+Its checks say what a request must meet that is right by the document, or wrong. Of these kinds, by check and
+error code of the answer, all others would count as failures:"""
 
 
 def make_page() -> str:
@@ -51,11 +67,18 @@ def make_page() -> str:
             lines.append(f"| {title} | not run yet | | | `python -m campaigns {name}` |")
             continue
         hours = found["seconds"] / 3600
-        cases = f"{found['cases']:,} | {found['failures']}"
+        share = found["units"] / found["units_asked"]
+        some = "" if share == 1 else f" ({math.floor(100 * share)} % of its parts)"
+        cases = f"{found['cases']:,}{some} | {found['failures']}"
         lines.append(f"| {title} | {cases} | {hours:.2f} | `{found['command']}` |")
         if found["counts"] or found["figures"]:
             notes.append(f"\n**{title[0].upper()}{title[1:]}**: {_list_counts(found)}.")
-    return "\n".join([*lines, *notes, ""])
+    argued = [
+        f"- `{each.check}`, {' or '.join(f'`{code}`' for code in each.codes)}"
+        f"{f' with “{each.said.strip()}”' if each.said else ''}: {each.reason}."
+        for each in ARGUED
+    ]
+    return "\n".join([*lines, *notes, "", _ARGUED, "", *argued, ""])
 
 
 def _list_counts(found: dict[str, Any]) -> str:

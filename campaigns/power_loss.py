@@ -12,7 +12,7 @@ from crash import shim
 from crash.workloads import WORKLOADS
 from crash.written_files import FILES
 
-_AT_ONCE = 200  # states of one unit
+_AT_ONCE = 500  # states of one unit
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -53,12 +54,17 @@ class Unit(NamedTuple):
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every campaign has."""
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="units at the same time")
+    parser.add_argument("--minutes-at-most", type=float, default=math.inf, help="begin no unit after so long")
     parser.add_argument("--anew", action="store_true", help="forget what an interrupted run has found")
     parser.add_argument("--no-result", action="store_true", help="keep no figures for the page")
 
 
 def run_units(name: str, units: Sequence[Unit], given: argparse.Namespace) -> int:
-    """Run all units that are not done yet; print and keep the figures; 1 if anything failed."""
+    """Run all units that are not done yet; print and keep the figures; 1 if anything failed.
+
+    Where the time is up before, the figures are those of what was done, and say how much that is; the next
+    run goes on from there.
+    """
     log = (KEPT / "short" if given.no_result else KEPT) / f"{name}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
     sources = digest_sources()
@@ -67,26 +73,32 @@ def run_units(name: str, units: Sequence[Unit], given: argparse.Namespace) -> in
     print(f"{name}: {len(units)} units, {len(units) - len(todo)} done already", file=sys.stderr)
     if not done:
         log.write_text("")
+    ends = time.monotonic() + 60 * given.minutes_at_most
     with ThreadPoolExecutor(max(1, given.processes)) as pool, log.open("a") as kept:
-        jobs = {pool.submit(_timed, unit): unit for unit in todo}
+        jobs = {pool.submit(_timed, unit, ends): unit for unit in todo}
         for n_done, job in enumerate(as_completed(jobs), 1):
-            line = job.result() | {"unit": jobs[job].key, "sources": sources}
+            found = job.result()
+            if found is None:
+                continue
+            line = found | {"unit": jobs[job].key, "sources": sources}
             kept.write(json.dumps(line) + "\n")
             kept.flush()
             done[jobs[job].key] = line
             _tell(name, n_done, len(todo), line)
-    lines = [done[unit.key] for unit in units]
-    summary = _summarize(lines)
+    lines = [done[unit.key] for unit in units if unit.key in done]
+    summary = _summarize(lines) | {"units": len(lines), "units_asked": len(units)}
     if not given.no_result:
         _keep_summary(name, summary)
-    if not summary["failures"]:
+    if not summary["failures"] and len(lines) == len(units):
         log.unlink()
     print(json.dumps({"campaign": name} | summary))
     return 1 if summary["failures"] else 0
 
 
-def _timed(unit: Unit) -> dict[str, Any]:
+def _timed(unit: Unit, ends: float) -> dict[str, Any] | None:
     began = time.monotonic()
+    if began > ends:
+        return None
     try:
         outcome = unit.work()
     except Exception as error:  # the campaign itself broke: that is a finding, too

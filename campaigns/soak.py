@@ -1,7 +1,8 @@
 """Put load on a server and kill it again and again: ``python -m campaigns soak --minutes 60``.
 
-Ninety calls in a hundred search, nine write, one compacts. What was acknowledged before a kill must be there
-after it; what was under way may be there or not, as a whole.
+Ninety calls in a hundred search, nine write, one compacts, so many a second as ``--rate`` says: a load that
+the server bears, so that it can be seen whether it bears it as well at the end as at the beginning. What was
+acknowledged before a kill must be there after it; what was under way may be there or not, as a whole.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from campaigns.runner import Outcome, Unit, add_common_options, run_units
 from crossbyte import Index
 from support.service_samples import AUTHORISED, TOKEN, sample
 
+_COMPARED = 600.0  # seconds at the beginning and at the end that are compared; less in a short run
 WORDS = ("red", "blue", "circle", "hexagon", "large", "small", "square", "green")
 
 
@@ -33,22 +35,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--kill-every", type=float, default=60.0, help="seconds between two kills")
+    parser.add_argument("--rate", type=float, default=50.0, help="calls a second")
     parser.add_argument("--seed", type=int, default=0)
     add_common_options(parser)
     given = parser.parse_args()
 
     def soak() -> Outcome:
         with tempfile.TemporaryDirectory(prefix="crossbyte-soak-") as folder:
-            return Soak(sample(Path(folder)), given.seed).run(60 * given.minutes, given.kill_every)
+            server = Soak(sample(Path(folder)), given.rate, given.seed)
+            return server.run(60 * given.minutes, given.kill_every)
 
-    return run_units("soak", [Unit(f"{given.minutes:g} minutes, seed {given.seed}", soak)], given)
+    about = f"{given.minutes:g} minutes, {given.rate:g} a second, seed {given.seed}"
+    return run_units("soak", [Unit(about, soak)], given)
 
 
 class Soak:
     """A server that is killed, and what it has acknowledged."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path, self.rng = path, random.Random(seed)
+    def __init__(self, path: Path, rate: float, seed: int) -> None:
+        self.path, self.rate, self.rng = path, rate, random.Random(seed)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -56,8 +61,7 @@ class Soak:
         self.unsure: set[str] = set()  # ids of writes that were under way
         self.counts = {"searches": 0, "writes": 0, "compactions": 0, "kills": 0, "refused": 0}
         self.seconds: list[tuple[float, float]] = []  # when a search was answered, and how long it took
-        self.memory: list[tuple[float, int]] = []
-        self.descriptors: list[int] = []
+        self.measured: list[tuple[float, float, float]] = []  # when, and memory in MB and descriptors then
         self.failures: list[str] = []
 
     def run(self, seconds: float, kill_every: float) -> Outcome:
@@ -90,10 +94,17 @@ class Soak:
             time.sleep(0.1)
 
     def _load(self, server: subprocess.Popen[bytes], seconds: float) -> None:
-        """Call for so many seconds; the last write is under way when it ends."""
-        end = time.monotonic() + seconds
+        """Call for so many seconds; the last write is under way when it ends.
+
+        A call that is late, because the one before took long, is made at once; those that would be later than
+        a second are left out, so that no slow moment is followed by a rush.
+        """
+        due = time.monotonic()
+        end = due + seconds
         with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=AUTHORISED, timeout=60) as calls:
             while time.monotonic() < end:
+                time.sleep(max(0.0, due - time.monotonic()))
+                due = max(due + 1 / self.rate, time.monotonic() - 1.0)
                 chance = self.rng.random()
                 if chance < 0.9:
                     self._search(calls)
@@ -154,8 +165,8 @@ class Soak:
         status = Path(f"/proc/{server.pid}/status")
         if status.exists():
             line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-            self.memory.append((time.monotonic(), int(line.split()[1]) // 1024))
-            self.descriptors.append(len(list(Path(f"/proc/{server.pid}/fd").iterdir())))
+            descriptors = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+            self.measured.append((time.monotonic(), int(line.split()[1]) / 1024, descriptors))
 
     def _look(self) -> None:
         """Open what the kill left: acknowledged documents are there, deleted ones are not."""
@@ -170,19 +181,29 @@ class Soak:
                 self.failures.append(f"{sorted(strange)} were deleted, and are there")
 
     def _figures(self) -> dict[str, float]:
-        """How slow searches were at first and at last; memory and descriptors before each kill."""
-        if not self.seconds or not self.memory:
+        """How slow searches were at first and at last; memory and descriptors before the kills of then."""
+        if not self.seconds or not self.measured:
             return {}
         first, last = self.seconds[0][0], self.seconds[-1][0]
-        part = max(1.0, (last - first) / 6)
-        early = [each for at, each in self.seconds if at < first + part]
-        late = [each for at, each in self.seconds if at > last - part]
+        part = min(_COMPARED, (last - first) / 2)
+        times, durations = np.array(self.seconds).T
+        slow = [
+            1000 * float(np.percentile(durations[chosen], 99))
+            for chosen in (times <= first + part, times >= last - part)
+        ]
+        when, memory, descriptors = np.array(self.measured).T
+        early = when <= max(first + part, when[0])
+        late = when >= last - part
         return {
-            "p99 of searches in the first sixth (ms)": round(1000 * float(np.percentile(early, 99)), 1),
-            "in the last sixth (ms)": round(1000 * float(np.percentile(late, 99)), 1),
-            "memory before the first kill (MB)": self.memory[0][1],
-            "before the last (MB)": self.memory[-1][1],
-            "most descriptors": max(self.descriptors),
+            "calls a second": round((sum(self.counts.values()) - self.counts["kills"]) / (last - first), 1),
+            "minutes compared": round(part / 60, 2),
+            "p99 of searches in the first (ms)": round(slow[0], 2),
+            "in the last (ms)": round(slow[1], 2),
+            "ratio": round(slow[1] / slow[0], 3),
+            "most memory before the first kills (MB)": round(float(memory[early].max()), 1),
+            "before the last (MB)": round(float(memory[late].max()), 1),
+            "most descriptors before the first kills": int(descriptors[early].max()),
+            "before the last": int(descriptors[late].max()),
             "documents at the end": len(self.known),
         }
 

@@ -10,7 +10,9 @@ std::atomic<int> highest{static_cast<int>(Level::avx512)};
 
 Level best_level() {
 #if CROSSBYTE_HAS_AVX2
-    if (!__builtin_cpu_supports("avx2")) return Level::portable;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
+        !__builtin_cpu_supports("popcnt"))
+        return Level::portable;
     const bool wide = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vbmi");
     return wide ? Level::avx512 : Level::avx2;

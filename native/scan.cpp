@@ -32,6 +32,25 @@ struct View {
         const uint64_t there = left >= kBlock ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
         return job.allowed == nullptr ? there : there & job.allowed[block];
     }
+    // Whether some items of the blocks before `stop` may not be found.
+    bool is_partial(int64_t stop) const { return job.allowed != nullptr || stop * kBlock > job.n_items; }
+    // Takes out of the masks of a tile what may not be found.
+    uint64_t keep_allowed(int64_t at, uint64_t some, uint64_t* masks) const {
+        uint64_t kept = 0;
+        for (; some != 0; some &= some - 1) {
+            const int64_t b = __builtin_ctzll(some);
+            masks[b] &= allowed(at + b);
+            kept |= static_cast<uint64_t>(masks[b] != 0) << b;
+        }
+        return kept;
+    }
+    // Lets a query assume from what it has seen, lately of the blocks [begin, stop), how much it has to keep.
+    void assume(Query& query, int64_t begin, int64_t stop) const {
+        if (stop >= last) return;
+        const double seen = static_cast<double>(stop - first);
+        query.best.assume(seen / static_cast<double>(last - first), static_cast<double>(stop - begin) / seen,
+                          begin * kBlock);
+    }
     // Where to choose the steps anew: seldom, because the k-th distance falls ever more slowly.
     int64_t next_stop(int64_t at) const {
         const int64_t enough = (job.k + kBlock) / kBlock;
@@ -42,23 +61,59 @@ struct View {
     }
 };
 
-// One query, a block of items at a time.
-void scan_one(const View& view, Query& query) {
+// The items in the masks of a tile, in order; returns how many. Mostly a mask has a few bits, and to write
+// eight places, whatever they are, is faster than to guess how many there are.
+constexpr int64_t kListed = 8;
+constexpr uint64_t kTopBit = uint64_t{1} << 63;  // there is a lowest bit then
+
+CROSSBYTE_INLINE int64_t list_items_body(const uint64_t* masks, uint64_t some, uint16_t* items) {
+    uint16_t* end = items;
+    for (; some != 0; some &= some - 1) {
+        const int64_t b = __builtin_ctzll(some);
+        const int64_t n = __builtin_popcountll(masks[b]);
+        uint64_t mask = masks[b];
+        for (int64_t i = 0; i < n; i += kListed)
+#pragma GCC unroll 8
+            for (int64_t j = 0; j < kListed; ++j, mask &= mask - 1)
+                end[i + j] = static_cast<uint16_t>(b * kBlock + __builtin_ctzll(mask | kTopBit));
+        end += n;
+    }
+    return end - items;
+}
+CROSSBYTE_DISPATCH(int64_t, list_items, (const uint64_t* masks, uint64_t some, uint16_t* items),
+                   (masks, some, items))
+
+// One query, a block of items at a time. Returns whether that was enough, which it is without assuming.
+bool scan_one(const View& view, Query& query, bool assuming) {
     ItemBounds bounds(query);
     uint64_t masks[kTile];
+    uint16_t items[kTile * kBlock + kListed];
+    float distances[kTile * kBlock];
+    int64_t price = kUsualPrice;
     for (int64_t at = view.first; at < view.last;) {
-        const int64_t stop = view.next_stop(at);
-        bounds.rescale(query);
+        const int64_t begin = at, stop = view.next_stop(at);
+        int64_t n_summed = 0;
+        bounds.rescale(query, price);
         for (; at < stop; at += kTile) {
             uint64_t some = bounds.masks(view.sides, at, std::min(kTile, stop - at), query, masks);
-            for (; some != 0; some &= some - 1) {
-                const int64_t b = __builtin_ctzll(some);
-                for (uint64_t mask = masks[b] & view.allowed(at + b); mask != 0; mask &= mask - 1)
-                    view.look_at(query, (at + b) * kBlock + __builtin_ctzll(mask));
-            }
+            if (view.is_partial(stop)) some = view.keep_allowed(at, some, masks);
+            const int64_t n = list_items(masks, some, items);
+            exact_distances(view.job, query.number, at, items, n, distances);
+            for (int64_t i = 0; i < n; ++i) query.best.offer(distances[i], at * kBlock + items[i]);
+            n_summed += n;
         }
         at = stop;
+        price = price_of((stop - begin) * kBlock, n_summed);
+        if (assuming) view.assume(query, begin, stop);
     }
+    return query.best.is_complete();
+}
+
+// The same, whatever it takes.
+void scan_surely(const View& view, Query& query) {
+    if (scan_one(view, query, true)) return;
+    query.best.restart();
+    scan_one(view, query, false);
 }
 
 // The bytes of a group of queries, those of all queries for one code together: [tables, 256, width].
@@ -79,7 +134,7 @@ void scan_group(const View& view, const std::vector<Query*>& queries, int64_t wi
     uint64_t masks[kBlock];
     uint8_t thresholds[kWidest] = {};
     for (int64_t at = view.first; at < view.last;) {
-        const int64_t stop = view.next_stop(at);
+        const int64_t begin = at, stop = view.next_stop(at);
         for (Query* query : queries) query->rescale();
         group_bytes(queries, width, bytes.data());
         for (int64_t since = 0; at < stop; ++at, ++since) {
@@ -92,6 +147,12 @@ void scan_group(const View& view, const std::vector<Query*>& queries, int64_t wi
                     view.look_at(*queries[__builtin_ctzll(mask)], at * kBlock + i);
             }
         }
+        for (Query* query : queries) view.assume(*query, begin, stop);
+    }
+    for (Query* query : queries) {
+        if (query->best.is_complete()) continue;
+        query->best.restart();
+        scan_one(view, *query, false);
     }
 }
 
@@ -112,7 +173,7 @@ void scan_range(const ScanJob& job, int64_t first, int64_t last, std::vector<std
         const int64_t width = group_width(job.n_queries - q);
         const int64_t taken = std::min(width, job.n_queries - q);
         if (width == 1) {
-            scan_one(view, queries[q]);
+            scan_surely(view, queries[q]);
         } else {
             std::vector<Query*> group;
             for (int64_t i = q; i < q + taken; ++i) group.push_back(&queries[i]);

@@ -27,12 +27,12 @@ CROSSBYTE_INLINE void prefetch(const uint8_t* codes) {
 
 // Plain loops; what the other levels must agree with.
 
-uint64_t item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                              const uint8_t*, uint8_t threshold, uint64_t* masks) {
+uint64_t item_bounds_portable(const Sides& sides, int64_t first, int64_t n_blocks, const ItemTables& tables,
+                              uint8_t threshold, uint64_t* masks) {
     uint64_t some = 0;
     for (int64_t b = 0; b < n_blocks; ++b) {
         uint16_t sums[kBlock] = {};
-        const uint8_t* table = bytes;
+        const uint8_t* table = tables.bytes;
         for (const BlockCodes& side : sides) {
             const uint8_t* codes = block_of(side, first + b);
             for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, table += kWords)
@@ -75,39 +75,55 @@ CROSSBYTE_INLINE CROSSBYTE_AVX2 uint64_t at_most(__m256i values, __m256i limit) 
     return static_cast<uint32_t>(_mm256_movemask_epi8(kept));
 }
 
-// Entries of a table of 64 bytes for the high six bits of 32 codes: four tables of 16 looked up by bits
-// 2 to 5, and the right one of them chosen by bits 6 and 7.
-CROSSBYTE_INLINE CROSSBYTE_AVX2 __m256i look_up_prefixes(const __m256i* table, __m256i codes) {
-    const __m256i low = _mm256_and_si256(_mm256_srli_epi16(codes, 2), _mm256_set1_epi8(0x0f));
-    const __m256i bit6 = _mm256_add_epi8(codes, codes);  // blendv looks at the top bit of a byte
-    const __m256i lower =
-        _mm256_blendv_epi8(_mm256_shuffle_epi8(table[0], low), _mm256_shuffle_epi8(table[1], low), bit6);
-    const __m256i upper =
-        _mm256_blendv_epi8(_mm256_shuffle_epi8(table[2], low), _mm256_shuffle_epi8(table[3], low), bit6);
-    return _mm256_blendv_epi8(lower, upper, codes);
+// Entries of a table of 16 << kTop bytes for 32 codes: every 16 of them are looked up by `low`, and the right
+// ones chosen by the kTop highest bits of `codes`, one after the other.
+template <int kTop>
+CROSSBYTE_INLINE CROSSBYTE_AVX2 __m256i look_up(const __m256i* table, __m256i low, __m256i codes) {
+    if constexpr (kTop == 0) {
+        return _mm256_shuffle_epi8(table[0], low);
+    } else {
+        const __m256i rest = _mm256_slli_epi16(codes, 1);
+        const __m256i lower = look_up<kTop - 1>(table, low, rest);
+        const __m256i upper = look_up<kTop - 1>(table + (1 << (kTop - 1)), low, rest);
+        return _mm256_blendv_epi8(lower, upper, codes);  // which looks at the top bit of each byte
+    }
 }
 
-CROSSBYTE_AVX2 uint64_t item_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t*,
-                                         const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+// Adds the bytes of one codebook, looked up by the high kBits bits of the codes, to the sums of blocks.
+template <int kBits>
+CROSSBYTE_AVX2 void add_prefixes(const uint8_t* codes, int64_t stride, int64_t n_blocks,
+                                 const uint8_t* prefixes, __m256i* sums) {
+    constexpr int kTop = kBits - 4;
+    __m256i table[1 << kTop];
+    for (int t = 0; t < 1 << kTop; ++t)
+        table[t] =
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(prefixes + 16 * t)));
+    const __m256i nibble = _mm256_set1_epi8(0x0f);
+    for (int64_t b = 0; b < n_blocks; ++b, codes += stride) {
+        prefetch(codes);
+        for (int64_t half = 0; half < 2; ++half) {
+            const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes) + half);
+            const __m256i low = _mm256_and_si256(_mm256_srli_epi16(own, 8 - kBits), nibble);
+            sums[2 * b + half] = _mm256_adds_epu8(sums[2 * b + half], look_up<kTop>(table, low, own));
+        }
+    }
+}
+
+CROSSBYTE_AVX2 uint64_t item_bounds_avx2(const Sides& sides, int64_t first, int64_t n_blocks,
+                                         const ItemTables& tables, uint8_t threshold, uint64_t* masks) {
+    constexpr decltype(&add_prefixes<4>) kAdd[] = {add_prefixes<4>, add_prefixes<5>, add_prefixes<6>,
+                                                   add_prefixes<7>, add_prefixes<8>};
+    __m256i sums[2 * kTile] = {};
+    const uint8_t *prefixes = tables.prefixes, *bits = tables.bits;
+    for (const BlockCodes& side : sides) {
+        const uint8_t* codes = block_of(side, first);
+        for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, prefixes += kWords, ++bits)
+            kAdd[*bits - 4](codes, side.n_codebooks * kBlock, n_blocks, prefixes, sums);
+    }
     const __m256i limit = _mm256_set1_epi8(static_cast<char>(threshold));
     uint64_t some = 0;
     for (int64_t b = 0; b < n_blocks; ++b) {
-        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-        const uint8_t* at = prefixes;
-        for (const BlockCodes& side : sides) {
-            const uint8_t* codes = block_of(side, first + b);
-            for (int64_t m = 0; m < side.n_codebooks; ++m, codes += kBlock, at += kPrefixes) {
-                prefetch(codes);
-                __m256i table[4];
-                for (int64_t t = 0; t < 4; ++t)
-                    table[t] = _mm256_broadcastsi128_si256(
-                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * t)));
-                const __m256i* words = reinterpret_cast<const __m256i*>(codes);
-                low = _mm256_adds_epu8(low, look_up_prefixes(table, _mm256_loadu_si256(words)));
-                high = _mm256_adds_epu8(high, look_up_prefixes(table, _mm256_loadu_si256(words + 1)));
-            }
-        }
-        masks[b] = at_most(low, limit) | at_most(high, limit) << 32;
+        masks[b] = at_most(sums[2 * b], limit) | at_most(sums[2 * b + 1], limit) << 32;
         some |= static_cast<uint64_t>(masks[b] != 0) << b;
     }
     return some;
@@ -181,14 +197,13 @@ CROSSBYTE_INLINE CROSSBYTE_AVX512 void item_masks_avx512(const Sides& sides, int
 }
 
 CROSSBYTE_AVX512 uint64_t item_bounds_avx512(const Sides& sides, int64_t first, int64_t n_blocks,
-                                             const uint8_t* bytes, const uint8_t*, uint8_t threshold,
-                                             uint64_t* masks) {
+                                             const ItemTables& tables, uint8_t threshold, uint64_t* masks) {
     const __m512i limit = _mm512_set1_epi8(static_cast<char>(threshold));
     constexpr int64_t kTogether = 4;
     int64_t b = 0;
     for (; b + kTogether <= n_blocks; b += kTogether)
-        item_masks_avx512<kTogether>(sides, first + b, bytes, limit, masks + b);
-    for (; b < n_blocks; ++b) item_masks_avx512<1>(sides, first + b, bytes, limit, masks + b);
+        item_masks_avx512<kTogether>(sides, first + b, tables.bytes, limit, masks + b);
+    for (; b < n_blocks; ++b) item_masks_avx512<1>(sides, first + b, tables.bytes, limit, masks + b);
     uint64_t some = 0;
     for (b = 0; b < n_blocks; ++b) some |= static_cast<uint64_t>(masks[b] != 0) << b;
     return some;
@@ -224,14 +239,18 @@ CROSSBYTE_AVX512 uint64_t group_bounds_avx512(const Sides& sides, int64_t block,
 
 }  // namespace
 
-uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks) {
+bool prefixes_are_used() {
+    return level() == Level::avx2;
+}
+
+uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const ItemTables& tables,
+                     uint8_t threshold, uint64_t* masks) {
     auto* bounds = &item_bounds_portable;
 #if CROSSBYTE_HAS_AVX2
     if (level() == Level::avx2) bounds = &item_bounds_avx2;
     if (level() == Level::avx512) bounds = &item_bounds_avx512;
 #endif
-    return bounds(sides, first, n_blocks, bytes, prefixes, threshold, masks);
+    return bounds(sides, first, n_blocks, tables, threshold, masks);
 }
 
 uint64_t group_bounds(const Sides& sides, int64_t block, int64_t width, const uint8_t* bytes,

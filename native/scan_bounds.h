@@ -6,8 +6,7 @@
 
 namespace crossbyte {
 
-constexpr int64_t kBlock = 64;     // items that lie together: codes are [block][codebook][item of the block]
-constexpr int64_t kPrefixes = 64;  // high six bits of a code
+constexpr int64_t kBlock = 64;  // items that lie together: codes are [block][codebook][item of the block]
 
 struct BlockCodes {
     const uint8_t* codes;  // [n_blocks, M, kBlock]
@@ -19,12 +18,23 @@ using Sides = std::vector<BlockCodes>;
 
 constexpr int64_t kTile = 64;  // blocks at most that one call looks at
 
+// The bytes of one query's tables. Where a processor cannot hold 256 of them in registers it looks up the
+// smallest byte of the words that share their high bits, and of each codebook as many bits as pay.
+struct ItemTables {
+    const uint8_t* bytes;  // [all codebooks, 256]
+    const uint8_t*
+        prefixes;         // [all codebooks, 256], of which 2^bits are used: the smallest byte of each prefix
+    const uint8_t* bits;  // [all codebooks], 4 to 8
+};
+
 // One query. masks[b], bit i: the bytes of item i of block `first` + b sum to at most `threshold` (saturated
-// at 255). The result's bit b says whether masks[b] has any bit. `bytes` is [all codebooks, 256]; `prefixes`
-// [all codebooks, kPrefixes] holds the smallest byte of each prefix: the AVX2 path looks up prefixes, so its
-// sums may be smaller still.
-uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const uint8_t* bytes,
-                     const uint8_t* prefixes, uint8_t threshold, uint64_t* masks);
+// at 255). The result's bit b says whether masks[b] has any bit. The AVX2 path adds the bytes of prefixes, so
+// that its sums may be smaller.
+uint64_t item_bounds(const Sides& sides, int64_t first, int64_t n_blocks, const ItemTables& tables,
+                     uint8_t threshold, uint64_t* masks);
+
+// Whether item_bounds looks up prefixes at the current level.
+bool prefixes_are_used();
 
 constexpr int64_t kWidest = 64;  // queries of the largest group
 

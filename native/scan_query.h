@@ -30,10 +30,10 @@ class TopK {
           limit_(max_distance),
           ascending_(ascending) {}
 
-    float limit() const { return limit_; }  // the largest distance that still matters
+    float limit() const { return std::min(limit_, assumed_); }  // the largest distance that still matters
 
     void offer(float distance, int64_t row) {
-        if (!(distance <= limit_)) return;
+        if (!(distance <= limit())) return;
         keys_.push_back(key_of(distance, row));
         if (keys_.size() >= capacity_) shrink();
     }
@@ -50,9 +50,48 @@ class TopK {
         return keys_;
     }
 
+    // Assumes that no more is needed than what is as near as the nearest so far, once a `share` of all rows
+    // was seen: the `recent` ones from row `since` on, and others. So it is, but for one case in a thousand,
+    // where rows lie in no order; where the nearest lie among the recent or among the others, nothing is
+    // assumed.
+    void assume(double share, double recent, int64_t since) {
+        std::vector<uint64_t> near;
+        for (const uint64_t key : keys_)
+            if (value_of(key) <= limit()) near.push_back(key);
+        const double n = static_cast<double>(near.size()), k = static_cast<double>(k_);
+        const auto late =
+            std::count_if(near.begin(), near.end(), [&](uint64_t key) { return place_of(key) >= since; });
+        if (std::fabs(static_cast<double>(late) - n * recent) >
+            kSigmas * std::sqrt(n * recent * (1.0 - recent)))
+            return;
+        const double rank = k * share + kSigmas * std::sqrt(k * share) + kSigmas;
+        if (rank >= std::min(n, k)) return;
+        const auto last = near.begin() + static_cast<int64_t>(rank);
+        std::nth_element(near.begin(), last, near.end());
+        assumed_ = value_of(*last);
+    }
+    // Whether what was assumed is true: everything as near was kept, and it is enough.
+    bool is_complete() const {
+        const auto near = [&](uint64_t key) { return value_of(key) <= assumed_; };
+        return assumed_ == kInfinity ||
+               std::count_if(keys_.begin(), keys_.end(), near) >= static_cast<int64_t>(k_);
+    }
+    // Begins anew, with the limit that is known.
+    void restart() {
+        if (keys_.size() >= k_) {
+            const auto farthest = keys_.begin() + static_cast<int64_t>(k_) - 1;
+            std::nth_element(keys_.begin(), farthest, keys_.end());
+            limit_ = value_of(*farthest);
+        }
+        keys_.clear();
+        assumed_ = kInfinity;
+    }
+
   private:
+    static constexpr double kSigmas = 3.0;
+
     size_t k_, capacity_;
-    float limit_;
+    float limit_, assumed_ = kInfinity;
     bool ascending_;
     std::vector<uint64_t> keys_;
 };
@@ -70,6 +109,39 @@ CROSSBYTE_INLINE float exact_distance(const ScanJob& job, int64_t query, int64_t
     const float first = side_distance(job.sources[0], query, row);
     if (job.sources.size() == 1) return first + job.extra;
     return first + side_distance(job.sources[1], query, row) + job.extra;
+}
+
+// The same sums for several items of the blocks from `first` on, four at a time, because one sum waits for
+// each of its additions.
+CROSSBYTE_INLINE void exact_distances(const ScanJob& job, int64_t query, int64_t first, const uint16_t* items,
+                                      int64_t n, float* distances) {
+    constexpr int64_t kTogether = 4;
+    int64_t i = 0;
+    for (; i + kTogether <= n; i += kTogether) {
+        float* totals = distances + i;
+        for (size_t s = 0; s < job.sources.size(); ++s) {
+            const Source& source = job.sources[s];
+            const int64_t M = source.n_codebooks;
+            const float* table = source.tables + query * M * kWords;
+            const uint8_t* codes[kTogether];
+            float sums[kTogether];
+            for (int64_t j = 0; j < kTogether; ++j) {
+                const int64_t item = items[i + j];
+                codes[j] = source.codes + (first + item / kBlock) * M * kBlock + item % kBlock;
+                sums[j] = table[*codes[j]];
+            }
+            for (int64_t m = 1; m < M; ++m) {
+                table += kWords;
+                for (int64_t j = 0; j < kTogether; ++j) sums[j] += table[codes[j][m * kBlock]];
+            }
+            for (int64_t j = 0; j < kTogether; ++j) {
+                sums[j] += source.offsets[query];
+                totals[j] = s == 0 ? sums[j] : totals[j] + sums[j];
+            }
+        }
+        for (int64_t j = 0; j < kTogether; ++j) totals[j] += job.extra;
+    }
+    for (; i < n; ++i) distances[i] = exact_distance(job, query, first * kBlock + items[i]);
 }
 
 // Rounds a table down: bytes[c] <= (table[c] - lowest) * steps, at most 255. The factor outweighs the
@@ -174,14 +246,44 @@ class Lines {
     uint8_t* begin_;
 };
 
-CROSSBYTE_INLINE void smallest_of_prefixes_body(const uint8_t* bytes, size_t n, uint8_t* prefixes) {
-    for (size_t p = 0; p < n; ++p) {
-        const uint8_t* four = bytes + 4 * p;
-        prefixes[p] = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
-    }
+// What a microsecond of look-ups is worth in bytes of doubt, summed over 256 words: the fewer of the items
+// that were looked up had to be summed up, the more. Measured on trained codebooks.
+constexpr int64_t kUsualPrice = 50;
+
+CROSSBYTE_INLINE int64_t price_of(int64_t n_items, int64_t n_summed) {
+    return std::clamp<int64_t>(n_items / std::max<int64_t>(n_summed, 1), 40, 100);
 }
-CROSSBYTE_DISPATCH(void, smallest_of_prefixes, (const uint8_t* bytes, size_t n, uint8_t* prefixes),
-                   (bytes, n, prefixes))
+
+// The prefixes of one codebook: of 4 to 8 high bits, those whose look-ups cost least together with what they
+// leave in doubt, which is how far the smallest byte of a prefix lies below the others. Returns the bits, and
+// puts the smallest byte of each prefix into `prefixes` (room for 256).
+CROSSBYTE_INLINE uint8_t choose_prefixes_body(const uint8_t* bytes, int64_t price, uint8_t* prefixes) {
+    // Only the time of a scan depends on these and on the price.
+    constexpr int64_t kCosts[] = {15, 19, 31, 61, 140};  // microseconds for a million look-ups by 4 to 8 bits
+    uint8_t smallest[2 * kWords];                        // of 8 bits, 7 bits ... 4 bits, one after the other
+    std::copy(bytes, bytes + kWords, smallest);
+    int64_t total = 0;
+    for (int64_t c = 0; c < kWords; ++c) total += bytes[c];
+    const uint8_t *at = smallest, *best = smallest;
+    uint8_t best_bits = 8;
+    int64_t least = price * kCosts[4];
+    for (uint8_t bits = 7; bits >= 4; --bits) {
+        const int64_t n = int64_t{1} << bits;
+        uint8_t* next = smallest + 2 * kWords - 2 * n;
+        int64_t sum = 0;
+        for (int64_t p = 0; p < n; ++p) {
+            next[p] = std::min(at[2 * p], at[2 * p + 1]);
+            sum += next[p];
+        }
+        at = next;
+        const int64_t cost = price * kCosts[bits - 4] + total - sum * (kWords / n);
+        if (cost <= least) least = cost, best = next, best_bits = bits;
+    }
+    std::copy(best, best + (int64_t{1} << best_bits), prefixes);
+    return best_bits;
+}
+CROSSBYTE_DISPATCH(uint8_t, choose_prefixes, (const uint8_t* bytes, int64_t price, uint8_t* prefixes),
+                   (bytes, price, prefixes))
 
 // The tables of one query as bytes, for blocks of items.
 class ItemBounds {
@@ -189,21 +291,27 @@ class ItemBounds {
     explicit ItemBounds(const Query& query)
         : n_tables_(query.tables.size()),
           bytes_(n_tables_ * kWords, 0),
-          prefixes_(n_tables_ * kPrefixes, 0) {}
+          prefixes_(n_tables_ * kWords, 0),
+          bits_(n_tables_, 4) {}
 
     // Chooses the steps anew.
-    void rescale(Query& query) {
+    void rescale(Query& query, int64_t price = kUsualPrice) {
         query.rescale();
-        for (size_t m = 0; m < n_tables_; ++m) query.table_bytes(m, bytes_.data() + m * kWords);
-        smallest_of_prefixes(bytes_.data(), n_tables_ * kPrefixes, prefixes_.data());
+        for (size_t m = 0; m < n_tables_; ++m) {
+            uint8_t* bytes = bytes_.data() + m * kWords;
+            query.table_bytes(m, bytes);
+            if (prefixes_are_used()) bits_[m] = choose_prefixes(bytes, price, prefixes_.data() + m * kWords);
+        }
     }
     uint64_t masks(const Sides& sides, int64_t first, int64_t n_blocks, const Query& query, uint64_t* masks) {
-        return item_bounds(sides, first, n_blocks, bytes_.data(), prefixes_.data(), query.threshold(), masks);
+        const ItemTables tables{bytes_.data(), prefixes_.data(), bits_.data()};
+        return item_bounds(sides, first, n_blocks, tables, query.threshold(), masks);
     }
 
   private:
     size_t n_tables_;
     Lines bytes_, prefixes_;
+    std::vector<uint8_t> bits_;
 };
 
 }  // namespace

@@ -11,7 +11,6 @@ finding ends the tests. Where there is no compiler or no such runtime, it says s
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -115,10 +114,9 @@ def run_damage(extension: Path, preload: list[str]) -> int:
     """Put models and indexes that were damaged and sealed again to it; returns the exit code."""
     environment = os.environ | OPTIONS["address"]
     environment |= {"LD_PRELOAD": " ".join(preload), "CROSSBYTE_TEST_EXTENSION": str(extension)}
-    folder = BUILDS / "resealed"
-    shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, "-m", "crash.resealed", "--n", "400", "--seed", "4", "--folder", str(folder)]
-    return subprocess.run(command, cwd=ROOT / "tests", env=environment).returncode
+    command = [sys.executable, "-m", "campaigns.resealed", "--n", "400", "--seed", "4"]
+    command += ["--processes", "2", "--no-result", "--anew"]
+    return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
 def main(sanitizer: str) -> int:

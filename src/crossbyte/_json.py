@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from datetime import date, time
+from functools import cache
 from typing import Any, NoReturn
+
+import numpy as np
 
 from crossbyte.errors import InvalidInput
 
@@ -50,11 +54,14 @@ def parse_json(text: str, parse_float: Callable[[str], float] = float) -> Any:
     ValueError, RecursionError
         Not JSON, or nested too deeply.
     """
-    return json.loads(
-        text,
-        object_pairs_hook=_refuse_repeated_keys,
-        parse_constant=_refuse_constant,
-        parse_float=parse_float,
+    return _make_decoder(parse_float).decode(text)
+
+
+@cache
+def _make_decoder(parse_float: Callable[[str], float]) -> json.JSONDecoder:
+    """Make a decoder, once: that takes longer than reading a payload."""
+    return json.JSONDecoder(
+        object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant, parse_float=parse_float
     )
 
 
@@ -63,8 +70,8 @@ def plain_json(value: Any, where: str, depth: int = 0) -> Any:
 
     Parameters
     ----------
-    value : mapping, list, tuple, str, int, float, bool or None
-        Tuples become lists.
+    value : mapping, list, tuple, str, int, float, bool, None, scalar of NumPy, date or time
+        Tuples become lists, NumPy's scalars Python's, dates and times their ISO texts, which sort as they do.
     where : str
         The place of the value, for messages.
     depth : int
@@ -91,6 +98,12 @@ def plain_json(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def _plain_scalar(value: Any, where: str) -> Any:
+    if isinstance(value, np.datetime64) and isinstance(value.item(), int):  # finer than Python's
+        value = value.astype("datetime64[us]")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, date | time):
+        return value.isoformat()
     if isinstance(value, str):
         return _plain_text(value, where)
     if isinstance(value, float) and not math.isfinite(value):
@@ -98,7 +111,7 @@ def _plain_scalar(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     kind = type(value).__name__
-    raise InvalidInput(f"expected a JSON value at {where}, got {kind}; convert it (numpy: .tolist())")
+    raise InvalidInput(f"expected a JSON value at {where}, got {kind}; convert it (an array: .tolist())")
 
 
 def _plain_text(value: Any, where: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -120,7 +121,8 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.intp]:
 
 def check_number(value: Any, name: str, low: float, high: float = np.inf, *, open_low: bool = False) -> float:
     """Return a finite number in [low, high], or (low, high] with ``open_low``."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+    is_plain = type(value) is float  # the others ask an abstract class, which takes a microsecond
+    if not is_plain and (isinstance(value, bool) or not isinstance(value, Real)) or not isfinite(value):
         raise InvalidInput(f"{name}: expected a finite number, got {value!r}")
     if not low <= float(value) <= high or (open_low and float(value) == low):
         bracket = "(" if open_low else "["
@@ -130,7 +132,7 @@ def check_number(value: Any, name: str, low: float, high: float = np.inf, *, ope
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None) -> int:
     """Return an integer of at least ``low`` and at most ``high``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise InvalidInput(f"{name}: expected an integer, got {value!r}")
     number = int(value)
     if number < low or (high is not None and number > high):
@@ -238,7 +240,7 @@ def _as_sparse(values: Any, name: str) -> sparse.csr_matrix:
     if values.ndim != 2:
         raise InvalidInput(f"{name}: Expected 2D array, got a {values.ndim}D sparse array instead")
     _check_real(values.dtype, name)
-    rows = sparse.csr_matrix(values)
+    rows = values if isinstance(values, sparse.csr_matrix) else sparse.csr_matrix(values)
     if not rows.has_canonical_format or (rows.data == 0).any():
         rows = rows.copy()  # the following work in place, and the argument is not ours
         rows.sum_duplicates()

@@ -31,7 +31,7 @@ HEAVY = {"numpy", "scipy", "sklearn", "rich", "pyarrow", "faiss"}
 
 
 def options_in(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text)) - {"--help"}
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text)) - {"-h", "--help"}
 
 
 def own_section(command: str) -> str:

@@ -89,6 +89,10 @@ def test_the_whole_way_in_words(here: Path, capsys: Captured) -> None:
     assert app.run(["search", "photos.cb", "--text", "red star", "-k", "3"]) == 0
     table = capsys.readouterr().out
     assert "captions" in table and "scene-" in table and " / " in table
+    assert app.run(["search", "photos.cb", "red", "star", "-k", "3"]) == 0
+    assert capsys.readouterr().out == table
+    assert app.run(["search", "photos.cb", "red", "--text", "star"]) == 2
+    assert "ask with one of them" in capsys.readouterr().err
     assert app.run(["search", "photos.cb", "--image", "photos/scene-00000.png", "-k", "3"]) == 0
     assert "photos/scene-00000.png" in capsys.readouterr().out
     assert app.run(["explain", "photos.cb", "scene-00000.png", "--text", "red star"]) == 0

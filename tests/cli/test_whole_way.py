@@ -554,8 +554,8 @@ def test_wrong_files_have_their_codes(shell: Shell, tmp_path: Path) -> None:
 
 def test_wrong_questions_are_refused(shell: Shell) -> None:
     search = ("search", "photos.cb")
-    assert "exactly one of the five" in shell.refused(*search)
-    assert "exactly one of the five" in shell.refused(*search, "--like", "a", "--texts", "photos.npz")
+    assert "exactly one of them" in shell.refused(*search)
+    assert "exactly one of them" in shell.refused(*search, "--like", "a", "--texts", "photos.npz")
     assert "nobody" in shell.refused(*search, "--like", "nobody")
     assert "below 40" in shell.refused(*search, "--texts", "photos.npz:text_query", "--row", "40")
     assert "got none" in shell.refused(*search, "--texts", "photos.npz:text_query", "--rows", "50:60")

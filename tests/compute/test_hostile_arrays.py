@@ -35,8 +35,9 @@ def _words(seed: int = 0) -> CodewordTables:
 def _code_arrays() -> Arrays:
     rng = np.random.default_rng(1)
     targets = rng.standard_normal((20, D)).astype(np.float32)
-    return {
-        **_words()._asdict(),
+    words = _words()
+    return {  # rounded products are made anew of spoiled ones
+        **{name: getattr(words, name) for name in ("codewords", "codewords_by_dim", "gram")},
         "targets": targets,
         "codes": rng.integers(256, size=(20, M)).astype(np.uint8),
     }
@@ -69,13 +70,18 @@ def _lasso_arrays() -> Arrays:
 
 
 def _icm(codewords: Any, codewords_by_dim: Any, gram: Any, targets: Any, codes: Any) -> Any:
-    tables = CodewordTables(codewords, codewords_by_dim, gram)
+    tables = CodewordTables(codewords, codewords_by_dim, gram, *kernels.round_products(gram))
     return kernels.icm(tables, targets, CrossPenalty(0.5, 0.25), codes, 5)
 
 
 def _beam_search(codewords: Any, codewords_by_dim: Any, gram: Any, targets: Any, codes: Any) -> Any:
-    tables = CodewordTables(codewords, codewords_by_dim, gram)
+    tables = CodewordTables(codewords, codewords_by_dim, gram, *kernels.round_products(gram))
     return [kernels.beam_search(tables, targets, CrossPenalty(0.5, 0.25), width) for width in (1, 16, 80)]
+
+
+def _native_books(arrays: Arrays) -> list[Any]:
+    books = [arrays[each] for each in ("codewords_by_dim", "codewords", "gram")]
+    return [*books, *kernels.round_products(arrays["gram"]), arrays["targets"]]
 
 
 def _gradient(codewords: Any, codewords_by_dim: Any, gram: Any, targets: Any, codes: Any) -> Any:
@@ -167,12 +173,13 @@ def test_the_answer_is_that_of_numpy(name: str, array: str, value: str) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_words_that_overflow_keep_the_codes() -> None:
     codes = _code_arrays()["codes"]
-    huge = CodewordTables(*(1e25 * each.astype(np.float64) for each in _words()))
-    huge = CodewordTables(huge[0], *(each.astype(np.float32) for each in huge[1:]))
-    gram = np.full_like(huge.gram, np.nan)
+    codewords, by_dim, gram = (1e25 * each.astype(np.float64) for each in _words()[:3])
     for level in LEVELS:
         at_level(level)
-        for tables in (huge, huge._replace(gram=gram)):
+        for products in (gram.astype(np.float32), np.full_like(gram, np.nan, dtype=np.float32)):
+            tables = CodewordTables(
+                codewords, by_dim.astype(np.float32), products, *kernels.round_products(products)
+            )
             found = kernels.icm(tables, _code_arrays()["targets"], CrossPenalty(0.1, 0.0), codes, 5)
             np.testing.assert_array_equal(found, codes)
 
@@ -250,16 +257,12 @@ def test_points_of_no_dimension_and_codes_of_no_codebook() -> None:
     points, codes = np.zeros((4, 0), np.float32), np.ones((4, 2), np.uint8)
     for level in LEVELS:
         at_level(level)
-        flat = CodewordTables(
-            np.zeros((2, 256, 0)), np.zeros((2, 0, 256), np.float32), np.zeros((512, 512), np.float32)
-        )
+        flat = CodewordTables.of(np.zeros((2, 256, 0)))
         assert not kernels.distance_tables(points, flat.codewords_by_dim).any()
         np.testing.assert_array_equal(kernels.icm(flat, points, CrossPenalty(0.1, 0.0), codes, 3), codes)
         assert kernels.codebook_value_gradient(flat.codewords, codes, points, CrossPenalty(0.1, 0.0))[0] == 0
         if level != "numpy":  # which has no mean of no codebook
-            none = CodewordTables(
-                np.zeros((0, 256, 3)), np.zeros((0, 3, 256), np.float32), np.zeros((0, 0), np.float32)
-            )
+            none = CodewordTables.of(np.zeros((0, 256, 3)))
             targets = np.zeros((4, 3), np.float32)
             assert kernels.beam_search(none, targets, CrossPenalty(0.0, 0.0), 2).shape == (4, 0)
             assert kernels.icm(none, targets, CrossPenalty(0.0, 0.0), codes[:, :0], 2).shape == (4, 0)
@@ -341,17 +344,24 @@ if NATIVE is not None:
     )
     def test_sweeps_and_widths_are_bounded(name: str, most: int) -> None:
         arrays = _code_arrays()
-        books = [arrays[each] for each in ("codewords_by_dim", "codewords", "gram", "targets")]
+        books = _native_books(arrays)
+        rest = [0] if name == "beam_search" else []  # no sweeps
         for effort in (0, -1, INT64.min, most + 1, INT64.max, 2**63):
             with pytest.raises((ValueError, TypeError)):
-                getattr(NATIVE, name)(*books, 0.1, 0.0, effort, arrays["codes"])
+                getattr(NATIVE, name)(*books, 0.1, 0.0, effort, *rest, arrays["codes"])
         for mu, epsilon in ((np.nan, 0.0), (0.1, np.nan), (np.inf, 0.0), (0.1, -np.inf)):
             with pytest.raises(ValueError, match="finite"):
-                getattr(NATIVE, name)(*books, mu, epsilon, 3, arrays["codes"])
+                getattr(NATIVE, name)(*books, mu, epsilon, 3, *rest, arrays["codes"])
+        for sweeps in (-1, 2**31 + 1):
+            with pytest.raises((ValueError, TypeError)):
+                NATIVE.beam_search(*books, 0.1, 0.0, 3, sweeps, arrays["codes"])
 
     def test_sweeps_without_end_stop_at_the_best_codes() -> None:
         arrays = _code_arrays()
-        tables = CodewordTables(*(arrays[name] for name in CodewordTables._fields))
+        gram = arrays["gram"]
+        tables = CodewordTables(
+            arrays["codewords"], arrays["codewords_by_dim"], gram, *kernels.round_products(gram)
+        )
         found = [
             kernels.icm(tables, arrays["targets"], CrossPenalty(0.1, 0.0), arrays["codes"], sweeps)
             for sweeps in (100, 2**31)
@@ -477,12 +487,12 @@ if NATIVE is not None:
 
     def test_outputs_that_are_read_only_are_refused() -> None:
         arrays = _code_arrays()
-        books = [arrays[each] for each in ("codewords_by_dim", "codewords", "gram", "targets")]
+        books = _native_books(arrays)
         codes = arrays["codes"].copy()
         codes.flags.writeable = False
-        for name in ("icm", "beam_search"):
+        for name, effort in (("icm", [3]), ("beam_search", [3, 0])):
             with pytest.raises(TypeError):
-                getattr(NATIVE, name)(*books, 0.1, 0.0, 3, codes)
+                getattr(NATIVE, name)(*books, 0.1, 0.0, *effort, codes)
         out = np.zeros((20, M, 256), np.float32)
         out.flags.writeable = False
         with pytest.raises(TypeError):

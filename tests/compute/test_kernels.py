@@ -243,11 +243,46 @@ def test_codes_are_those_of_numpy_to_the_last_bit(level: str, shape: tuple[int, 
             kernels.icm(tables, targets, penalty, codes, sweeps),
             kernels_numpy.icm(tables, targets, penalty, codes, sweeps),
         )
-    for penalty, width in product(PENALTIES, (1, 16)):
+    for penalty, width, sweeps in product(PENALTIES, (1, 16), (0, 10)):
         np.testing.assert_array_equal(
-            kernels.beam_search(tables, targets, penalty, width),
-            kernels_numpy.beam_search(tables, targets, penalty, width),
+            kernels.beam_search(tables, targets, penalty, width, sweeps),
+            kernels_numpy.beam_search(tables, targets, penalty, width, sweeps),
         )
+
+
+@pytest.mark.parametrize("kind", ["of one size", "smaller and smaller", "far from each other", "nearly one"])
+@pytest.mark.parametrize("width", [16, 128, 129])
+def test_rough_scores_leave_out_no_code(level: str, kind: str, width: int) -> None:
+    rng = np.random.default_rng(40)
+    words = rng.standard_normal((5, 256, 7))
+    if kind == "smaller and smaller":
+        words *= 0.3 ** np.arange(5)[:, None, None]
+    elif kind == "far from each other":
+        words += 30 * rng.standard_normal((5, 1, 7))
+    elif kind == "nearly one":
+        words = words[:1] + 1e-6 * words
+    tables = CodewordTables.of(words)
+    codes = rng.integers(256, size=(30, 5)).astype(np.uint8)
+    exact = oracles.decode(tables.codewords, codes)
+    for targets in (exact, exact + rng.standard_normal(exact.shape), 20 * exact):
+        rows = targets.astype(np.float32)
+        np.testing.assert_array_equal(
+            kernels.beam_search(tables, rows, PENALTIES[0], width),
+            kernels_numpy.beam_search(tables, rows, PENALTIES[0], width),
+        )
+
+
+def test_rounded_products_are_products_in_units() -> None:
+    tables = _books(41, 1, 3, 8)[0]
+    exact = np.einsum("mkd,jcd->mjck", tables.codewords, tables.codewords)
+    for m in range(3):
+        for j in range(m):
+            rough = tables.rough[m * (m - 1) // 2 + j] * tables.units[m].astype(np.float64)
+            assert np.abs(rough - 2 * exact[m, j]).max() <= 0.501 * tables.units[m]
+    wild = tables.gram.copy()
+    wild[2, 0, 5, 5] = np.nan
+    rough, units = kernels.round_products(wild)
+    assert not np.isfinite(units[2]) and not rough[1:].any() and rough[0].any()
 
 
 def _awkward_books(words: Any, seed: int = 37) -> tuple[CodewordTables, Any]:
@@ -413,12 +448,13 @@ def _arguments() -> dict[str, list[Any]]:
     tables, targets, codes = _books(60, 6, 2, 8)
     atoms, rows = _lasso_problem(60, n=6, n_atoms=16, d=8)
     gram, products = (atoms @ atoms.T), rows @ atoms.T
-    books = [tables.codewords_by_dim, tables.codewords, tables.gram, targets, 0.1, 0.0, 3]
+    books = [tables.codewords_by_dim, tables.codewords, tables.gram, tables.rough, tables.units, targets]
+    books += [0.1, 0.0, 3]
     starts = [np.zeros(7, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)]
     return {
         "lasso": [gram, products, np.full(6, 0.1, np.float32), *starts, 1e-4],
         "icm": [*books, codes],
-        "beam_search": [*books, codes],
+        "beam_search": [*books, 2, codes],
         "codebook_value_gradient": [
             tables.codewords,
             codes,

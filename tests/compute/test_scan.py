@@ -175,3 +175,27 @@ def test_the_extension_refuses_what_it_would_read_beyond() -> None:
         for sides, allowed in _wrong().values():
             with pytest.raises((ValueError, TypeError)):
                 scan(sides, 128, 5, allowed=allowed)
+
+
+@pytest.mark.parametrize("n_queries", [1, 70])
+@pytest.mark.parametrize("order", ["near first", "near last", "nearest in one place", "far in between"])
+def test_what_was_assumed_of_rows_that_are_to_come_may_be_wrong(
+    level: str, rng: Any, order: str, n_queries: int
+) -> None:
+    """The scan expects what it has seen to go on: where it does not, rows must not be missed."""
+    n_items, k = 40_000, 100
+    codes = rng.integers(128, 256, (n_items, 2), dtype=np.uint8)
+    near = {
+        "near first": np.arange(8000),
+        "near last": np.arange(32_000, n_items),
+        "nearest in one place": np.arange(5000, 5200),
+        "far in between": np.flatnonzero(np.arange(n_items) // 64 % 5 != 0),
+    }[order]
+    codes[near] = rng.integers(0, 256, (len(near), 2), dtype=np.uint8)
+    tables = np.sort(rng.random((n_queries, 2, 256), dtype=np.float32), axis=2)
+    found = scan(sides_of(codes, tables), n_items, k)
+    for query, (rows, distances) in enumerate(split(found)):
+        sums = tables[query, 0, codes[:, 0]] + tables[query, 1, codes[:, 1]]
+        best = np.lexsort((np.arange(n_items), sums))[:k]
+        np.testing.assert_array_equal(rows, best)
+        np.testing.assert_array_equal(distances, sums[best])

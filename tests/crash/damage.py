@@ -22,7 +22,7 @@ import numpy as np
 from crossbyte.errors import CrossbyteError
 from crossbyte.index.index import Index
 
-TIME_LIMIT = 5  # seconds for one case; it takes milliseconds
+TIME_LIMIT = 5.0  # seconds of CPU for one case; it takes milliseconds
 FIELD = "n"
 SAMPLE = 499  # of the cases that SQL does not see, every so many is put to the index all the same
 PRAGMAS = (
@@ -130,7 +130,7 @@ def examine(path: Path, way: str, numbers: range) -> dict[str, Any]:
         for n, data in damaged(path.read_bytes(), way, numbers):
             os.pwrite(log.fileno(), b"%12d" % n, 0)
             copy.write_bytes(data)
-            signal.alarm(TIME_LIMIT)
+            signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)
             try:
                 if n % SAMPLE and contents(copy) == same:
                     stages[n] = "harmless"
@@ -138,7 +138,7 @@ def examine(path: Path, way: str, numbers: range) -> dict[str, Any]:
                     stages[n] = (judge(copy, expected) or ["harmless"])[0]
             except Exception as error:  # anything that is not ours, or a wrong answer
                 wrong.append(f"{way} {n}: {type(error).__name__}: {error}")
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             _sweep(Path(folder))
     return {"stages": stages, "wrong": wrong}
 

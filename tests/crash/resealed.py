@@ -1,20 +1,18 @@
 """Damage what is in models and indexes, seal them again, and see that nobody crashes or answers wrongly.
 
-``python -m crash.resealed --n 100000`` in `tests/` changes arrays, documents, parts, rows and catalogues of
-small models and indexes, computes every digest and checksum anew, and puts the result to all calls that read
-it. Right is an error of ours, or answers that are finite, consistent, and with NumPy's kernels the same to
-the last bit. Cases run in child processes, which must survive them; each follows from its seed and number
-alone (``--case`` repeats one). The state of the run is kept in ``--folder``, so that it can go on later.
+Arrays, documents, parts, rows and catalogues of small models and indexes are changed, every digest and
+checksum is computed anew, and the result is put to all calls that read it. Right is an error of ours, or
+answers that are finite, consistent, and with NumPy's kernels the same to the last bit. Cases run in child
+processes, which must survive them. ``python -m campaigns resealed`` runs many,
+``python -m crash.resealed --samples build/resealed 17`` in `tests/` case 17.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
-import sys
 import tempfile
 import traceback
 import warnings
@@ -34,7 +32,7 @@ from crossbyte.model.file_format import FORMAT, model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
 from support.paths import ROOT
 
-from . import campaign
+from . import cases, shim
 
 GOLDEN = ROOT / "tests" / "golden"
 NUMBERS = (
@@ -413,7 +411,7 @@ def ask_model(data: bytes) -> Answers:
     ask(answers, lambda: model.training_distances(texts=texts))
     ask(answers, lambda: [repr(model.selection_), repr(model.calibration_), len(model.report_.to_html())])
     ask(answers, lambda: model.to_bytes())
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+    with tempfile.TemporaryDirectory(dir=shim.memory_folder()) as folder:
         index = ask(answers, lambda: Index.create(Path(folder) / "a.cb", model, n_jobs=1))
         answers.pop()
         if index is not None:
@@ -517,11 +515,6 @@ def same(left: Any, right: Any) -> bool:
 # One case
 
 
-def scratch() -> str | None:
-    """Give a folder in memory where there is one: nothing here is to outlive the process."""
-    return "/dev/shm" if os.path.isdir("/dev/shm") else None
-
-
 def make_samples(folder: Path) -> None:
     """Write what is damaged: all golden files, and indexes with cells and with words."""
     for source in [*GOLDEN.glob("*.cbm"), *GOLDEN.glob("*.cb")]:
@@ -546,7 +539,7 @@ def run_case(samples: Path, seed: int, number: int) -> str:
     rng = np.random.default_rng([seed, number])
     kind = "model" if rng.random() < 0.5 else "index"
     source = pick(rng, sorted(samples.glob("*.cbm" if kind == "model" else "*.cb")))
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=shim.memory_folder()) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if kind == "model":
@@ -592,10 +585,7 @@ def judge(question: Callable[[], Answers]) -> str:
     return "answered"
 
 
-# Many of them
-
-
-CAMPAIGN = campaign.Campaign("crash.resealed", make_samples, run_case)
+CASES = cases.Cases("crash.resealed", make_samples, run_case)
 
 if __name__ == "__main__":
-    sys.exit(campaign.main(CAMPAIGN, __doc__))
+    cases.main(CASES, __doc__)

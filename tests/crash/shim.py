@@ -55,7 +55,7 @@ def run(library: Path | None, module: str, scratch: Path, workload: str, *option
     folder = Path(tempfile.mkdtemp(dir=scratch))
     command = [sys.executable, "-m", module, str(folder / "run"), workload, *options]
     done = subprocess.run(
-        command, env=environment(library), capture_output=True, text=True, timeout=3600, cwd=folder
+        command, env=environment(library), capture_output=True, text=True, timeout=6 * 3600, cwd=folder
     )
     shutil.rmtree(folder)
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from crash.shim import environment
 from crossbyte.errors import CrossbyteError
 from crossbyte.index.index import Index
 from crossbyte.index.storage import records as store_reading
+from crossbyte.index.storage import store
 from support.index_twin import features, small_model
 
 PROCESSES = 2
@@ -135,13 +136,17 @@ def test_the_places_are_found(small: Path) -> None:
 # The tests' own test
 
 
-@pytest.mark.parametrize(("check", "guarded"), [("_verify_part", "codes"), ("_verify_payload", "payloads")])
+@pytest.mark.parametrize(
+    ("module", "check", "guarded"),
+    [(store, "verify_part", "codes"), (store_reading, "_verify_payload", "payloads")],
+    ids=["codes", "payloads"],
+)
 def test_a_checksum_left_out_is_found(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, guarded: str
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, check: str, guarded: str
 ) -> None:
     """Without one of the checks, some flip in what it guards gives a wrong answer."""
     expected = answers(small)
-    monkeypatch.setattr(store_reading, check, lambda *arguments: None)
+    monkeypatch.setattr(module, check, lambda *arguments: None)
     data, path = small.read_bytes(), tmp_path / "spoiled.cb"
     wrong = 0
     for kind, value in stored_values(small):

@@ -17,16 +17,7 @@ from crossbyte.errors import DamagedIndexFile, DamagedModelFile, NumericalError
 from crossbyte.model.file_format import model_bytes, parse_model_bytes
 from support.index_twin import document_model, features, small_model
 
-from . import campaign, readers, resealed
-
-
-@pytest.mark.long
-def test_contents_that_were_sealed_again_are_refused_or_answered_rightly(tmp_path: Path) -> None:
-    outcomes = campaign.run(resealed.CAMPAIGN, 600, 19, tmp_path)
-    assert len(outcomes) == 600
-    assert {n: outcome for n, outcome in outcomes.items() if outcome.startswith("wrong")} == {}
-    kinds = list(outcomes.values())
-    assert kinds.count("refused") > 100 and kinds.count("answered") > 60
+from . import cases, resealed
 
 
 @pytest.mark.long
@@ -34,7 +25,7 @@ def test_a_case_that_kills_or_stops_its_process_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The campaign sees what it is there for: a child is started that dies, and one that hangs."""
-    monkeypatch.setattr(campaign, "TIME_LIMIT", 1.0)
+    monkeypatch.setattr(cases, "TIME_LIMIT", 1.0)
     for planted, expected in (("os.abort()", "died"), ("time.sleep(1e6)", "no step")):
         program = (
             "import os, sys, time; from pathlib import Path\n"
@@ -42,15 +33,7 @@ def test_a_case_that_kills_or_stops_its_process_is_counted(
         )
         report = tmp_path / "lines"
         child = subprocess.Popen([sys.executable, "-c", program, str(report)])
-        assert expected in campaign.wait(child, report)
-
-
-@pytest.mark.long
-def test_files_of_every_form_are_read_or_refused(tmp_path: Path) -> None:
-    outcomes = campaign.run(readers.CAMPAIGN, 200, 19, tmp_path)
-    assert len(outcomes) == 200
-    assert {n: outcome for n, outcome in outcomes.items() if outcome.startswith("wrong")} == {}
-    assert {outcome.split(": ")[1] for outcome in outcomes.values()} == set(readers.FORMS)
+        assert expected in cases.wait(child, report)
 
 
 # --- models -----------------------------------------------------------------------------------------------

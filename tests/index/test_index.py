@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from crossbyte import CMCQ, Index
@@ -248,6 +250,46 @@ def test_a_payload_comes_back_as_it_was(empty: Index) -> None:
     assert [empty.get(key).payload for key in "abc"] == [value, {}, None]
     value["text"] = "changed"
     assert empty.get("a").payload["text"] == "é\u0000😀"
+
+
+def test_payloads_take_scalars_of_numpy_and_dates(empty: Index) -> None:
+    given = {
+        "n": np.int64(3), "x": np.float32(0.5), "yes": np.bool_(True), "name": np.str_("a"),
+        "list": [np.uint8(7)],
+        "day": date(2019, 7, 1), "at": datetime(2019, 7, 1, 12, 30), "clock": time(9, 5),
+        "day64": np.datetime64("2019-07-01"), "ns": np.datetime64("2019-07-01T12:30:00.123456789"),
+    }  # fmt: skip
+    wanted = {
+        "n": 3, "x": 0.5, "yes": True, "name": "a", "list": [7], "day": "2019-07-01",
+        "at": "2019-07-01T12:30:00", "clock": "09:05:00", "day64": "2019-07-01",
+        "ns": "2019-07-01T12:30:00.123456",
+    }  # fmt: skip
+    images = features(2, seed=1)[0]
+    empty.add(["a", "b"], images=images, payloads=[given, {"day": date(2020, 1, 2)}])
+    assert empty.get("a").payload == wanted
+    assert [type(empty.get("a").payload[name]) for name in ("n", "yes")] == [int, bool]
+    assert empty.search(images=images[:1], target="image", where="day >= '2020-01-01'")[0].ids == ["b"]
+
+
+def test_payloads_may_be_a_table(empty: Index) -> None:
+    table = pandas.DataFrame(
+        {
+            "year": pandas.array([2001, None, 2003], dtype="Int64"),
+            "title": ["a", "b", None],
+            "when": pandas.to_datetime(["2001-05-06", None, "2003-01-01 10:00"], format="ISO8601"),
+            "x": [0.5, float("nan"), 1.5],
+        },
+        index=[9, 9, 4],
+    )
+    images = features(3, seed=1)[0]
+    empty.add(["a", "b", "c"], images=images, payloads=table)
+    assert [empty.get(key).payload for key in "abc"] == [
+        {"year": 2001, "title": "a", "when": "2001-05-06T00:00:00", "x": 0.5},
+        {"title": "b"},
+        {"year": 2003, "when": "2003-01-01T10:00:00", "x": 1.5},
+    ]
+    empty.update_payloads(["a"], table[["title"]][1:2])
+    assert empty.get("a").payload == {"title": "b"}
 
 
 def test_ids_of_every_kind_live_together(empty: Index) -> None:

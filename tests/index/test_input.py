@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from crossbyte import CMCQ, Index
@@ -132,6 +133,16 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "a list as payload": ({"payloads": [[1], None]}, InvalidInput),
     "a text as payload": ({"payloads": ["x", None]}, InvalidInput),
     "one payload for all": ({"payloads": {"a": 1}}, InvalidInput),
+    "an array inside": ({"payloads": [{"x": np.zeros(2)}, None]}, InvalidInput),
+    "a complex number": ({"payloads": [{"x": np.complex64(1)}, None]}, InvalidInput),
+    "not a number of NumPy": ({"payloads": [{"x": np.float32("nan")}, None]}, InvalidInput),
+    "a table too short": ({"payloads": pandas.DataFrame({"x": [1]})}, InvalidInput),
+    "a table whose columns are no texts": ({"payloads": pandas.DataFrame([[1], [2]])}, InvalidInput),
+    "a table of mixed types": ({"payloads": pandas.DataFrame({"x": [1, {2}]})}, InvalidInput),
+    "a table with a column twice": (
+        {"payloads": pandas.DataFrame([[1, 2], [3, 4]], columns=["x", "x"])},
+        InvalidInput,
+    ),
     "payloads in a text": ({"payloads": "ab"}, InvalidInput),
     "a number of payloads": ({"payloads": 2}, InvalidInput),
     "too few payloads": ({"payloads": [{}]}, InvalidInput),

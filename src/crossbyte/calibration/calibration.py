@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite, log
 from typing import Any, NamedTuple
 
@@ -128,6 +129,17 @@ class Calibration:
         return Level(_measured_target(query, target, coding), found.likelihood.temperature)
 
     def _find_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
+        """Find the coding's own likelihood, or that of the nearest coding, once for all searches."""
+        key = query, target, coding
+        if key not in self._found:
+            self._found[key] = self._search_likelihood(*key)
+        return self._found[key]
+
+    @cached_property
+    def _found(self) -> dict[Key, _CodingLikelihood | None]:
+        return {}
+
+    def _search_likelihood(self, query: str, target: str, coding: str) -> _CodingLikelihood | None:
         """Find the coding's own likelihood, or that of the nearest coding whose partners could be measured.
 
         Offsets make distances of all codings alike as far as strangers go; partners of pairs and training

@@ -72,12 +72,15 @@ def measure_model(
     settings_at: Callable[[int], Settings],
     n_bytes: int,
     pairs: Pairs,
-    curve: Sequence[int],
+    curve: Sequence[int] | None,
     rng: np.random.Generator,
     report: ProgressCallback,
     workers: Workers,
-) -> tuple[Calibration, Report]:
-    """Measure the model of ``n_bytes`` and the curve; pairs are checked, and groups numbered from 0."""
+) -> tuple[Calibration, Report | None]:
+    """Measure the model of ``n_bytes`` and the curve; pairs are checked, and groups numbered from 0.
+
+    Without a curve (None) there is no report, but the same calibration.
+    """
     context = _Context(rng, report, workers)
     widths = sorted({*curve, n_bytes}) if curve else []
     setup = _HeldOutSetup.of(
@@ -88,6 +91,8 @@ def measure_model(
     report(Progress("calibrate", "held-out pairs", 1, 2 + len(widths)))
     likelihoods, reliability = _fit_likelihoods(sample, setup.rows, pairs, rng, workers)
     calibration = Calibration(fit_coding_offsets(sample, workers), len(sample), likelihoods)
+    if curve is None:
+        return calibration, None
     ranks = _rank_systems(sample, setup.baselines, n_bytes, context)
     ranks["uncompressed"] = _uncompressed_ranks(sample, *_held_out_pairs(pairs, setup.rows), workers)
     report(Progress("calibrate", "probabilities", 2, 2 + len(widths)))

@@ -426,7 +426,8 @@ def read_queries(
     """Read the queries: words, a picture, features of one side, or ids of documents."""
     if sum(kind is not None for kind in (text, image, texts, images, like or None)) != 1:
         raise InvalidInput(
-            "expected one of --text, --image, --texts, --images and --like; give exactly one of the five"
+            "expected words to search for, or one of --text, --image, --texts, --images and --like; "
+            "give exactly one of them"
         )
     if texts is None and images is None:
         if row is not None or rows is not None:
@@ -448,7 +449,7 @@ def _read_single_query(
     if text is not None:
         if not text.strip():
             raise InvalidInput('--text: expected some words, got none; say something, such as --text "a dog"')
-        return QueryOptions("texts", gallery.encode_question(text, mode), [text], True)
+        return QueryOptions("texts", gallery.encode_questions([text], mode), [text], True)
     if image is not None:
         features = gallery.encode_pictures([gallery.read_picture(image)])
         return QueryOptions("images", features, [str(image)], True)

@@ -29,7 +29,11 @@ def execute(commands: Mapping[str, str], arguments: Sequence[str]) -> int:
 
 def _make_program(commands: Mapping[str, str]) -> typer.Typer:
     # Without rich's markup typer does not import rich for its help, which would double the time.
-    program = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    program = typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     program.callback(help="Search images by text and texts by image, in 2 to 64 bytes per item.")(
         _define_global_options
     )

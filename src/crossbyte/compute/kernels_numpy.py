@@ -16,7 +16,16 @@ from scipy import sparse
 from crossbyte.arrays import Codes, Float32, Float64
 
 if TYPE_CHECKING:
-    from crossbyte.compute.kernels import CodewordTables, CrossPenalty, ScanResult, ScanSide
+    from crossbyte.compute.kernels import (
+        AskedPart,
+        CellPoints,
+        CodewordTables,
+        CrossPenalty,
+        FoundDocuments,
+        ScanResult,
+        ScanSide,
+        Searcher,
+    )
 
 _MAX_SWEEPS = 10000
 _PENALTY_FLOOR = 1e-3
@@ -63,11 +72,11 @@ def _codeword_products(tables: CodewordTables, targets: Float32) -> Float32:
 
 
 def _overlaps(gram: NDArray[np.float32], codes: NDArray[Any], m: int, until: int) -> Float32:
-    """Sum <their codeword, this one (m, k)> over the other codebooks: (..., K); gram is (M, K, M, K)."""
-    overlaps = np.zeros((*codes.shape[:-1], gram.shape[1]), dtype=np.float32)
+    """Sum <their codeword, this one (m, k)> over the other codebooks: (..., K)."""
+    overlaps = np.zeros((*codes.shape[:-1], gram.shape[-1]), dtype=np.float32)
     for j in range(until):
         if j != m:
-            overlaps += gram[j, codes[..., j], m, :]
+            overlaps += gram[m, j, codes[..., j]]
     return overlaps
 
 
@@ -75,15 +84,13 @@ def _cross_terms(gram: NDArray[np.float32], codes: NDArray[Any]) -> Float32:
     total = np.zeros(codes.shape[:-1], dtype=np.float32)
     for i in range(codes.shape[-1]):
         for j in range(i):
-            total += gram[i, codes[..., i], j, codes[..., j]]
+            total += gram[j, i, codes[..., i], codes[..., j]]
     return np.float32(2.0) * total
 
 
-def _gram_and_norms(tables: CodewordTables) -> tuple[NDArray[np.float32], Float32]:
-    M, K, _ = tables.codewords.shape
-    gram = tables.gram.reshape(M, K, M, K)
-    norms = np.ascontiguousarray(np.diagonal(tables.gram)).reshape(M, K)
-    return gram, norms
+def codeword_norms(gram: NDArray[np.float32]) -> Float32:
+    """Look up the squared lengths (M, K) of codewords among their inner products (M, M, K, K)."""
+    return np.ascontiguousarray(np.diagonal(np.einsum("mmck->mck", gram), axis1=1, axis2=2))
 
 
 def _exact_objective(
@@ -111,7 +118,7 @@ def icm(
 def _icm_rows(
     tables: CodewordTables, targets: Float32, penalty: CrossPenalty, codes: Codes, max_sweeps: int
 ) -> Codes:
-    gram, norms = _gram_and_norms(tables)
+    gram, norms = tables.gram, codeword_norms(tables.gram)
     products = _codeword_products(tables, targets)
     new = codes.astype(np.intp)
     cross = _cross_terms(gram, new)
@@ -147,17 +154,19 @@ def _improve_one(
     cross[changed] = (rest + two * overlaps[rows, best])[changed]
 
 
-def beam_search(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
+def beam_search(
+    tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int, max_sweeps: int = 0
+) -> Codes:
     """See :func:`crossbyte.compute.kernels.beam_search`."""
     codes = np.empty((len(targets), len(tables.codewords)), dtype=np.uint8)
     for start in range(0, len(targets), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         codes[rows] = _beam_rows(tables, targets[rows], penalty, width)
-    return codes
+    return icm(tables, targets, penalty, codes, max_sweeps) if max_sweeps else codes
 
 
 def _beam_rows(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, width: int) -> Codes:
-    gram, norms = _gram_and_norms(tables)
+    gram, norms = tables.gram, codeword_norms(tables.gram)
     products = _codeword_products(tables, targets)
     n, M, K = products.shape
     beams = np.zeros((n, 1, M), dtype=np.intp)  # (n, width, M)
@@ -306,3 +315,69 @@ def _canonical_sum(side: ScanSide, query: int) -> Float32:
         total = total + table[m, side.codes[:, m]]
     flat: Float32 = (total + side.offsets[query]).reshape(-1)
     return flat
+
+
+_SCORED_AT_ONCE = 64  # queries; bounds the memory of the scores
+
+
+def choose_cells(cells: CellPoints, queries: Float32, count: int) -> NDArray[np.int64]:
+    """Sort the cells by their scores; see :meth:`crossbyte.compute.kernels.CellPoints.choose`."""
+    chosen = np.empty((len(queries), count), dtype=np.int64)
+    for start in range(0, len(queries), _SCORED_AT_ONCE):
+        rows = slice(start, start + _SCORED_AT_ONCE)
+        chosen[rows] = np.argsort(cells.scores(queries[rows]), axis=1, kind="stable")[:, :count]
+    return chosen
+
+
+def search(
+    searcher: Searcher, points: Float32, asked: Sequence[AskedPart], k: int, max_distance: float
+) -> FoundDocuments:
+    """Scan part after part, and sort all; see :meth:`crossbyte.compute.kernels.Searcher.search`."""
+    from crossbyte.compute.kernels import FoundDocuments, ScanSide
+
+    wanted = {quantizer for part in asked for quantizer, _ in searcher.parts[part.part].sides}
+    tables = {quantizer: searcher.sources[quantizer].make_tables(points) for quantizer in wanted}
+    queries, numbers, rows, distances, codings = (
+        [np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.int64, np.float32, np.uint8)
+    )
+    for place, extra, allowed, n_probe in asked:
+        part = searcher.parts[place]
+        if n_probe:
+            assert part.cells is not None
+            cells, quantizer = choose_cells(part.cells, points, n_probe), part.sides[0][0]
+            found = [
+                scan_cells(
+                    ScanSide(run.codes, *tables[quantizer]),
+                    run.rows, run.starts, cells, k, extra + 0.0, allowed, max_distance,
+                )
+                for run in part.runs
+            ]  # fmt: skip
+        else:
+            sides = [ScanSide(codes, *tables[quantizer]) for quantizer, codes in part.sides]
+            found = [scan(sides, part.n_items, k, extra + 0.0, allowed, max_distance)]
+        for result in found:
+            queries.append(np.repeat(np.arange(len(points)), result.counts))
+            steps = result.rows if part.steps is None else part.steps[result.rows].astype(np.int64)
+            numbers.append(part.first + steps)
+            rows.append(result.rows)
+            distances.append(result.distances)
+            codings.append(np.full(len(result.rows), part.coding, dtype=np.uint8))
+    query, number, distance = np.concatenate(queries), np.concatenate(numbers), np.concatenate(distances)
+    order = np.lexsort((number, distance, query))
+    counts = np.bincount(query, minlength=len(points))
+    ends = np.cumsum(counts)
+    ranks = np.arange(len(order)) - np.repeat(ends - counts, counts)
+    kept = order[ranks < k]
+    return FoundDocuments(
+        np.minimum(counts, k),
+        number[kept],
+        np.concatenate(rows)[kept],
+        distance[kept],
+        np.concatenate(codings)[kept],
+    )
+
+
+def take_texts(text: bytes, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> list[str]:
+    """See :func:`crossbyte.compute.kernels.take_texts`."""
+    starts = np.where(rows > 0, ends[rows - 1], 0)
+    return [text[start:end].decode() for start, end in zip(starts.tolist(), ends[rows].tolist(), strict=True)]

@@ -314,9 +314,16 @@ class Preparation:
         if self.components is None:
             return np.asarray(block - self.mean)
         # Products with sparse rows are computed row by row as they are.
-        directions = self.components.T
-        projected = block @ directions if is_sparse(block) else deterministic_product(block, directions)
+        projected = (
+            block @ self._directions if is_sparse(block) else deterministic_product(block, self.components.T)
+        )
         return np.asarray(projected - self._projected_mean)
+
+    @cached_property
+    def _directions(self) -> Float64:
+        """The components as columns, in C order: SciPy would copy them into that order for every product."""
+        assert self.components is not None
+        return np.ascontiguousarray(self.components.T)
 
     @cached_property
     def _projected_mean(self) -> Float64:
@@ -324,9 +331,14 @@ class Preparation:
 
     def _apply_sparse(self, raw: Raw, workers: Executor) -> CentredSparseRows:
         mean_square = self.mean @ self.mean
+        n, d = raw.shape
+        whole = _read_block(raw, slice(0, n), self.units) if n == 1 else None  # a query
+
+        def read(rows: slice) -> Any:
+            return _read_block(raw, rows, self.units) if whole is None else whole
 
         def invert_lengths(rows: slice) -> Float64:
-            block = _read_block(raw, rows, self.units)
+            block = read(rows)
             squares = _sparse_row_squares(block)
             lengths = np.sqrt(np.maximum(squares - 2 * (block @ self.mean) + mean_square, 0.0))
             _check_lengths(lengths)
@@ -334,12 +346,11 @@ class Preparation:
             return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=keep)
 
         def scale_to_float32(rows: slice) -> sparse.csr_matrix:
-            block = _read_block(raw, rows, self.units)
+            block = read(rows)
             return sparse.csr_matrix(
                 (_to_float32(block.data), block.indices, block.indptr), shape=block.shape
             )
 
-        n, d = raw.shape
         factors = workers.rows(invert_lengths, n, (), np.float64)
         return CentredSparseRows(workers.sparse_rows(scale_to_float32, n, d), self.mean, factors)
 
@@ -370,8 +381,9 @@ def apply_units(raw: Any, units: Units) -> Any:
 
 def _sparse_row_squares(block: sparse.csr_matrix) -> Float64:
     """Compute the squared length of each sparse row."""
-    squared = sparse.csr_matrix((block.data**2, block.indices, block.indptr), shape=block.shape, copy=False)
-    return np.asarray(squared @ np.ones(block.shape[1]))
+    n = block.shape[0]
+    rows = np.repeat(np.arange(n), np.diff(block.indptr))
+    return np.bincount(rows, block.data**2, n).astype(np.float64)  # in the order of the columns
 
 
 def _to_float32(values: Float64) -> NDArray[np.floating[Any]]:

@@ -194,10 +194,10 @@ class BuiltinTextEncoder:
         (n, dimension) csr_matrix of float32
             A text without letters and digits is a row of zeros.
         """
-        rows = [self._encode_one(_check_text(text)) for text in items]
+        rows = [sorted(self._encode_one(_check_text(text)).items()) for text in items]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-        columns = np.fromiter((c for row in rows for c in sorted(row)), dtype=np.int32, count=indptr[-1])
-        values = np.fromiter((row[c] for row in rows for c in sorted(row)), np.float32, count=indptr[-1])
+        columns = np.fromiter((c for row in rows for c, _ in row), dtype=np.int32, count=indptr[-1])
+        values = np.fromiter((v for row in rows for _, v in row), np.float32, count=indptr[-1])
         return sparse.csr_matrix((values, columns, indptr), shape=(len(rows), self._dimension))
 
     def words_of(self, text: str) -> list[str]:

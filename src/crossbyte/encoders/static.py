@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 
 from crossbyte.arrays import Float32, Raw
 from crossbyte.encoders.base import EncoderState, digest_files, encode_texts, encoder_fingerprint
@@ -180,14 +179,10 @@ class StaticTextEncoder:
 
     def _encode_rows(self, texts: list[str]) -> Float32:
         # One at a time: its batches start threads of their own, which warn in every process forked later.
-        ids = [self._tokenize(text).ids for text in texts]
-        counts = np.array([len(row) for row in ids], dtype=np.int64)
-        # A product with counts of pieces adds the rows of a text in order, whatever texts are beside it.
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        ones = np.ones(int(ends[-1]), dtype=np.float32)
-        pieces = np.fromiter((piece for row in ids for piece in row), dtype=np.int64, count=int(ends[-1]))
-        places = sparse.csr_matrix((ones, pieces, ends), (len(texts), len(self._vectors.table)))
-        sums = np.asarray(places @ self._vectors.table)
+        sums = np.zeros((len(texts), self._vectors.table.shape[1]), dtype=np.float32)
+        for own, text in zip(sums, texts, strict=True):
+            pieces = self._vectors.table[self._tokenize(text).ids]
+            own += np.add.accumulate(pieces, axis=0)[-1] if len(pieces) else 0.0  # in the order of the text
         # Short texts have long means; captions of one document are to count alike, however long they are.
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         return np.asarray(sums / np.where(lengths > 0.0, lengths, 1.0), dtype=np.float32)

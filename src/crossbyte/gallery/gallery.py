@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
 from crossbyte.arrays import Raw
+from crossbyte.data.images.formats import Picture
 from crossbyte.encoders.builtin_text import split_words
 from crossbyte.errors import DuplicateId, InvalidInput, MissingExtra, NoEncoder, WrongEncoder
 from crossbyte.gallery.companion import CompanionFiles, Thumbnail, Thumbnails, replace_thumbnails
@@ -23,13 +24,17 @@ from crossbyte.index.lexical import name_as_typed
 from crossbyte.model.estimator import CMCQ
 
 if TYPE_CHECKING:
-    from crossbyte.data.images.formats import Picture
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
     from crossbyte.data.images.reader import PictureReader
     from crossbyte.encoders.base import Encoder, EncoderState
     from crossbyte.index.explain.explanation import Explanation
     from crossbyte.sharding.index import ShardedIndex
 
 PathLike = str | os.PathLike[str]
+PictureLike: TypeAlias = "bytes | PathLike | Picture | Image | NDArray[np.uint8]"
+"""A picture, as programs have one: a file, its bytes, a Pillow image, an array, or one that was read."""
 Searchable: TypeAlias = "Index | ShardedIndex"
 """An open index: read, followed, and written where it was opened for that."""
 _SHARD_SECONDS = 10.0  # for a shard to answer: whoever waits for all of them must have time left
@@ -165,8 +170,8 @@ class Gallery:
         """
         return self._encoders.encode("text", texts)
 
-    def encode_question(self, text: str, mode: str | None) -> Raw:
-        """Give the features (1, d_T) of a question; one by words alone is answered without an encoder, too.
+    def encode_questions(self, texts: Sequence[str], mode: str | None) -> Raw:
+        """Give the features (n, d_T) of questions; words alone are answered without an encoder, too.
 
         Raises
         ------
@@ -174,10 +179,10 @@ class Gallery:
             The encoder is not at hand, and vectors are asked.
         """
         try:
-            return self.encode_texts([text])
+            return self.encode_texts(texts)
         except (NoEncoder, WrongEncoder, MissingExtra) as error:
             if mode == "words":
-                return np.zeros((1, self.index.model.n_text_features_), dtype=np.float32)
+                return np.zeros((len(texts), self.index.model.n_text_features_), dtype=np.float32)
             if self.index.word_fields:
                 raise type(error)(f'{error}; words alone are searched without it: mode "words"') from error
             raise
@@ -191,15 +196,30 @@ class Gallery:
         """
         return self._encoders.encode("image", [picture.pixels for picture in pictures])
 
-    def read_picture(self, source: bytes | PathLike) -> Picture:
-        """Decode a picture, in another process and within limits.
+    def read_picture(self, source: PictureLike) -> Picture:
+        """Decode a picture, in another process and within limits; or take one that is in memory.
+
+        Parameters
+        ----------
+        source : bytes of a file, its path, a Pillow image, or pixels (h, w[, channels]) uint8
+            A :class:`Picture` is given back as it is.
 
         Raises
         ------
-        PictureError, FileNotFoundError
+        PictureError, FileNotFoundError, InvalidInput
         """
+        from crossbyte.data.images.in_memory import is_in_memory, take_picture
         from crossbyte.data.images.reader import PictureReader
 
+        if isinstance(source, Picture):
+            return source
+        if is_in_memory(source):
+            return take_picture(source)
+        if not isinstance(source, bytes | str | os.PathLike):
+            raise InvalidInput(
+                "image: expected the path of a picture, the bytes of its file, a Pillow image, pixels, or "
+                f"what read_picture(…) gave, got {type(source).__name__}"
+            )
         with self._opening:
             if self._reader is None:
                 self._reader = PictureReader()
@@ -226,19 +246,39 @@ class Gallery:
 
     # Searching
 
+    @overload
     def search(
-        self, *, text: str | None = None, image: bytes | PathLike | Picture | None = None, **options: Any
-    ) -> Hits:
-        """Answer one query.
+        self, *, text: str | None = None, image: PictureLike | None = None, **options: Any
+    ) -> Hits: ...
+
+    @overload
+    def search(self, *, text: Sequence[str], **options: Any) -> list[Hits]: ...
+
+    @overload
+    def search(self, *, image: Sequence[PictureLike], **options: Any) -> list[Hits]: ...
+
+    def search(
+        self,
+        *,
+        text: str | Sequence[str] | None = None,
+        image: PictureLike | Sequence[PictureLike] | None = None,
+        **options: Any,
+    ) -> Hits | list[Hits]:
+        """Answer one query, or a list of them.
 
         Parameters
         ----------
-        text : str
-        image : Picture, bytes of a file, or its path
+        text : str or list of str
+        image : path, bytes of a file, Pillow image, pixels (h, w[, channels]) uint8, or a list of these
             Give one of the two, or one query of :meth:`crossbyte.Index.search`: ``like``, or features.
         **options
             ``target``, ``k``, ``where``, ``mode`` and the others of :meth:`crossbyte.Index.search`. A text
             is searched by its words and by its meaning, unless ``mode`` is "words" or "vectors".
+
+        Returns
+        -------
+        Hits
+            A list of them, one per query, where a list was given.
 
         Raises
         ------
@@ -246,9 +286,14 @@ class Gallery:
         """
         query = self._query(text, image, options.get("mode"))
         answers = self.index.search(**query, **options)
+        if "words" in query:
+            asked = zip(answers, query["words"], strict=True)
+            answers = [self.name_unknown_words(hits, words) for hits, words in asked]
+        if not isinstance(text, str | None) or _is_list(image):
+            return answers
         if len(answers) != 1:
             raise InvalidInput(f"expected one query, got {len(answers)}; ask one by one")
-        return answers[0] if text is None else self.name_unknown_words(answers[0], text)
+        return answers[0]
 
     def name_unknown_words(self, hits: Hits, text: str) -> Hits:
         """Name the words of a text that no caption had, in an answer of an index that keeps no words itself.
@@ -264,7 +309,7 @@ class Gallery:
         id: Id,
         *,
         text: str | None = None,
-        image: bytes | PathLike | Picture | None = None,
+        image: PictureLike | None = None,
         **options: Any,
     ) -> Explanation:
         """Say why a document is as near to a query as it is; the words are those of the built-in encoder.
@@ -293,29 +338,23 @@ class Gallery:
         return words
 
     def _query(
-        self, text: str | None, image: bytes | PathLike | Picture | None, mode: str | None = None
+        self,
+        text: str | Sequence[str] | None,
+        image: PictureLike | Sequence[PictureLike] | None,
+        mode: str | None = None,
     ) -> dict[str, Any]:
-        from crossbyte.data.images.formats import Picture
-
+        """Encode the queries, as arguments of :meth:`crossbyte.Index.search`."""
         if text is not None and image is not None:
             raise InvalidInput("expected one kind of query, got a text and a picture; ask with one of them")
         if text is not None:
-            given: Any = text
-            if not isinstance(given, str):
-                got = type(given).__name__
-                raise InvalidInput(f"text: expected one text as str, got {got}; ask one query at a time")
-            if not text.strip():
-                raise InvalidInput("text: expected some words, got none; say what the picture shows")
-            return {"texts": self.encode_question(text, mode), "words": [text]}
+            words = _check_words(text)
+            return {"texts": self.encode_questions(words, mode), "words": words}
         if image is None:
             return {}
-        if not isinstance(image, bytes | str | os.PathLike | Picture):
-            raise InvalidInput(
-                "image: expected the path of a picture, the bytes of its file, or what read_picture(…) gave, "
-                f"got {type(image).__name__}"
-            )
-        picture = self.read_picture(image) if isinstance(image, bytes | str | os.PathLike) else image
-        return {"images": self.encode_pictures([picture])}
+        pictures = image if _is_list(image) else [cast("PictureLike", image)]
+        if not pictures:
+            raise InvalidInput("image: expected some pictures, got an empty list; leave the search out")
+        return {"images": self.encode_pictures([self.read_picture(each) for each in pictures])}
 
     # Files beside the index
 
@@ -405,6 +444,26 @@ class Gallery:
         if made or self.files.thumbnails.is_file():
             self.files.make()
             replace_thumbnails(self.files.thumbnails, [document.id for document in documents], made)
+
+
+def _check_words(text: Any) -> list[str]:
+    """Check one text, or some, and give a list of them."""
+    texts = [text] if isinstance(text, str) else text
+    if not isinstance(texts, list | tuple) and hasattr(texts, "tolist"):  # an array, a column of a table
+        texts = texts.tolist()
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        kinds = sorted({type(each).__name__ for each in texts}) if isinstance(texts, list | tuple) else []
+        got = f"a list of {', '.join(kinds)}" if kinds else type(text).__name__
+        raise InvalidInput(f"text: expected a text as str, or a list of such texts, got {got}")
+    if not texts:
+        raise InvalidInput("text: expected some texts, got an empty list; leave the search out")
+    if not all(map(str.strip, texts)):
+        raise InvalidInput("text: expected some words, got none; say what the picture shows")
+    return list(texts)
+
+
+def _is_list(image: Any) -> TypeGuard[Sequence[PictureLike]]:
+    return isinstance(image, list | tuple) and not isinstance(image, Picture)
 
 
 def is_sharded(path: PathLike) -> bool:

@@ -30,6 +30,7 @@ from crossbyte.metrics.auroc import auroc
 from crossbyte.metrics.chance import chance_recall
 from crossbyte.model.estimator import CMCQ
 from crossbyte.model.selection import MIN_GROUPS
+from crossbyte.model.shared_fits import SharedFits
 from crossbyte.progress import Progress, ProgressCallback
 
 LENGTHS = (4, 8, 16, 32, 64)
@@ -197,8 +198,17 @@ class TrialRunner:
         return result
 
     def _fit(self, n_bytes: int) -> CMCQ:
-        pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
-        return self.make_model(n_bytes).fit(*pairs)
+        return self.make_model(n_bytes).fit(*self._pairs, shared=self._shared)
+
+    @cached_property
+    def _pairs(self) -> encode.Pairs:
+        """Features of the documents to learn from, caption by caption."""
+        return self.encoded.pair_captions(self.session.cache, self.held_out.learned)
+
+    @cached_property
+    def _shared(self) -> SharedFits:
+        """What the fits of all lengths have in common."""
+        return SharedFits()
 
     @cached_property
     def _documents(self) -> list[tuple[Raw, Raw | None]]:
@@ -282,9 +292,8 @@ class TrialRunner:
 
     def _learn_verdicts(self, chosen: LengthTrial, model: CMCQ, trials: Sequence[LengthTrial]) -> TrialResult:
         """Ask the gallery of the chosen length, calibrated, and learn how sure its answers are."""
-        pairs = self.encoded.pair_captions(self.session.cache, self.held_out.learned)
-        if pairs.n_groups >= MIN_GROUPS:
-            model.calibrate(*pairs, curve=())
+        if self._pairs.n_groups >= MIN_GROUPS:
+            model.calibrate(*self._pairs, curve=None)
         settings = replace(self.words, weight=chosen.weight)
         evidence: dict[str, Evidence] = {}
         told: dict[str, Any] = {}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.compute.kernels import take_texts
 from crossbyte.errors import DuplicateId, InvalidInput
 
 Id = str | int
@@ -141,13 +141,8 @@ class PackedIds:
         """Give the ids of some rows."""
         if self.kind == "integer":
             return list(self.values[rows].tolist())
-        spans = zip(self._starts(rows).tolist(), self.values[rows].tolist(), strict=True)
-        ascii_text = self._ascii_text
-        if ascii_text is not None:
-            texts = [ascii_text[start:end] for start, end in spans]
-        else:
-            texts = [self.text[start:end].decode() for start, end in spans]
-        return list(texts) if self.kind == "text" else [_strip_tags(text) for text in texts]
+        texts = take_texts(self.text, self.values, np.asarray(rows, dtype=np.int64))
+        return [*texts] if self.kind == "text" else [_strip_tags(text) for text in texts]
 
     def select(self, rows: NDArray[np.integer[Any]]) -> PackedIds:
         """Pack the ids of some rows again."""
@@ -158,11 +153,6 @@ class PackedIds:
         new_ends = np.cumsum(lengths)
         places = np.repeat(starts - new_ends + lengths, lengths) + np.arange(int(lengths.sum()))
         return PackedIds(self.kind, new_ends, np.frombuffer(self.text, np.uint8)[places].tobytes())
-
-    @cached_property
-    def _ascii_text(self) -> str | None:
-        # Slices of a string are ids at once; other text must be decoded id by id.
-        return self.text.decode("ascii") if self.text.isascii() else None
 
     def _starts(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         return self.values[rows - 1] * (rows > 0)  # of the first id, the end of the last one, times zero

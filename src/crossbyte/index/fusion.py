@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,12 @@ from crossbyte.index.lexical import (
     TermMatches,
     WordMatch,
     WordQuery,
+    WordScores,
     WordSettings,
     name_as_typed,
     score_words,
 )
-from crossbyte.index.probabilities import MatchProbability
+from crossbyte.index.probabilities import CohortLevels, MatchProbability
 from crossbyte.index.scan import Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.segment import CODINGS
 from crossbyte.index.verdict import (
@@ -84,12 +86,21 @@ class Answer:
     scores: Float64 | None = None
 
 
+def are_among(numbers: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Say (n,) which numbers are among others; ``np.isin`` takes several times longer for a few."""
+    if not len(others):
+        return np.zeros(len(numbers), dtype=np.bool_)
+    known = np.sort(others)
+    return np.asarray(known.take(known.searchsorted(numbers), mode="clip") == numbers)
+
+
 def match_words(backend: SearchBackend, text: str, where: str | None) -> list[WordMatch]:
     """Find the documents that have any word of a text, or any phrase in quotes, best first by BM25."""
     if backend.words is None:
         return []
     terms = WordQuery.parse(text).terms
-    return score_words(backend.match_terms(terms, where), len(backend), backend.words.mean_words)
+    scores = score_words(backend.match_terms(terms, where), len(backend), backend.words.mean_words)
+    return scores.list_matches()
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +162,8 @@ class KnownWords:
         """Distinctive terms; all that are known, if there is none such."""
         return self.distinctive or [term for term in self.matches if self.counts[term]]
 
-    def scores(self, mean_words: float) -> list[WordMatch]:
-        """Score the documents that have any telling word, best first."""
+    def scores(self, mean_words: float) -> WordScores:
+        """Score the documents that have any telling word."""
         return score_words([self.matches[term] for term in self.telling], self.n_documents, mean_words)
 
     def told_word_by_word(self) -> set[int]:
@@ -211,13 +222,49 @@ class KnownWords:
     def _has(self, term: str, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Say (n,) which of these documents have a term."""
         found = self.matches[term]
-        return np.isin(numbers, found.numbers[found.allowed])
+        return are_among(numbers, found.numbers[found.allowed])
 
     def _having(self, terms: Sequence[str]) -> set[int]:
         """List the numbers of the allowed documents that have all of these."""
         return set.intersection(
             *(self.matches[term].found if term in self.matches else set() for term in terms)
         )
+
+
+N_TIERS = 3
+"""Ranks of documents that come before all others; these have this number for theirs."""
+
+
+class Tiers(NamedTuple):
+    """Documents that come first whatever their distance, and the rank of each: 0 is the very first.
+
+    Word by word, from the first word to the last; within a longer caption; by phrases and rare words.
+
+    Attributes
+    ----------
+    numbers : (n,) int64
+        Ascending.
+    ranks : (n,) intp
+    """
+
+    numbers: NDArray[np.int64]
+    ranks: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, known: KnownWords) -> Self:
+        """Rank the documents that have to come first for what a query says."""
+        tiers = known.captions.found, known.told_word_by_word(), known.promoted()
+        rank_of = {number: rank for rank in reversed(range(N_TIERS)) for number in tiers[rank]}
+        numbers = np.array(sorted(rank_of), dtype=np.int64)
+        return cls(numbers, np.array([rank_of[number] for number in numbers.tolist()], dtype=np.intp))
+
+    def ranks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Look up the ranks (m,) of some documents."""
+        if not len(self.numbers):
+            return np.full(len(numbers), N_TIERS, dtype=np.intp)
+        places = self.numbers.searchsorted(numbers)
+        same = self.numbers.take(places, mode="clip") == numbers
+        return np.where(same, self.ranks.take(places, mode="clip"), N_TIERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,50 +291,45 @@ class WordSearch:
     distinct: bool
     probability: MatchProbability
 
-    def answer(self, query: Query, near: Ranking, text: str) -> Answer:
-        """Answer one query, given its nearest documents, judged."""
+    def answer(self, query: Query, near: Ranking, text: str, levels: CohortLevels) -> Answer:
+        """Answer one query, given its nearest documents, judged, and its levels."""
         known = KnownWords.of(text, self.backend, self.where)
-        matches = known.scores(self.settings.mean_words)
-        # Word by word, from the first word to the last; within a longer caption; by phrases and rare words.
-        tiers = [known.captions.found, known.told_word_by_word(), known.promoted()]
-        tier_of = {number: tier for tier in (2, 1, 0) for number in tiers[tier]}
-        most = count_candidates(self.probability.k)
-        first = [match.number for match in matches if match.number in tier_of]
-        kept = dict.fromkeys([*first[:most], *(match.number for match in matches[:_MOST_CANDIDATES])])
-        scores = {match.number: match.score for match in matches}
-        whole = self._with_matches(query, near, list(kept))
-        bm25 = np.array([scores.get(number, 0.0) for number in whole.numbers.tolist()])
-        later = np.array(
-            [tier_of.get(number, len(tiers)) for number in whole.numbers.tolist()], dtype=np.intp
-        )
+        words = known.scores(self.settings.mean_words)
+        tiers = Tiers.of(known)
+        whole = self._with_matches(query, near, self._choose_by_words(words, tiers), levels)
+        bm25, later = words.of(whole.numbers), tiers.ranks_of(whole.numbers)
         order = self._order(whole, bm25, later)
         if self.distinct:
             ranked = whole.take(order)
-            kept_first = keep_first_of_groups(ranked, self.backend.groups(ranked))
-            places = {number: at for at, number in enumerate(whole.numbers.tolist())}
-            order = np.array([places[number] for number in kept_first.numbers.tolist()], dtype=np.intp)
+            kept = keep_first_of_groups(ranked, self.backend.groups(ranked))
+            order = order[are_among(ranked.numbers, kept.numbers)]
+        order = order[: self.probability.depth]  # nothing is said of a hit by those after it
         fused, bm25 = whole.take(order), bm25[order]
-        answer = self._judge(fused, bm25, known, later[order] < len(tiers))
-        nearest = set(near.numbers[:N_FIRST].tolist())
-        found_by = [
-            _name_source(number in nearest, score > 0.0)
-            for number, score in zip(fused.numbers.tolist(), bm25.tolist(), strict=True)
-        ]
+        answer = self._judge(fused, bm25, known, later[order] < N_TIERS)
+        is_near = are_among(fused.numbers, near.numbers[:N_FIRST]).tolist()
+        found_by = [_name_source(*each) for each in zip(is_near, (bm25 > 0.0).tolist(), strict=True)]
         unknown = name_as_typed(text, known.unknown)
         whole_answer = replace(answer, found_by=found_by, scores=bm25, unknown_words=unknown)
         return cut_answer(whole_answer, self.probability)
 
-    def _with_matches(self, query: Query, near: Ranking, numbers: Sequence[int]) -> Ranking:
+    def _choose_by_words(self, words: WordScores, tiers: Tiers) -> NDArray[np.int64]:
+        """Choose the documents that words bring in: the best, and of those that must come first the best."""
+        best = words.numbers[words.best_first()]
+        is_chosen = tiers.ranks_of(best) < N_TIERS
+        is_chosen &= np.cumsum(is_chosen) <= count_candidates(self.probability.k)
+        is_chosen[:_MOST_CANDIDATES] = True
+        return best[is_chosen]
+
+    def _with_matches(
+        self, query: Query, near: Ranking, numbers: NDArray[np.int64], levels: CohortLevels
+    ) -> Ranking:
         """Add the documents that words alone have found, at their own distances."""
-        there = set(near.numbers.tolist())
-        missing = np.array([number for number in numbers if number not in there], dtype=np.int64)
+        missing = numbers[~are_among(numbers, near.numbers)]
         if not len(missing):
             return near
         only = query._replace(k=len(missing), numbers=missing, n_probe="all")
         far = self.backend.rank(only, self.where, distinct=False, grouped=self.distinct)
-        [judged] = self.probability.judge(
-            far, self.model, self.backend, query.kind, query.target, query.points
-        )
+        [judged] = self.probability.judge(far, self.model, self.backend, query.kind, query.target, levels)
         whole = Ranking.join([near, judged])
         if near.log_ratios is None or judged.log_ratios is None:
             return replace(whole, match_probability=near.match_probability)
@@ -300,15 +342,22 @@ class WordSearch:
         )
 
     def _order(self, whole: Ranking, bm25: Float64, later: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Order documents: those that must come first, then by the fused score; words alone by BM25."""
+        """Order documents: those that must come first, then by the fused score; words alone by BM25.
+
+        Unless every group counts once, no more than are wanted are put in order.
+        """
         if self.mode == "words":
-            order = np.lexsort((whole.numbers, whole.distances, -bm25, later))
-            return order[bm25[order] > 0]
+            some = np.flatnonzero(bm25)
+            return some[np.lexsort((whole.numbers[some], whole.distances[some], -bm25[some], later[some]))]
         # Of pictures without words nothing is known: neither that words fit, nor that they do not.
         wordless = (whole.codings == _IMAGE) & (bm25 == 0.0)
         told = np.where(wordless, _NEUTRAL_SHARE * bm25.max(initial=0.0), bm25)
         fused = whole.distances - self.settings.weight * told
-        return np.lexsort((whole.numbers, fused, later))
+        depth = self.probability.depth
+        some = np.arange(len(fused))
+        if not self.distinct and depth < len(fused):
+            some = np.flatnonzero((fused <= np.partition(fused, depth - 1)[depth - 1]) | (later < N_TIERS))
+        return some[np.lexsort((whole.numbers[some], fused[some], later[some]))]
 
     def _judge(
         self, fused: Ranking, bm25: Float64, known: KnownWords, is_promoted: NDArray[np.bool_]
@@ -391,8 +440,10 @@ def judge_by_vectors(
 
 def cut_answer(answer: Answer, probability: MatchProbability) -> Answer:
     """Keep the first k, and of these what is probable enough."""
-    keep = np.arange(min(probability.k, len(answer.ranking.numbers)))
-    least, probabilities = probability.min_probability, answer.ranking.probabilities
+    n_hits, least = len(answer.ranking.numbers), probability.min_probability
+    if 0 < n_hits <= probability.k and least is None:
+        return answer
+    keep, probabilities = np.arange(min(probability.k, n_hits)), answer.ranking.probabilities
     if least is not None and probabilities is not None:
         keep = keep[probabilities[keep] >= least]
     nothing = answer.verdict is not None and not len(keep)  # an answer without hits is sure of none

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
+from crossbyte.errors import MissingExtra
 from crossbyte.index.docids import Id
 from crossbyte.index.verdict import FoundBy, Verdict
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Hit(NamedTuple):
@@ -88,6 +92,35 @@ class Hits:
         probabilities = nothing if self.probabilities is None else self.probabilities.tolist()
         strengths, found_by = self.strengths or nothing, self.found_by or nothing
         return map(Hit, self.ids, self.distances.tolist(), payloads, probabilities, strengths, found_by)
+
+    def __getitem__(self, place: int) -> Hit:
+        """Give the hit at a place; the nearest is at 0."""
+        return list(self)[place]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Make a table: a row for each hit, its payload's fields as columns behind those of :class:`Hit`.
+
+        A field with the name of a column that is there already is called ``payload.`` and its name.
+
+        Raises
+        ------
+        MissingExtra
+            pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtra("to_pandas needs pandas; install it with: pip install pandas") from error
+        columns = [name for name in Hit._fields if name != "payload"]
+        rows = []
+        for hit in self:
+            row = hit._asdict()
+            payload = row.pop("payload") or {}
+            rows.append(
+                row | {f"payload.{key}" if key in row else key: each for key, each in payload.items()}
+            )
+        fields = dict.fromkeys(key for row in rows for key in row)
+        return pandas.DataFrame(rows, columns=list(dict.fromkeys([*columns, *fields])))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{hit.id!r}: {hit.distance:.4g}" for hit in list(self)[:5])

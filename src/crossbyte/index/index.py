@@ -537,7 +537,8 @@ class Index(Reader):
     ) -> Self:
         """Open an index for reading (``"r"``) or as its only writer (``"rw"``).
 
-        Codes, ids and model are read into memory and verified; payloads and columns when they are read.
+        Codes, ids and model are read into memory and verified; payloads and columns when they are read. The
+        first use of the documents lays codes out for the scan, which takes longer than reading them.
 
         Parameters
         ----------

@@ -7,19 +7,20 @@ expression of quoted words alone, so nothing that a person types is an operator.
 from __future__ import annotations
 
 import re
-import threading
 import unicodedata
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbyte.arrays import Float64
 from crossbyte.encoders.builtin_text import MAX_CHARACTERS, split_words
 from crossbyte.errors import InvalidInput, WriteRefused
+from crossbyte.index.byte_cache import ByteCache
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.verdict import Evidence
 
@@ -129,8 +130,8 @@ class TermMatches(NamedTuple):
         return set(self.numbers[self.allowed].tolist())
 
 
-class TermCache:
-    """Keeps what was found of terms, up to so many bytes; what was asked longest ago goes first.
+class TermCache(ByteCache[str, TermMatches]):
+    """Keeps what was found of terms.
 
     Any text may be asked, so a term counts for its own bytes, too, even if no document has it.
 
@@ -140,54 +141,81 @@ class TermCache:
     """
 
     def __init__(self, most_bytes: int = 16_000_000) -> None:
-        self._most_bytes = most_bytes
-        self._known: OrderedDict[str, TermMatches] = OrderedDict()
-        self._guard = threading.Lock()
-        self.n_bytes = 0
-
-    def get(self, term: str) -> TermMatches | None:
-        """Give what was found of a term; None if it was not kept."""
-        with self._guard:
-            if term not in self._known:
-                return None
-            self._known.move_to_end(term)
-            return self._known[term]
-
-    def keep(self, term: str, found: TermMatches) -> None:
-        """Keep what was found of a term."""
-        with self._guard:
-            if term not in self._known:
-                self._known[term] = found
-                self.n_bytes += _count_bytes(term, found)
-            while self.n_bytes > self._most_bytes:
-                self.n_bytes -= _count_bytes(*self._known.popitem(last=False))
+        super().__init__(most_bytes, _count_bytes)
 
 
 def _count_bytes(term: str, found: TermMatches) -> int:
     return _ENTRY_BYTES + 4 * len(term) + sum(each.nbytes for each in found)
 
 
-def score_words(terms: Sequence[TermMatches], n_documents: int, mean_words: float) -> list[WordMatch]:
-    """Score the allowed documents by BM25, best first; equal ones by their numbers.
+class CountCache(ByteCache[tuple[str, int], int]):
+    """Keeps how many documents have a term, up to a bound: by term and bound.
 
-    Scores are sums of what each word or phrase adds to a document that has it f times in |d| words:
+    Parameters
+    ----------
+    most_bytes : int
+    """
+
+    def __init__(self, most_bytes: int = 4_000_000) -> None:
+        super().__init__(most_bytes, lambda key, _: _ENTRY_BYTES + 4 * len(key[0]))
+
+
+class WordScores(NamedTuple):
+    """BM25 scores of the documents that have any word of a query, in the order of their numbers.
+
+    Attributes
+    ----------
+    numbers : (n,) int64
+        Ascending.
+    scores : (n,) float64
+        Larger is better.
+    """
+
+    numbers: NDArray[np.int64]
+    scores: Float64
+
+    def best_first(self) -> NDArray[np.intp]:
+        """Order the documents (n,) by score; equal ones by their numbers."""
+        return np.argsort(-self.scores, kind="stable")
+
+    def of(self, numbers: NDArray[np.int64]) -> Float64:
+        """Look up the scores (m,) of some documents; 0 for those without any word."""
+        if not len(self.numbers):
+            return np.zeros(len(numbers))
+        places = self.numbers.searchsorted(numbers)
+        same = self.numbers.take(places, mode="clip") == numbers
+        return np.where(same, self.scores.take(places, mode="clip"), 0.0)
+
+    def list_matches(self) -> list[WordMatch]:
+        """List the documents, best first."""
+        order = self.best_first()
+        pairs = zip(self.numbers[order].tolist(), self.scores[order].tolist(), strict=True)
+        return list(map(WordMatch._make, pairs))
+
+
+def score_words(terms: Sequence[TermMatches], n_documents: int, mean_words: float) -> WordScores:
+    """Score the allowed documents by BM25.
+
+    Scores are sums of what each word or phrase adds, in their order, to a document that has it f times in
+    |d| words:
 
         ln((N - n + ½) / (n + ½)) f (k + 1) / (f + k (1 - b + b |d| / mean))
 
     with n of N documents that have it. They depend on documents alone: not on deleted ones, nor on shards.
     """
-    scores: dict[int, float] = {}
+    numbers, added = [np.empty(0, np.int64)], [np.empty(0)]
     for each in terms:
         n = len(each.numbers)
         rarity = max(float(np.log((n_documents - n + 0.5) / (n + 0.5))), _LEAST_RARITY)
         some = each.allowed
         f, length = each.counts[some], each.lengths[some]
-        added = rarity * f * (_K + 1.0) / (f + _K * (1.0 - _B + _B * length / mean_words))
-        for number, score in zip(each.numbers[some].tolist(), added.tolist(), strict=True):
-            scores[number] = scores.get(number, 0.0) + score
-    return sorted(
-        (WordMatch(*each) for each in scores.items()), key=lambda match: (-match.score, match.number)
-    )
+        numbers.append(each.numbers[some])
+        added.append(rarity * f * (_K + 1.0) / (f + _K * (1.0 - _B + _B * length / mean_words)))
+    known, places = np.unique(np.concatenate(numbers), return_inverse=True)
+    scores = np.bincount(places, np.concatenate(added), len(known)).astype(
+        np.float64
+    )  # in the order of terms
+    return WordScores(known, scores)
 
 
 def check_word_fields(fields: Any) -> tuple[str, ...]:
@@ -293,6 +321,8 @@ def name_as_typed(text: str, terms: Iterable[str]) -> list[str]:
     else by its pieces.
     """
     wanted = list(dict.fromkeys(terms))
+    if not wanted:
+        return []
     plain = text.translate(_QUOTES)[:MAX_CHARACTERS]
     named: dict[str, str] = {}
     for each in _QUOTED.findall(plain):
@@ -316,6 +346,7 @@ def _split_typed(text: str) -> Iterator[str]:
             yield "".join(run)
 
 
+@lru_cache(maxsize=4096)
 def _find_kind(letter: str) -> str | None:
     """Say whether spaces stand between words of a letter's script; None of what is no letter."""
     if not split_words(letter):

@@ -18,7 +18,15 @@ from crossbyte.index.docids import DocIds, PackedIds
 from crossbyte.index.filters.columns import Column, join_columns
 from crossbyte.index.ivf.state import KIND as CELLS_KIND
 from crossbyte.index.partition import SegmentRows
-from crossbyte.index.segment import CODINGS, Groups, Segment, SegmentCells, name_column_part, refuse_damage
+from crossbyte.index.segment import (
+    CODINGS,
+    Groups,
+    Segment,
+    SegmentCells,
+    load_segments,
+    name_column_part,
+    refuse_damage,
+)
 from crossbyte.index.snapshot import Snapshot
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record
 from crossbyte.index.storage.store import Store
@@ -123,7 +131,7 @@ def _merge_records(store: Store, records: Sequence[Record], n_codebooks: int) ->
 
 
 def _merge_segments(store: Store, records: Sequence[Record], n_codebooks: int) -> Segment:
-    parts = [Segment.load(store, record, n_codebooks) for record in records]
+    parts = load_segments(store, records, n_codebooks)
     lengths = [part.numbers.count for part in parts]
     groups = [Groups.load(store, record) for record in records]
     return Segment(

@@ -78,6 +78,8 @@ def check_payloads(payloads: Any, n_rows: int) -> Payloads:
         return payloads
     if payloads is None:
         return Payloads([None] * n_rows, [None] * n_rows)
+    if hasattr(payloads, "to_dict") and hasattr(payloads, "columns"):  # a table of pandas
+        payloads = _read_table(payloads)
     if isinstance(payloads, str | bytes | Mapping) or not hasattr(payloads, "__iter__"):
         raise InvalidInput(f"payloads: expected one JSON object per document, got {type(payloads).__name__}")
     objects = [_check_payload(payload, row) for row, payload in enumerate(payloads)]
@@ -127,6 +129,18 @@ def _check_payload(payload: Any, row: int) -> dict[str, Any] | None:
         raise InvalidInput(f"payloads: expected a JSON object or None at row {row}, got {kind}")
     plain: dict[str, Any] = plain_json(payload, f"payloads[{row}]")
     return plain
+
+
+def _read_table(table: Any) -> list[dict[Any, Any]]:
+    """Make an object of every row of a pandas table; a missing value is a field that is not there."""
+    there = table.notna().to_numpy()
+    names = list(table.columns)
+    if len(set(names)) != len(names):
+        raise InvalidInput("payloads: expected a table whose columns have different names; rename some")
+    cells = [table[name].tolist() for name in names]
+    return [
+        {name: cells[at][row] for at, name in enumerate(names) if there[row, at]} for row in range(len(table))
+    ]
 
 
 def _encode_payload(payload: dict[str, Any] | None, row: int) -> bytes | None:

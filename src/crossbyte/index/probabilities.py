@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from crossbyte.errors import NotCalibrated
 from crossbyte.index.scan import Ranking, SearchBackend
 from crossbyte.index.segment import CODINGS, scanned_sides
 from crossbyte.model.estimator import CMCQ
-from crossbyte.model.fit import Cohort
 
 _LARGEST_PRIOR = 0.5  # of an index of one document: it may be the partner, or not
 
@@ -51,9 +51,9 @@ class MatchProbability(NamedTuple):
         backend: SearchBackend,
         kind: str,
         target: str,
-        points: Float32,
+        levels: CohortLevels,
     ) -> list[Ranking]:
-        """Give these rankings, of queries at these points, with log-likelihood ratios and probabilities.
+        """Give these rankings, of queries with these levels, with log-likelihood ratios and probabilities.
 
         The queries are of one kind, and rankings as deep as :attr:`depth`. Without a calibration for such
         queries, only that nothing matches queries without any content is known.
@@ -63,7 +63,7 @@ class MatchProbability(NamedTuple):
         NotCalibrated
             ``min_probability`` is given, and there is no calibration.
         """
-        empty = np.logical_not(points.any(axis=1)).tolist()  # queries without any tag or known word
+        empty = np.logical_not(levels.points.any(axis=1)).tolist()  # queries without any tag or known word
         calibration = find_calibration(model, backend, kind, target)
         if calibration is None:
             self._refuse_uncalibrated(model, kind, target)
@@ -71,7 +71,6 @@ class MatchProbability(NamedTuple):
                 replace(r, match_probability=0.0) if e else r for r, e in zip(rankings, empty, strict=True)
             ]
         n_items = len(backend)
-        levels = _CohortLevels(model.fitted_.cohort, points, backend.n_threads)
         ratios = _log_ratios(calibration, kind, target, levels, rankings, n_items)
         prior = self.prior_of(n_items)
         return [
@@ -113,22 +112,45 @@ def find_calibration(model: CMCQ, backend: SearchBackend, kind: str, target: str
     return calibration if all(calibration.knows(kind, target, coding) for coding in codings) else None
 
 
-class _CohortLevels(NamedTuple):
-    """Compute the distances that random other items (the cohort) have to some queries."""
+class CohortLevels:
+    """Compute the distances that random other items (the cohort) have to some queries, each once.
 
-    cohort: Cohort
-    points: Float32
-    n_threads: int
+    Attributes
+    ----------
+    points : (n, D) float32
+        Of the queries.
+    """
 
-    def of(self, levels: Iterable[Level]) -> dict[Level, Float64]:
-        return {each: self.cohort.levels(self.points, *each, n_threads=self.n_threads) for each in levels}
+    def __init__(
+        self,
+        model: CMCQ,
+        points: Float32,
+        n_threads: int,
+        known: Mapping[Level, Float64] = MappingProxyType({}),
+    ) -> None:
+        self.points = points
+        self._model, self._n_threads, self._known = model, n_threads, dict(known)
+
+    def of(self, levels: Sequence[Level]) -> dict[Level, Float64]:
+        """Give these levels (n,) of the queries."""
+        for each in levels:
+            if each not in self._known:
+                cohort = self._model.fitted_.cohort
+                self._known[each] = cohort.levels(self.points, *each, n_threads=self._n_threads)
+        return {each: self._known[each] for each in levels}
+
+    def take(self, place: int) -> CohortLevels:
+        """Give those of one query."""
+        rows = slice(place, place + 1)
+        known = {level: reached[rows] for level, reached in self._known.items()}
+        return CohortLevels(self._model, self.points[rows], self._n_threads, known)
 
 
 def _log_ratios(
     calibration: Calibration,
     kind: str,
     target: str,
-    levels: _CohortLevels,
+    levels: CohortLevels,
     rankings: Sequence[Ranking],
     n_items: int,
 ) -> list[Float64]:

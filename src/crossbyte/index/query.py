@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from crossbyte.index.fusion import MODES, Answer, WordSearch, count_candidates, 
 from crossbyte.index.hits import Hits
 from crossbyte.index.ivf.router import ALL_CELLS
 from crossbyte.index.lexical import WordSettings
-from crossbyte.index.probabilities import MatchProbability, coding_offset
+from crossbyte.index.probabilities import CohortLevels, MatchProbability, coding_offset
 from crossbyte.index.scan import CellDirections, Example, Query, Ranking, SearchBackend, keep_first_of_groups
 from crossbyte.index.segment import known_halves
 from crossbyte.index.storage.database import has_word_search
@@ -32,7 +32,7 @@ Rescore = Callable[[int, Hits], Any]
 """Given the number of a query and its candidates: the distances that count, one per candidate."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: that alone would take two microseconds of every query
 class SearchRequest:
     """The arguments of a search, as they were given; :meth:`crossbyte.Index.search` explains each."""
 
@@ -90,15 +90,24 @@ class SearchRequest:
             limit = _check_limit(self.max_distance)
         if least is not None:
             least = check_number(least, "min_probability", 0.0, 1.0)
-        checked = replace(
-            self,
+        checked = SearchRequest(
+            images=self.images,
+            texts=self.texts,
+            like=self.like,
+            target=self.target,
             k=k,
-            candidates=candidates,
+            where=self.where,
             max_distance=limit,
+            distinct=self.distinct,
+            rescore=self.rescore,
+            candidates=candidates,
+            payloads=self.payloads,
             min_probability=least,
             prior=None if self.prior is None else check_number(self.prior, "prior", 0.0, 1.0, open_low=True),
             match_threshold=check_number(self.match_threshold, "match_threshold", 0.0, 1.0),
             n_probe=n_probe,
+            words=self.words,
+            mode=self.mode,
         )
         if self.min_probability is not None and (self.rescore is not None or self.like is not None):
             raise InvalidInput(
@@ -181,15 +190,18 @@ class SearchRequest:
         )
         if not rankings:
             return []
-        judged = probability.judge(rankings, model, backend, query.kind, query.target, query.points)
+        levels = CohortLevels(model, query.points, backend.n_threads)
+        judged = probability.judge(rankings, model, backend, query.kind, query.target, levels)
         if words is None:
             known = backend.word_settings if query.kind == "text" else None
             prior = probability.prior_of(len(backend))
             return [judge_by_vectors(each, known, prior, probability) for each in judged]
         assert settings is not None  # there are words
         search = WordSearch(model, backend, settings, self.mode or "both", self.where, distinct, probability)
-        asked = zip(range(len(judged)), judged, words, strict=True)
-        return [search.answer(query.take([place]), near, text) for place, near, text in asked]
+        return [
+            search.answer(query.take([place]), near, text, levels.take(place))
+            for place, (near, text) in enumerate(zip(judged, words, strict=True))
+        ]
 
     def _list_words(self, n_queries: int, settings: WordSettings | None) -> list[str] | None:
         """List the texts that are searched by their words; None where vectors are asked alone.

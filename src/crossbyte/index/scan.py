@@ -6,7 +6,7 @@ snapshot in this process, :class:`crossbyte.sharding.snapshot.ShardedSnapshot` f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.compute import kernels
 from crossbyte.compute.executor import row_blocks
-from crossbyte.compute.kernels import ScanResult, ScanSide
+from crossbyte.compute.kernels import AskedPart, FoundDocuments, count_worthwhile_threads
 from crossbyte.errors import InvalidInput
 from crossbyte.index.bitset import Bitset, count_bits
 from crossbyte.index.docids import Id, check_id
@@ -25,11 +24,10 @@ from crossbyte.index.hits import Document, Hits
 from crossbyte.index.ivf.router import ALL_CELLS, count_visited_cells
 from crossbyte.index.ivf.state import Cells, CellState, summarize_cells
 from crossbyte.index.lexical import TermMatches, WordSettings
-from crossbyte.index.partition import Partition, Quantizers
+from crossbyte.index.partition import Partition
 from crossbyte.index.scroll import read_documents, scroll_documents
-from crossbyte.index.segment import CODINGS, known_halves, scanned_sides
-from crossbyte.index.snapshot import Place, Snapshot, measure_index
-from crossbyte.model.quantization.quantizer import DistanceTable
+from crossbyte.index.segment import CODINGS, known_halves
+from crossbyte.index.snapshot import Place, Snapshot, measure_index, routed_sides
 
 _QUERIES_AT_ONCE = 1024  # bounds the memory of the tables, and how long a shard is silent
 
@@ -74,6 +72,9 @@ class Query(NamedTuple):
 
     def parts(self) -> Iterator[Query]:
         """Yield the queries in blocks of bounded size."""
+        if len(self.points) <= _QUERIES_AT_ONCE:
+            yield self
+            return
         for rows in row_blocks(len(self.points), _QUERIES_AT_ONCE):
             yield self.take(rows)
 
@@ -160,18 +161,22 @@ def resolve_ids(snapshot: Snapshot, ranking: Ranking) -> list[Id]:
 def _scan_part(
     snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset], n_threads: int
 ) -> list[Ranking]:
-    tables = _make_tables(query, snapshot.quantizers, allowed)
-    cells = choose_cells(snapshot, query, allowed)
-    found: list[list[Ranking]] = []
+    prepared = snapshot.prepare_search(query.kind, query.target)
+    cells = count_cells(snapshot, query, allowed)
+    asked = []
     for coding, words in allowed.items():
-        partition, sides = snapshot.partitions[coding], scanned_sides(coding, query.target)
-        if len(sides) == 1 and sides[0] in cells:  # cells of a side say nothing of a sum of two
-            table, visited = tables[sides[0]], cells[sides[0]]
-            found += _scan_cells(partition, sides[0], query, table, visited, words, n_threads)
-        elif sides:
-            scans = [_make_scan_side(partition, side, tables[side]) for side in sides]
-            found.append(_scan_all(partition, scans, query, words, n_threads))
-    rankings = _merge_rankings(found, query)
+        place = prepared.places.get(coding)
+        if place is not None:
+            count = cells.get(prepared.routed[place], 0)
+            asked.append(AskedPart(place, float(query.offset(coding)), words, count))
+    found = prepared.searcher.search(
+        query.points,
+        asked,
+        min(query.k, max(prepared.n_items, 1)),
+        max_distance=query.max_distance,
+        n_threads=count_worthwhile_threads(n_threads, prepared.n_items, len(query.points)),
+    )
+    rankings = _split_rankings(found)
     if cells and query.n_probe is None and query.max_distance == np.inf:
         # A filter may leave the visited cells too few documents, and there may be more elsewhere.
         few = [place for place, ranking in enumerate(rankings) if len(ranking.rows) < query.k]
@@ -182,13 +187,11 @@ def _scan_part(
     return rankings
 
 
-def choose_cells(
-    snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]
-) -> dict[str, NDArray[np.int64]]:
-    """Choose the cells (n, visited) of every query, best first, by side; all of those left out."""
+def count_cells(snapshot: Snapshot, query: Query, allowed: Mapping[str, Bitset]) -> dict[str, int]:
+    """Count the cells that every query visits, by side; sides of which all are visited are left out."""
+    counts: dict[str, int] = {}
     if snapshot.cells is None or query.n_probe == ALL_CELLS:
-        return {}
-    chosen = {}
+        return counts
     for side in routed_sides(query.target):
         direction = snapshot.cells.directions.get((query.kind, side))
         if direction is None:
@@ -202,13 +205,8 @@ def choose_cells(
         else:
             count = int(query.n_probe)
         if count < n_cells:
-            chosen[side] = direction.router.choose(query.points, count)
-    return chosen
-
-
-def routed_sides(target: str) -> tuple[str, ...]:
-    """List the sides whose cells a search for a target may choose from; for sums of two distances, none."""
-    return ("document",) if target == "document" else (target, "document")
+            counts[side] = count
+    return counts
 
 
 def _allowed_share(snapshot: Snapshot, side: str, allowed: Mapping[str, Bitset]) -> float:
@@ -220,82 +218,12 @@ def _allowed_share(snapshot: Snapshot, side: str, allowed: Mapping[str, Bitset])
     return sum(count_bits(allowed[partition.coding]) for partition in partitions) / max(1, live)
 
 
-def _scan_all(
-    partition: Partition, sides: Sequence[ScanSide], query: Query, allowed: Bitset, n_threads: int
-) -> list[Ranking]:
-    """Scan all documents of a partition."""
-    result = kernels.scan(
-        sides,
-        partition.numbers.count,
-        min(query.k, max(partition.numbers.count, 1)),
-        extra=query.offset(partition.coding),
-        allowed=allowed,
-        max_distance=query.max_distance,
-        n_threads=n_threads,
-    )
-    return _make_rankings(partition, result)
-
-
-def _scan_cells(
-    partition: Partition,
-    side: str,
-    query: Query,
-    table: DistanceTable,
-    cells: NDArray[np.int64],
-    allowed: Bitset,
-    n_threads: int,
-) -> list[list[Ranking]]:
-    """Scan only the inverted lists of the visited cells, run after run."""
-    tables = np.ascontiguousarray(table.tables)
-    results = (
-        kernels.scan_cells(
-            ScanSide(run.codes, tables, table.offsets),
-            run.rows,
-            run.starts,
-            cells,
-            min(query.k, max(len(run.rows), 1)),
-            extra=query.offset(partition.coding),
-            allowed=allowed,
-            max_distance=query.max_distance,
-            n_threads=n_threads,
-        )
-        for run in partition.inverted_lists[side].runs
-    )
-    return [_make_rankings(partition, result) for result in results]
-
-
-def _merge_rankings(found: Sequence[list[Ranking]], query: Query) -> list[Ranking]:
-    if len(found) == 1:
-        return found[0]
-    by_query = zip(*found, strict=True) if found else [()] * len(query.points)
-    return [Ranking.join(parts).nearest(query.k) for parts in by_query]
-
-
-def _make_tables(query: Query, quantizers: Quantizers, codings: Iterable[str]) -> dict[str, DistanceTable]:
-    """Make the tables of all sides that are scanned; sides of the same quantizer share one."""
-    sides = {side for coding in codings for side in scanned_sides(coding, query.target)}
-    made: dict[int, DistanceTable] = {}
-    for quantizer in (quantizers[side] for side in sorted(sides)):
-        if id(quantizer) not in made:
-            made[id(quantizer)] = quantizer.table(query.points)
-    return {side: made[id(quantizers[side])] for side in sides}
-
-
-def _make_scan_side(partition: Partition, side: str, table: DistanceTable) -> ScanSide:
-    return ScanSide(partition.codes[side], np.ascontiguousarray(table.tables), table.offsets)
-
-
-def _make_rankings(partition: Partition, result: ScanResult) -> list[Ranking]:
-    coding = np.uint8(CODINGS.index(partition.coding))
-    whole = Ranking(
-        result.distances,
-        partition.numbers[result.rows],
-        np.full(len(result.rows), coding),
-        result.rows,
-    )
-    if len(result.counts) == 1:
+def _split_rankings(found: FoundDocuments) -> list[Ranking]:
+    """Give the ranking of every query."""
+    whole = Ranking(found.distances, found.numbers, found.codings, found.rows)
+    if len(found.counts) == 1:
         return [whole]
-    ends = np.cumsum(result.counts).tolist()
+    ends = np.cumsum(found.counts).tolist()
     return [whole.take(slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -647,6 +575,8 @@ class LocalBackend:
 
     def sides_of(self, hits: Hits) -> list[tuple[str, ...]]:
         """Look up the sides that each hit of this snapshot has."""
+        if hits._codings is not None:
+            return [known_halves(CODINGS[place]) for place in hits._codings.tolist()]
         return [known_halves(place.coding) for place in self.snapshot.places(hits.numbers)]
 
     @property

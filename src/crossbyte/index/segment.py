@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes
+from crossbyte.compute.executor import Workers
 from crossbyte.index.bitset import Bitset, pack_bits
 from crossbyte.index.docids import DocIds, Id, PackedIds
 from crossbyte.index.filters.columns import Column
@@ -47,6 +48,8 @@ def known_halves(coding: str) -> tuple[str, ...]:
 
 SEGMENT_ROWS = 2**20  # 64 MB of codes with 64 codebooks
 _COLUMN = "column:"
+_EAGER_PARTS = ("codes", "numbers", "ids", "payloads", "cells")  # or what their names begin with
+_BYTES_FOR_THREADS = 2**22
 
 
 def name_column_part(field: str) -> str:
@@ -210,16 +213,16 @@ class Segment:
         return NewRecord("documents", document, parts)
 
     @classmethod
-    def load(cls, store: Store, record: Record, n_codebooks: int) -> Segment:
-        """Read everything but columns and groups."""
-        with refuse_damage(store.path, f"segment {record.number}"):
+    def from_parts(cls, path: str, record: Record, parts: Mapping[str, bytes], n_codebooks: int) -> Segment:
+        """Understand the parts of a record, without columns and groups.
+
+        Raises
+        ------
+        DamagedIndexFile
+        """
+        with refuse_damage(path, f"segment {record.number}"):
             document = record.document
             rows = check_count(document["rows"], "rows")
-            parts = {
-                name: store.part(record, name)
-                for name in record.parts
-                if name.split(".")[0] in ("codes", "numbers", "ids", "payloads", "cells")
-            }
             codes = {
                 side: np.frombuffer(parts[f"codes.{side}"], np.uint8).reshape(rows, n_codebooks)
                 for side in SIDES[document["coding"]]
@@ -234,6 +237,35 @@ class Segment:
                 {},
                 _load_cells(document.get("cells"), parts, rows),
             )
+
+
+def load_segments(
+    store: Store, records: Sequence[Record], n_codebooks: int, n_jobs: int | None = 1
+) -> list[Segment]:
+    """Read segments, everything but columns and groups; checksums of large ones in threads.
+
+    Raises
+    ------
+    StaleReader, DamagedIndexFile
+    """
+    names = {
+        record.number: [name for name in record.parts if name.split(".")[0] in _EAGER_PARTS]
+        for record in records
+    }
+    wanted = [(record, name) for record in records for name in names[record.number]]
+    workers = Workers(n_jobs)
+    large = sum(record.parts[name].n_bytes for record, name in wanted) >= _BYTES_FOR_THREADS
+    with (
+        workers if large else nullcontext(),
+        store.reading(),
+        closing(store.parts(wanted, workers)) as data,
+    ):
+        return [
+            Segment.from_parts(
+                store.path, record, {name: next(data) for name in names[record.number]}, n_codebooks
+            )
+            for record in records
+        ]
 
 
 def _load_payload_bits(data: bytes | None, rows: int) -> Bitset:

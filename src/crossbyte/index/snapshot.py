@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from crossbyte._json import parse_json
 from crossbyte.compute.executor import Workers
+from crossbyte.compute.kernels import CellRun, Searcher, SearchPart
 from crossbyte.errors import FilterError, WrongModel
 from crossbyte.index.bitset import Bitset, count_bits, pack_bits, test_bits, unpack_bits
+from crossbyte.index.byte_cache import ByteCache
 from crossbyte.index.docids import DocIds, Id, IdLookup
 from crossbyte.index.filters.columns import TYPES, Column, join_columns
 from crossbyte.index.filters.conditions import check_fields, evaluate_condition, fields_of
@@ -28,17 +30,29 @@ from crossbyte.index.filters.field_values import FieldValues, Masks, count_kinds
 from crossbyte.index.filters.grammar import Condition, parse_filter
 from crossbyte.index.ivf.state import KIND, CellState, check_cells
 from crossbyte.index.lexical import KIND as WORDS_KIND
-from crossbyte.index.lexical import TermCache, TermMatches, WordSettings, quote_term
+from crossbyte.index.lexical import CountCache, TermCache, TermMatches, WordSettings, quote_term
 from crossbyte.index.partition import Partition, Quantizers, SegmentRows
-from crossbyte.index.segment import SIDES, Groups, Segment, known_halves, name_column_part, refuse_damage
+from crossbyte.index.segment import (
+    CODINGS,
+    SIDES,
+    Groups,
+    Segment,
+    known_halves,
+    load_segments,
+    name_column_part,
+    refuse_damage,
+    scanned_sides,
+)
 from crossbyte.index.storage.database import has_word_search
 from crossbyte.index.storage.records import Catalogue, NewRecord, Record, part_checksum, raise_damaged
 from crossbyte.index.storage.store import Store
 from crossbyte.model.estimator import CMCQ
+from crossbyte.model.quantization.quantizer import Quantizer
 
 _NO_ROWS = np.empty(0, np.int64)
 _MAX_ANSWERS = 32  # answers; a bit per document each
 _MAX_COUNTS = 512  # counts of fields; a few values each
+_BODY_BYTES = 300  # of what is kept of a payload, beside its body
 
 
 def read_filter(where: Any, fields: Mapping[str, set[str]]) -> Condition:
@@ -82,6 +96,86 @@ class Update(NamedTuple):
     version: int
     present: bool
     older: tuple[int, ...]
+
+
+class PayloadCache(ByteCache[tuple[int, int], bytes]):
+    """Keeps the bodies of payloads, by number and version: who types sees the same documents again and again.
+
+    Parameters
+    ----------
+    most_bytes : int
+    """
+
+    def __init__(self, most_bytes: int = 16_000_000) -> None:
+        super().__init__(most_bytes, lambda _, body: _BODY_BYTES + len(body))
+
+
+class PreparedSearch(NamedTuple):
+    """Hold what queries of one kind for one target read of a generation, as the kernels take it.
+
+    Attributes
+    ----------
+    searcher : Searcher
+    places : dict of coding to int
+        Its part of the searcher; codings that are not searched are left out.
+    routed : list of str
+        By part, the side whose cells may be chosen from; "" without cells, and for sums of two distances, of
+        which the cells of a side say nothing.
+    n_items : int
+        Documents in all parts, deleted ones included.
+    """
+
+    searcher: Searcher
+    places: dict[str, int]
+    routed: list[str]
+    n_items: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, kind: str, target: str) -> PreparedSearch:
+        """Lay out all codings that have a side of the target."""
+        quantizers = list({id(each): each for each in snapshot.quantizers.values()}.values())
+        places: dict[str, int] = {}
+        routed: list[str] = []
+        parts: list[SearchPart] = []
+        for coding, partition in snapshot.partitions.items():
+            sides = scanned_sides(coding, target)
+            if sides:
+                places[coding] = len(parts)
+                part, side = _make_search_part(snapshot, partition, sides, kind, target, quantizers)
+                parts.append(part)
+                routed.append(side)
+        searcher = Searcher([each.table_source for each in quantizers], parts)
+        return cls(searcher, places, routed, sum(part.n_items for part in parts))
+
+
+def _make_search_part(
+    snapshot: Snapshot,
+    partition: Partition,
+    sides: Sequence[str],
+    kind: str,
+    target: str,
+    quantizers: Sequence[Quantizer],
+) -> tuple[SearchPart, str]:
+    """Lay out one coding; also gives the side whose cells may be chosen from, or ""."""
+    numbers, side = partition.numbers, sides[0]
+    place_of = {id(each): place for place, each in enumerate(quantizers)}
+    part = SearchPart(
+        CODINGS.index(partition.coding),
+        tuple((place_of[id(snapshot.quantizers[each])], partition.codes[each]) for each in sides),
+        numbers.count,
+        numbers.first,
+        numbers.steps,
+    )
+    known = None if snapshot.cells is None else snapshot.cells.directions.get((kind, side))
+    if len(sides) > 1 or side not in routed_sides(target) or known is None:
+        return part, ""
+    runs = tuple(CellRun(run.codes, run.rows, run.starts) for run in partition.inverted_lists[side].runs)
+    return part._replace(cells=known.router.cells, runs=runs), side
+
+
+def routed_sides(target: str) -> tuple[str, ...]:
+    """List the sides whose cells a search for a target may choose from; for sums of two distances, none."""
+    return ("document",) if target == "document" else (target, "document")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +228,9 @@ class Snapshot:
     _values: dict[tuple[str, str | None], FieldValues] = field(default_factory=dict, init=False)
     _counted: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, init=False)
     _terms: TermCache = field(default_factory=TermCache, init=False)
+    _term_counts: CountCache = field(default_factory=CountCache, init=False)
+    _bodies: PayloadCache = field(default_factory=PayloadCache, init=False)
+    _searches: dict[tuple[str, str], PreparedSearch] = field(default_factory=dict, init=False, repr=False)
     _guard: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     @property
@@ -279,6 +376,13 @@ class Snapshot:
             check_cells(cells, segment.numbers.count, len(self.cells.sides[side].centres))
         return replace(self, cells=self.cells.with_added(document))
 
+    def prepare_search(self, kind: str, target: str) -> PreparedSearch:
+        """Lay out what queries of one kind for one target read, once for all of them."""
+        known = self._searches.get((kind, target))
+        if known is None:
+            known = self._searches[kind, target] = PreparedSearch.of(self, kind, target)
+        return known
+
     # Documents
 
     def __len__(self) -> int:
@@ -418,9 +522,16 @@ class Snapshot:
     def payloads(self, places: Sequence[Place]) -> list[dict[str, Any] | None]:
         """Read the payloads of some documents; None where there is none."""
         keys = self.payload_keys(places)
-        bodies = iter(self.store.payloads([key for key in keys if key], self.generation))
+        known = {key: body for key in keys if key is not None and (body := self._bodies.get(key)) is not None}
+        missing = [key for key in keys if key is not None and key not in known]
+        if missing:
+            for key, body in zip(missing, self.store.payloads(missing, self.generation), strict=True):
+                known[key] = body
+                self._bodies.keep(key, body)
+        else:
+            self.store.check_current(self.generation)
         with refuse_damage(self.store.path, "a payload"):
-            return [None if key is None else parse_json(next(bodies).decode()) for key in keys]
+            return [None if key is None else parse_json(known[key].decode()) for key in keys]
 
     def restrict(self, allowed: Mapping[str, Bitset], numbers: NDArray[np.int64]) -> dict[str, Bitset]:
         """Allow only those of these documents that are allowed already."""
@@ -456,7 +567,11 @@ class Snapshot:
 
         Documents that were added after this generation do not count, though the file has their words.
         """
-        return self.store.count_term(quote_term(term), self.catalogue.next_number, most)
+        count = self._term_counts.get((term, most))
+        if count is None:
+            count = self.store.count_term(quote_term(term), self.catalogue.next_number, most)
+            self._term_counts.keep((term, most), count)
+        return count
 
     def _match_term(self, term: str) -> TermMatches:
         """Find the documents that have a word or phrase, once for all searches of this generation."""
@@ -485,8 +600,16 @@ class Snapshot:
         """Bytes in memory of the caches."""
         answers = sum(words.nbytes for answer in self._answers.values() for words in answer.values())
         groups = sum(groups.n_bytes for groups in self._groups.values() if groups is not None)
-        values = sum(values.n_bytes for values in self._values.values()) + self._terms.n_bytes
-        return answers + groups + values + sum(column.n_bytes for column in self._columns.values())
+        values = sum(values.n_bytes for values in self._values.values())
+        words = self._terms.n_bytes + self._term_counts.n_bytes
+        return (
+            answers
+            + groups
+            + values
+            + words
+            + self._bodies.n_bytes
+            + sum(column.n_bytes for column in self._columns.values())
+        )
 
     def _evaluate(self, where: str, is_part: bool) -> dict[str, Bitset]:
         condition = parse_filter(where) if is_part else read_filter(where, self.fields)
@@ -601,16 +724,18 @@ def load_next(snapshot: Snapshot) -> Snapshot:
 def _load_after(snapshot: Snapshot, records: list[Record]) -> Snapshot:
     n_codebooks, store = len(snapshot.quantizers["image"].codewords), snapshot.store
     with store.reading() as catalogue:
-        segments = [Segment.load(store, r, n_codebooks) for r in records if r.kind == "documents"]
+        documents = [record for record in records if record.kind == "documents"]
+        segments = load_segments(store, documents, n_codebooks, snapshot.n_jobs)
         _check_numbers(snapshot, segments, catalogue.next_number)
         if not may_hold_document_codes(store.format, snapshot.quantizers):
             _refuse_document_codes(store.path, segments)
-        return snapshot.next(catalogue, records, segments).settle()
+        return snapshot.next(catalogue, records, segments)
 
 
 def _check_numbers(snapshot: Snapshot, segments: Iterable[Segment], next_number: int) -> None:
     """Refuse document numbers that do not ascend within a coding, or were never given."""
     ends = {coding: partition.numbers.end for coding, partition in snapshot.settled.items()}
+    ends |= {segment.coding: segment.numbers.end for segment, _ in snapshot.added if segment.numbers.count}
     for segment in segments:
         numbers = segment.numbers
         if numbers.count and not ends.get(segment.coding, 0) <= numbers.first <= numbers.end <= next_number:

@@ -49,6 +49,7 @@ from crossbyte.model.params import (
 )
 from crossbyte.model.partner_ranks import PartnerRanks
 from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.shared_fits import SharedFits
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
@@ -258,6 +259,7 @@ class CMCQ(BaseEstimator):
         paired: bool | int = True,
         cluster: str | None = None,
         max_memory: str | int | None = None,
+        shared: SharedFits | None = None,
     ) -> Self:
         """Learn from pairs: row i of ``images`` belongs to row i of ``texts``, or what ``paired`` says.
 
@@ -286,6 +288,8 @@ class CMCQ(BaseEstimator):
             rows are in scratch files, in the folder that ``TMPDIR`` names. By default a quarter of the
             machine's memory if a side is on disk, and no bound otherwise. Libraries (some 200 MB), and about
             100 MB for each thread, come on top; the codes, 2 ``n_bits`` / 8 bytes a pair, are in memory.
+        shared : SharedFits, optional
+            Of fits with other ``n_bits`` on the same arrays: what no length changes is learned once.
 
         Raises
         ------
@@ -316,7 +320,7 @@ class CMCQ(BaseEstimator):
                     executor = make_executor(self.n_jobs, max_memory=default_memory())
                 with executor as workers:
                     settings, trials = self._choose_settings(settings, raw, labels, rng, watch, workers.local)
-                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers, trials)
+                    learned = fitting.fit_pairs(settings, *raw, labels, rng, watch, workers, trials, shared)
         except KeyboardInterrupt:
             raise FitInterrupted(f"fit was interrupted {watch}; the model is as it was before") from None
         validate_data(self, raw[0] if validation.is_stored(raw[0]) else images, skip_check_array=True)
@@ -340,7 +344,7 @@ class CMCQ(BaseEstimator):
         return selection.choose_space(settings, *raw, labels, rng, watch, workers)
 
     def calibrate(
-        self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] = measure.CURVE
+        self, images: Any, texts: Any, groups: Any = None, *, curve: Sequence[int] | None = measure.CURVE
     ) -> Self:
         """Measure on held-out pairs how well this model finds partners: ``calibration_`` and ``report_``.
 
@@ -356,8 +360,9 @@ class CMCQ(BaseEstimator):
         images, texts, groups
             As for :meth:`fit`, usually the same rows; at least 20 groups. Held-out items are coded from one
             side alone.
-        curve : sequence of int
-            Bytes per item at which quality is measured; empty for no curve, which is the quickest.
+        curve : sequence of int or None
+            Bytes per item at which quality is measured; empty for no curve, which is quicker. None for the
+            same ``calibration_`` without a report, which is the quickest: nothing is compared with others.
 
         Raises
         ------
@@ -367,7 +372,9 @@ class CMCQ(BaseEstimator):
             On Ctrl-C; the model is as it was before.
         """
         pairs = self.fitted_.check_pairs(coerce_rows(images, "images"), coerce_rows(texts, "texts"), groups)
-        widths = [validation.check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
+        widths = curve
+        if curve is not None:
+            widths = [validation.check_integer(width, "curve", 1, MAX_BITS // 8) for width in curve]
         watch, rng = Watch(self.callback or ignore_progress), make_generator(self.random_state)
         try:
             with Workers(self.n_jobs) as workers:

@@ -20,8 +20,9 @@ from crossbyte.errors import InvalidInput, NumericalError
 from crossbyte.model.objective import ObjectiveRecord, Points, Problem, State
 from crossbyte.model.params import Settings, Trial, reduce_wide_texts, take_roots
 from crossbyte.model.quantization import collaborative
-from crossbyte.model.quantization.codebooks import mean_cross, renumber_codewords
+from crossbyte.model.quantization.codebooks import BeamStages, mean_cross, renumber_codewords
 from crossbyte.model.quantization.quantizer import Quantizer
+from crossbyte.model.shared_fits import SharedFits
 from crossbyte.model.space import gaussian, joint, memory
 from crossbyte.model.space.cca import LinearSpace, canonical_correlation
 from crossbyte.model.space.contrastive import refine_contrastively
@@ -284,6 +285,7 @@ class Cohort:
             ScanSide(self.packed[side], np.ascontiguousarray(table.tables), table.offsets)
             for side, table in tables.items()
         ]
+        n_threads = kernels.count_worthwhile_threads(n_threads, self.n_items, len(points))
         found = kernels.scan(scans, self.n_items, near, n_threads=n_threads)
         return np.asarray(found.distances.reshape(len(points), near))
 
@@ -310,16 +312,36 @@ def fit_pairs(
     report: ProgressCallback,
     workers: Executor,
     trials: list[Trial] | None = None,
+    shared: SharedFits | None = None,
 ) -> FittedModel:
-    """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``."""
+    """Fit on checked raw pairs; what the fit tries on its way is appended to ``trials``.
+
+    What other fits have learned is taken over where rows are in memory; scratch files end with their fit.
+    """
+    if shared is None or not isinstance(workers, Workers):
+        shared = SharedFits()
     if settings.one_code and settings.mapping != "joint":
         settings = reduce_wide_texts(take_roots(settings, images, texts), texts.shape[1])
         settings = settings._replace(open_powers=(False, False))
     images, texts = workers.hold(images), None if texts is None else workers.hold(texts)
-    preparations, rows = prepare_pairs(settings, images, texts, workers)
+    preparations, rows = shared.once(
+        "prepare",
+        (images, texts),
+        settings._replace(n_codebooks=0),
+        rng,
+        lambda: prepare_pairs(settings, images, texts, workers),
+    )
     report(Progress("prepare", "features", 1, 1))
     return fit_prepared(
-        settings, preparations, rows, groups, rng, report=report, workers=workers, trials=trials
+        settings,
+        preparations,
+        rows,
+        groups,
+        rng,
+        report=report,
+        workers=workers,
+        trials=trials,
+        shared=shared,
     )
 
 
@@ -353,13 +375,15 @@ def fit_prepared(
     report: ProgressCallback = ignore_progress,
     space: LinearSpace | None = None,
     trials: list[Trial] | None = None,
+    shared: SharedFits | None = None,
 ) -> FittedModel:
     """Fit on prepared pairs; a linear space that was learned before may be given."""
     if settings.one_code:
         tried = [] if trials is None else trials
+        shared = SharedFits() if shared is None else shared
         if settings.mapping == "joint":
             return _fit_joint(settings, preparations, rows, groups, rng, report, workers, tried)
-        return _fit_one_code(settings, preparations, rows, groups, rng, report, workers, tried)
+        return _fit_one_code(settings, preparations, rows, groups, rng, report, workers, tried, shared)
     problem = Problem(*rows, settings.weights, settings.quantization_weights, workers)
     if settings.mapping == "sparse":
         mapping: Any = initialise_sparse(problem, settings, rng, report)
@@ -385,29 +409,25 @@ def _fit_one_code(
     report: ProgressCallback,
     workers: Executor,
     trials: list[Trial],
+    shared: SharedFits,
 ) -> FittedModel:
     """Fit canonical coordinates that are scored by likelihood, a dictionary of halves and one of documents.
 
     Everything about points is learned out of fold, from a sample of at most 20,000 pairs; the coordinates
     themselves are learned from all pairs. Equal pairs are in one fold, whatever their groups.
     """
-    apart, n_equal = gaussian.join_equal_pairs(*rows, groups, workers)
-    if n_equal:
-        warnings.warn(
-            f"{n_equal} of {len(groups)} pairs are equal, once prepared, to a pair of another group; these "
-            "are held out together where the fit measures itself; give the copies of a pair one group",
-            UserWarning,
-            stacklevel=5,
-        )
-    settings = settings._replace(group_size=max(1, round(len(groups) / (int(groups.max()) + 1))))
-    moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
-    settings = _choose_ridges(settings, moments, rows, groups, workers, trials)
-    settings, learned = learn_points(settings, moments, rows, groups, rng, workers, trials)
+    choices = settings._replace(n_codebooks=0), groups.tobytes()
+    chosen, learned, tried = shared.once(
+        "points", rows, choices, rng, lambda: _choose_points(settings, rows, groups, rng, workers)
+    )
+    settings = chosen._replace(n_codebooks=settings.n_codebooks)
+    trials += tried
     report(Progress("space", settings.mapping, 1, 1))
     weights = settings.quantization_weights._replace(correlation=0.0, cross_penalty=0.0)
     tables = collaborative.LastTables()
     problem = Problem(*rows, settings.weights, weights, workers.local, tables)
-    state = initial_item_sides(problem, State(learned.points), settings.n_codebooks, rng)
+    stages = shared.once("codebooks", (learned,), None, rng, BeamStages)
+    state = initial_item_sides(problem, State(learned.points), settings.n_codebooks, rng, stages)
     report(Progress("codebooks", "initialised", 1, 1))
     n_rounds = min(settings.max_iter, _MOST_ROUNDS)
     tell = _report_updates("alternate", n_rounds * (len(item_blocks()) + len(document_blocks())), report)
@@ -417,6 +437,30 @@ def _fit_one_code(
     state, further = alternate(problem, state, document_blocks(), n_rounds, settings.tol, tell)
     history += [record._replace(round=record.round + history[-1].round) for record in further[1:]]
     return _make_one_code_model(settings, preparations, rows, learned, state, history, workers)
+
+
+def _choose_points(
+    settings: Settings,
+    rows: tuple[PreparedRows, PreparedRows],
+    groups: Groups,
+    rng: np.random.Generator,
+    workers: Executor,
+) -> tuple[Settings, LearnedPoints, list[Trial]]:
+    """Choose what is open on held-out pairs, and learn the points; also returns what was tried."""
+    trials: list[Trial] = []
+    apart, n_equal = gaussian.join_equal_pairs(*rows, groups, workers)
+    if n_equal:
+        warnings.warn(
+            f"{n_equal} of {len(groups)} pairs are equal, once prepared, to a pair of another group; these "
+            "are held out together where the fit measures itself; give the copies of a pair one group",
+            UserWarning,
+            stacklevel=8,
+        )
+    settings = settings._replace(group_size=max(1, round(len(groups) / (int(groups.max()) + 1))))
+    moments = gaussian.FoldMoments.of(*rows, apart, rng, workers)
+    settings = _choose_ridges(settings, moments, rows, groups, workers, trials)
+    settings, learned = learn_points(settings, moments, rows, groups, rng, workers, trials)
+    return settings, learned, trials
 
 
 class LearnedPoints(NamedTuple):

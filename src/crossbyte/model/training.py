@@ -147,12 +147,22 @@ def initial_sides(
     return state._replace(sides=(images, texts))
 
 
-def initial_item_sides(problem: Problem, state: State, n_codebooks: int, rng: np.random.Generator) -> State:
-    """Initialise one dictionary of images, texts and documents by the survivors of a beam."""
+def initial_item_sides(
+    problem: Problem,
+    state: State,
+    n_codebooks: int,
+    rng: np.random.Generator,
+    stages: codebooks.BeamStages | None = None,
+) -> State:
+    """Initialise one dictionary of images, texts and documents by the survivors of a beam.
+
+    ``stages`` have the codebooks that were learned from the same points for another code length.
+    """
     points = np.vstack(state.mapping.points)
     chosen = sample_rows(len(points), rng, codebooks.MOST_POINTS)
     some = points if chosen is None else points[chosen]
-    codewords = codebooks.beam_codebooks(some, n_codebooks, rng, problem.workers)
+    stages = codebooks.BeamStages() if stages is None else stages
+    codewords = stages.learn(some, n_codebooks, rng, problem.workers)
     none = CrossPenalty(0.0, 0.0)
     sides = (
         collaborative.code_points(codewords, each, none, problem.workers, problem.tables)

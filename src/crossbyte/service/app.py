@@ -14,6 +14,7 @@ from crossbyte.service.error_codes import add_handlers
 from crossbyte.service.middleware.auth import AuthMiddleware
 from crossbyte.service.middleware.body_limit import BodyLimitMiddleware
 from crossbyte.service.middleware.concurrency import ConcurrencyMiddleware
+from crossbyte.service.middleware.direct import DirectMiddleware
 from crossbyte.service.middleware.headers import HeadersMiddleware
 from crossbyte.service.openapi import install_openapi
 from crossbyte.service.permissions import PERMISSIONS
@@ -65,6 +66,7 @@ def include_routes(app: FastAPI) -> None:
 
 def _add_middleware(app: FastAPI, service: Service) -> None:
     """Put the middleware around the routes, from the innermost to the outermost."""
+    app.add_middleware(DirectMiddleware)
     app.add_middleware(ConcurrencyMiddleware, settings=service.settings)
     app.add_middleware(BodyLimitMiddleware, settings=service.settings, budget=service.body_budget)
     app.add_middleware(AuthMiddleware, settings=service.settings)

@@ -248,7 +248,8 @@ def describe_error(error: Exception, request_id: str, path: str) -> Problem:
     return problem
 
 
-def _answer_error(request: Request, error: Exception) -> Response:
+def answer_error(request: Request, error: Exception) -> Response:
+    """Answer with the error of a request, as the caller may know it."""
     request_id = get_request_id(request.scope)
     problem = describe_error(error, request_id, request.app.state.service.gallery.index.path)
     response = error_response(problem, request_id)
@@ -257,7 +258,11 @@ def _answer_error(request: Request, error: Exception) -> Response:
     return response
 
 
+HANDLED = (errors.CrossbyteError, HTTPException, RequestValidationError, ValidationError)
+"""Errors that have an answer of their own; all others are faults of the server."""
+
+
 def add_handlers(app: FastAPI) -> None:
     """Install the one handler for every error."""
-    for kind in (errors.CrossbyteError, HTTPException, RequestValidationError, ValidationError):
-        app.add_exception_handler(kind, _answer_error)
+    for kind in HANDLED:
+        app.add_exception_handler(kind, answer_error)

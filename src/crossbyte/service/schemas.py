@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import quote
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Target = Literal["image", "text", "document"]
 INT64 = 2**63
-_ID_BYTES = 1024
+ID_BYTES = 1024
 
 
 def at_most(code: str, limit: int, what: str) -> Any:
@@ -67,11 +68,11 @@ def empty_as_none(value: Any) -> Any:
 
 def _check_id(value: Any) -> Any:
     """Check an id, and say in one sentence what it is; a union would say why it is not its first type."""
-    if type(value) is str and len(value.encode()) <= _ID_BYTES:
+    if type(value) is str and len(value.encode()) <= ID_BYTES:
         return value
     if type(value) is int and -INT64 <= value < INT64:
         return value
-    message = f"expected a string of at most {_ID_BYTES} bytes, or an integer of 64 bits"
+    message = f"expected a string of at most {ID_BYTES} bytes, or an integer of 64 bits"
     raise PydanticCustomError("invalid_request", "{message}", {"message": message})
 
 
@@ -86,14 +87,14 @@ def _check_probe(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 DocumentId = Annotated[
-    Annotated[int, Field(ge=-INT64, lt=INT64)] | Annotated[str, Field(max_length=_ID_BYTES)],
+    Annotated[int, Field(ge=-INT64, lt=INT64)] | Annotated[str, Field(max_length=ID_BYTES)],
     BeforeValidator(_check_id),
     Field(description='A document\'s id; 1 and "1" are different.', examples=["beach/012.jpg"]),
 ]
 WrittenId = Annotated[
     str,
     Field(
-        max_length=_ID_BYTES,
+        max_length=ID_BYTES,
         description="A document's id: the text itself, or else the number it spells.",
         examples=["beach/012.jpg"],
     ),
@@ -559,10 +560,16 @@ def encode_json(value: Any) -> bytes:
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Answer with JSON that must not be cached."""
+    return bytes_response(encode_json(value), status, headers)
+
+
+def bytes_response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with JSON that is encoded already, and must not be cached."""
     all_headers = {"Cache-Control": "no-store"} | dict(headers or {})
-    return Response(encode_json(value), status, all_headers, "application/json")
+    return Response(body, status, all_headers, "application/json")
 
 
+@lru_cache(maxsize=10_000)
 def thumbnail_url(id: Id, can_have: bool) -> str | None:
     """Return the URL of a document's thumbnail, if it can have one."""
     return f"/v1/thumbnail?id={quote(str(id), safe='')}" if can_have else None

@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from crossbyte.compute.executor import Workers
 from crossbyte.errors import ClusterError, CrossbyteError, IndexBusy, StaleReader, UnknownField, UnknownId
 from crossbyte.gallery.gallery import Gallery, is_sharded
 from crossbyte.index.hits import Hits
@@ -91,6 +92,9 @@ class Service:
         self.body_budget = BodyBudget(settings.body_budget_bytes)
         self.thread_pools, self.metrics = ThreadPools(settings.concurrency), Metrics()
         self._file = _file_identities(gallery.index.path)
+        # BLAS has one thread as long as the server runs; each search would hold it to that, and let go again.
+        self._held = ExitStack()
+        self._held.enter_context(Workers(1))
         # The writer of one file knows every change; that of shards does not know which are lost, or back.
         needs_no_refresh = settings.writes and gallery.index.n_shards is None
         self._follower = IndexFollower(gallery, None if needs_no_refresh else settings.follow_seconds)
@@ -170,6 +174,7 @@ class Service:
     def close(self) -> None:
         """Stop, then close the files; may be called again."""
         self.stop()
+        self._held.close()
         self.gallery.close()
 
 

@@ -24,10 +24,9 @@ from crossbyte.index.scan import (
     Standing,
     keep_first_of_groups,
     rank_groups,
-    routed_sides,
 )
 from crossbyte.index.segment import CODINGS, known_halves
-from crossbyte.index.snapshot import read_filter, summarize_bytes
+from crossbyte.index.snapshot import read_filter, routed_sides, summarize_bytes
 from crossbyte.sharding.facets import count_facets
 from crossbyte.sharding.gather import MergedHits, merge_standings
 from crossbyte.sharding.pool import ShardPool
@@ -184,7 +183,7 @@ class ShardedSnapshot:
         return rankings
 
     def _count_visited(self, query: Query, where: str | None) -> dict[str, int] | str:
-        """Count the cells to visit by default, as :func:`crossbyte.index.scan.choose_cells` does, by side."""
+        """Count the cells to visit by default, as :func:`crossbyte.index.scan.count_cells` does, by side."""
         counts: dict[str, int] = {}
         if self.cells is None:
             return ALL_CELLS

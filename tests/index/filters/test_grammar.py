@@ -215,6 +215,11 @@ def test_a_nested_value_has_the_spelled_field(parts: list[str]) -> None:
     assert list(flatten_payload(payload)) == [(spell_field(parts), 7)]  # type: ignore[arg-type]
 
 
+def test_a_keyword_within_a_name_is_part_of_it() -> None:
+    payload = {"wind": {"speed": 1}, "in": {"x": 2}, "bandy": {"null": {"y": 3}}}
+    assert dict(flatten_payload(payload)) == {"wind.speed": 1, "in.x": 2, "bandy.null.y": 3}
+
+
 def test_lists_give_their_elements() -> None:
     payload = {"a": [1, [2, None]], "b": [{"c": "x"}, {"c": "y", "d": []}], "e": {}, "f": True}
     expected = [("a", 1), ("a", 2), ("a", None), ("b.c", "x"), ("b.c", "y"), ("f", True)]

@@ -14,6 +14,7 @@ from crossbyte.cli import options
 from crossbyte.cli.exit_codes import ExitCode, print_error
 from crossbyte.cli.inputs import QueryOptions, check_free, read_queries
 from crossbyte.cli.output import Table, emit, escape_control
+from crossbyte.errors import InvalidInput
 
 if TYPE_CHECKING:
     from crossbyte.index.hits import Hits
@@ -35,6 +36,10 @@ class SearchMode(StrEnum):
 
 def search(
     path: options.IndexPath,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORDS", help="Ask with these words; the same as --text."),
+    ] = None,
     text: options.QueryWords = None,
     image: options.QueryPicture = None,
     texts: options.QueryTexts = None,
@@ -104,7 +109,7 @@ def search(
     quotes come first.
 
     Example:
-      crossbyte search photos.cb --text "a dog on the beach"
+      crossbyte search photos.cb a dog on the beach
       crossbyte search photos.cb --text '"purple zeppelin" castle' --mode words
       crossbyte search photos.cb --image dog.jpg --target image
       crossbyte search photos.cb --texts queries.npz:text_query --row 3
@@ -113,6 +118,7 @@ def search(
     from crossbyte.gallery.gallery import Gallery
 
     check_free(trec, overwrite=overwrite)
+    text = _join_words(words, text)
     with Gallery.open(path, image_encoder=image_encoder, text_encoder=text_encoder, n_jobs=jobs) as gallery:
         queries = read_queries(
             gallery,
@@ -152,6 +158,15 @@ def search(
     shown = _format_answers(queries, answers, payloads=payloads, probabilities=probabilities)
     emit(document, shown, as_json=as_json)
     return _choose_exit_code(answers, fail_if_none)
+
+
+def _join_words(words: list[str] | None, text: str | None) -> str | None:
+    """Join the words that stand behind the index to one text, or give that of ``--text``."""
+    if not words:
+        return text
+    if text is not None:
+        raise InvalidInput(f"expected one text, got --text and {' '.join(words)!r}; ask with one of them")
+    return " ".join(words)
 
 
 def _parse_probe(n_probe: str | None) -> int | str | None:

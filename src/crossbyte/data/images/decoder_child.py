@@ -78,10 +78,11 @@ def decode(data: bytes, max_pixels: int) -> Decoded:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         _check_pixels(image.size, max_pixels)
         Image.MAX_IMAGE_PIXELS = max_pixels  # for what a later part of the file may declare
-        return _decode(image)
+        return shrink_upright(image)
 
 
-def _decode(image: Image.Image) -> Decoded:
+def shrink_upright(image: Image.Image) -> Decoded:
+    """Make the upright, shrunk RGB picture of an open image, and its thumbnail."""
     width, height = image.size
     size = _fit_within(width, height, SHORT_SIDE, LONG_SIDE)
     image.draft(None, size)  # a JPEG is cheap to decode at 1/2, 1/4 or 1/8

@@ -132,7 +132,8 @@ def _child_field(field: str, key: Any) -> str:
         raise InvalidInput(f"expected text as keys of a payload, got {type(key).__name__} {key!r}")
     if not field:
         return spell_field([key])
-    above = field[1:-1] if is_keyword(field[1:-1]) else field  # quoted only while it stood alone
+    is_quoted = field.startswith("`") and is_keyword(field[1:-1])  # only while it stood alone
+    above = field[1:-1] if is_quoted else field
     return f"{above}.{key if _WORD.fullmatch(key) else _quote_part(key)}"
 
 

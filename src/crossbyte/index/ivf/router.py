@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 
 from crossbyte._optim import Adam
 from crossbyte.arrays import Float32
-from crossbyte.compute import kernels
-from crossbyte.compute.kernels import N_CODEWORDS
-
-_QUERIES_AT_ONCE = 64  # bounds the memory of the scores
+from crossbyte.compute.kernels import CellPoints
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,27 +43,16 @@ class CellRouter:
 
     def scores(self, queries: Float32) -> Float32:
         """Score the cells for every query (n, n_cells), the lowest first; no row depends on the others."""
-        tables = kernels.distance_tables(np.ascontiguousarray(queries), self._by_dim)
-        scores: Float32 = tables.reshape(len(queries), -1)[:, : len(self.points)] + self.offsets
-        return scores
+        return self.cells.scores(queries)
 
     def choose(self, queries: Float32, count: int) -> NDArray[np.int64]:
         """Choose ``count`` cells for every query, (n, count), in the order of (score, cell)."""
-        chosen = np.empty((len(queries), count), dtype=np.int64)
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            scores = self.scores(queries[start : start + _QUERIES_AT_ONCE])
-            last = np.partition(scores, count - 1, axis=1)[:, count - 1]
-            for row, (own, limit) in enumerate(zip(scores, last, strict=True), start):
-                near = np.flatnonzero(own <= limit)
-                chosen[row] = near[np.argsort(own[near], kind="stable")[:count]]
-        return chosen
+        return self.cells.choose(queries, count)
 
     @cached_property
-    def _by_dim(self) -> Float32:
-        """Give the points as codebooks, (n, D, 256), the last filled up with copies."""
-        n_tables = -(-len(self.points) // N_CODEWORDS)
-        padded = np.resize(self.points, (n_tables * N_CODEWORDS, self.points.shape[1]))
-        return np.ascontiguousarray(padded.reshape(n_tables, N_CODEWORDS, -1).transpose(0, 2, 1))
+    def cells(self) -> CellPoints:
+        """The same, prepared for the kernels."""
+        return CellPoints(self.points, self.offsets)
 
 
 ALL_CELLS = "all"

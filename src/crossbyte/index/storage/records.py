@@ -502,7 +502,7 @@ def fetch_records(
 
 
 def fetch_part(connection: sqlite3.Connection, path: str, record: Record, name: str) -> bytes:
-    """Read one part, verified.
+    """Read one part, which :func:`verify_part` has yet to see.
 
     Raises
     ------
@@ -515,9 +515,7 @@ def fetch_part(connection: sqlite3.Connection, path: str, record: Record, name: 
     if name not in record.parts:
         raise_damaged(path, f"record {record.number} has no part {name!r}")
     head = record.parts[name]
-    data = _join_pieces(_read_pieces(connection, path, record.number, head), head)
-    _verify_part(path, record, name, part_checksum([data]))
-    return data
+    return _join_pieces(_read_pieces(connection, path, record.number, head), head)
 
 
 def fetch_payload(connection: sqlite3.Connection, path: str, number: int, version: int) -> bytes:
@@ -596,8 +594,14 @@ def _join_pieces(pieces: Iterator[bytes], head: PartHead) -> bytes:
     return buffer.getvalue()
 
 
-def _verify_part(path: str, record: Record, name: str, checksum: bytes) -> None:
-    if checksum != record.parts[name].checksum:
+def verify_part(path: str, record: Record, name: str, pieces: Iterable[bytes]) -> None:
+    """Compare a part, given whole or in pieces, with its checksum.
+
+    Raises
+    ------
+    DamagedIndexFile
+    """
+    if part_checksum(pieces) != record.parts[name].checksum:
         raise_damaged(path, f"part {name!r} of record {record.number} does not match its checksum")
 
 
@@ -610,8 +614,7 @@ def _verify_payload(path: str, number: int, version: int, body: object, checksum
 
 def _verify_parts(connection: sqlite3.Connection, path: str, record: Record) -> None:
     for name, head in record.parts.items():
-        checksum = part_checksum(_read_pieces(connection, path, record.number, head))
-        _verify_part(path, record, name, checksum)
+        verify_part(path, record, name, _read_pieces(connection, path, record.number, head))
 
 
 def _verify_number_of_pieces(connection: sqlite3.Connection, path: str, records: list[Record]) -> None:

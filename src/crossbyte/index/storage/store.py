@@ -12,9 +12,10 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from crossbyte.compute.executor import Workers
 from crossbyte.errors import ClosedIndex, ReadOnlyIndex, StaleReader, StorageFailed, StorageFull, WriteRefused
 from crossbyte.index.storage.creation import copy_database, create_database, verify_database
 from crossbyte.index.storage.database import (
@@ -44,6 +45,7 @@ from crossbyte.index.storage.records import (
     has_words_below,
     primary_code,
     translate_sqlite_errors,
+    verify_part,
     write_change,
 )
 
@@ -452,7 +454,41 @@ class Store:
         DamagedIndexFile
         """
         with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
-            return fetch_part(self._session.connection, self.path, record, name)
+            data = fetch_part(self._session.connection, self.path, record, name)
+        verify_part(self.path, record, name, [data])
+        return data
+
+    def parts(self, wanted: Iterable[tuple[Record, str]], workers: Workers) -> Generator[bytes, None, None]:
+        """Give parts of records in their order, each verified by a thread while the next ones are read.
+
+        Parameters
+        ----------
+        wanted : iterable of (Record, str)
+            Records, and names of their parts.
+        workers : Workers
+
+        Yields
+        ------
+        bytes
+
+        Raises
+        ------
+        StaleReader
+            A compaction has removed a record.
+        DamagedIndexFile
+        """
+
+        def verify(part: tuple[Record, str, bytes]) -> bytes:
+            record, name, data = part
+            verify_part(self.path, record, name, [data])
+            return data
+
+        with self._session.transaction(), translate_sqlite_errors(self.path, writing=False):
+            connection = self._session.connection
+            read = (
+                (record, name, fetch_part(connection, self.path, record, name)) for record, name in wanted
+            )
+            yield from workers.map(verify, read)
 
     def payloads(self, keys: Sequence[tuple[int, int]], generation: int) -> list[bytes]:
         """Give the bodies of payload rows, verified.

@@ -169,15 +169,37 @@ def beam_codebooks(points: Float32, n_codebooks: int, rng: np.random.Generator, 
     times as many points to learn from, so that unseen points are coded better. FAISS's residual quantizer is
     trained so; it is written here because results must not depend on threads.
     """
-    codewords = np.empty((n_codebooks, N_CODEWORDS, points.shape[1]))
-    rest = np.ascontiguousarray(points, dtype=np.float32)[:, None, :]
-    for m in range(n_codebooks):
-        flat = rest.reshape(-1, points.shape[1])
-        chosen = sample_rows(len(flat), rng, MOST_POINTS)
-        codewords[m] = progressive_kmeans(flat if chosen is None else flat[chosen], N_CODEWORDS, rng, workers)
-        if m + 1 < n_codebooks:
-            rest = _survive(rest, codewords[m].astype(np.float32), workers)
-    return codewords
+    return BeamStages().learn(points, n_codebooks, rng, workers)
+
+
+class BeamStages:
+    """Learns the codebooks of :func:`beam_codebooks`: a longer code begins with those of a shorter one.
+
+    All calls must give the same points, and a generator in the same state.
+    """
+
+    def __init__(self) -> None:
+        self._codewords: list[Float64] = []
+        self._states: list[Any] = []  # of the generator, after each codebook
+        self._rest: Float32 | None = None  # what the last codebook was learned from
+
+    def learn(
+        self, points: Float32, n_codebooks: int, rng: np.random.Generator, workers: Executor
+    ) -> Float64:
+        """Give (n_codebooks, K, d) codewords; only those are learned that are not known yet."""
+        if self._rest is None:
+            self._rest = np.ascontiguousarray(points, dtype=np.float32)[:, None, :]
+        for m in range(len(self._codewords), n_codebooks):
+            if m:
+                rng.bit_generator.state = self._states[-1]
+                self._rest = _survive(self._rest, self._codewords[-1].astype(np.float32), workers)
+            flat = self._rest.reshape(-1, points.shape[1])
+            chosen = sample_rows(len(flat), rng, MOST_POINTS)
+            some = flat if chosen is None else flat[chosen]
+            self._codewords.append(progressive_kmeans(some, N_CODEWORDS, rng, workers))
+            self._states.append(rng.bit_generator.state)
+        rng.bit_generator.state = self._states[n_codebooks - 1]
+        return np.stack(self._codewords[:n_codebooks])
 
 
 def _survive(rest: Float32, codewords: Float32, workers: Executor) -> Float32:

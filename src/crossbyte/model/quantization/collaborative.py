@@ -80,8 +80,7 @@ def encode(tables: CodewordTables, targets: Float32, penalty: CrossPenalty, work
                 f"expected a finite place in the common space for every item, got none for item {row}; "
                 "scale its features as those of the training were"
             )
-        found = kernels.beam_search(tables, some, penalty, BEAM_WIDTH)
-        return kernels.icm(tables, some, penalty, found, MAX_SWEEPS)
+        return kernels.beam_search(tables, some, penalty, BEAM_WIDTH, MAX_SWEEPS)
 
     codes: Codes = workers.rows(code, len(targets), (len(tables.codewords),), np.uint8, _ROWS_AT_ONCE)
     return codes
@@ -286,12 +285,17 @@ def encode_pairs(
     w = weights.correlation / (1.0 + weights.correlation)
     starts = [blend_targets(points[i], points[1 - i], w) for i in (0, 1)]
     codes = [encode(tables[i], starts[i], penalties[i], workers) for i in (0, 1)]
+    moving = np.arange(len(points[0]))  # a pair whose codes stay for a round will keep them
     for _ in range(max_rounds if weights.correlation > 0 else 0):
-        before = [side.copy() for side in codes]
+        changed = np.zeros(len(moving), dtype=bool)
         for i in (0, 1):
-            other = codebooks.decode(tables[1 - i].codewords, codes[1 - i], workers)
-            target = blend_targets(points[i], other, weights.correlation)
-            codes[i] = improve_codes(tables[i], target, penalties[i], codes[i], workers)
-        if all((new == old).all() for new, old in zip(codes, before, strict=True)):
+            other = codebooks.decode(tables[1 - i].codewords, codes[1 - i][moving], workers)
+            target = blend_targets(points[i][moving], other, weights.correlation)
+            old = codes[i][moving]
+            new = improve_codes(tables[i], target, penalties[i], old, workers)
+            codes[i][moving] = new
+            changed |= (new != old).any(axis=1)
+        moving = moving[changed]
+        if not len(moving):
             break
     return codes[0], codes[1]

@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossbyte.arrays import Codes, Float32, Float64
-from crossbyte.compute import kernels
 from crossbyte.compute.executor import Executor
-from crossbyte.compute.kernels import CodewordTables, CrossPenalty
-from crossbyte.errors import NumericalError
+from crossbyte.compute.kernels import CodewordTables, CrossPenalty, TableSource
 from crossbyte.model.quantization import codebooks, collaborative
 
-_FARTHEST = 1e16  # of a coordinate of a query: hundreds of squares, for each of 64 codebooks, stay below 1e38
 _LEVELS = 256  # a stored cross term is one byte
 _KEPT_CODEBOOKS = 16  # 64 MB of inner products
 
@@ -74,8 +71,10 @@ class Quantizer:
     coding_scales: Float64 | None = None
 
     @cached_property
-    def _codewords_by_dim(self) -> Float32:
-        return np.ascontiguousarray(self.codewords.transpose(0, 2, 1))
+    def table_source(self) -> TableSource:
+        """What the distance tables of queries are made of."""
+        by_dim = np.ascontiguousarray(self.codewords.transpose(0, 2, 1))
+        return TableSource(by_dim, self.cross_levels, self.epsilon)
 
     @property
     def tables(self) -> CodewordTables:
@@ -140,17 +139,7 @@ class Quantizer:
         NumericalError
             A query lies so far away that the order of its distances would mean nothing.
         """
-        # Features of 1e150 are finite and still too large for float32.
-        if not (np.abs(points) <= _FARTHEST).all():
-            raise NumericalError("a query lies too far from everything for float32; scale its features")
-        tables = kernels.distance_tables(points, self._codewords_by_dim)
-        # In order, so that it does not depend on the batch either.
-        squares = np.add.accumulate(points * points, axis=1)[:, -1]
-        offsets = -np.float32(len(self.codewords) - 1) * squares
-        if self.cross_levels is None:
-            return DistanceTable(tables, offsets + np.float32(self.epsilon))
-        stored = np.broadcast_to(self.cross_levels, (len(points), 1, _LEVELS))
-        return DistanceTable(np.concatenate([tables, stored], axis=1), offsets)
+        return DistanceTable(*self.table_source.make_tables(points))
 
 
 def _cross_levels(cross: NDArray[np.float64], margin: float) -> Float32:

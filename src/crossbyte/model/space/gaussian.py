@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,7 +121,12 @@ class GaussianSpace:
 
     def query_matrix(self, side: str) -> Float64:
         """Return the (d, D) matrix that places prepared queries of one side, "image" or "text"."""
-        return (self.image_matrix if side == "image" else self.text_matrix) * self.query_scales
+        return self._query_matrices[side]
+
+    @cached_property
+    def _query_matrices(self) -> dict[str, Float64]:
+        sides = {"image": self.image_matrix, "text": self.text_matrix}
+        return {side: matrix * self.query_scales for side, matrix in sides.items()}
 
     def draw_queries(self, views: Sequence[Float32], rng: np.random.Generator) -> Float32:
         """Draw the point (n, D) of a query for each item, given the query points (n, D) of one half or both.

@@ -7,7 +7,6 @@ import time
 import uuid
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossbyte.service.error_codes import ERROR_CODES, Problem, error_response
@@ -72,8 +71,10 @@ class HeadersMiddleware:
         )
 
 
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+_NAMES = frozenset({name for name, _ in _RAW_HEADERS} | {b"x-request-id"})
+
+
 def _add_headers(message: dict[str, Any] | Message, request_id: str) -> None:
-    headers = MutableHeaders(raw=message["headers"])
-    headers["X-Request-Id"] = request_id
-    for name, value in SECURITY_HEADERS.items():
-        headers[name] = value
+    own = [header for header in message["headers"] if header[0].lower() not in _NAMES]
+    message["headers"] = [*own, (b"x-request-id", request_id.encode()), *_RAW_HEADERS]

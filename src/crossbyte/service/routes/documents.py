@@ -155,13 +155,20 @@ def _read_thumbnail(service: Service, name: str) -> bytes:
 
 
 writing_router = APIRouter(tags=["writing"])
-_FORM_FIELDS = {
-    "id": "The document's id, a string.",
-    "text": "Its words.",
-    "payload": "A JSON object.",
-    "group": "Its group, a string.",
-    "upsert": "true or false: whether to replace a document of the same id.",
-    "codes": "document or sides: one code of picture and text, or one for each.",
+# A field that is empty is not given.
+_FORM_FIELDS: dict[str, dict[str, Any]] = {
+    "id": {"description": "The document's id, a string.", "minLength": 1, "maxLength": schemas.ID_BYTES},
+    "text": {"description": "Its words.", "maxLength": LIMITS.text_chars},
+    "payload": {"description": "A JSON object.", "contentMediaType": "application/json"},
+    "group": {"description": "Its group, a string.", "maxLength": schemas.ID_BYTES},
+    "upsert": {
+        "description": "true or false: whether to replace a document of the same id.",
+        "enum": ["", "true", "false"],
+    },
+    "codes": {
+        "description": "document or sides: one code of picture and text, or one for each.",
+        "enum": ["", "document", "sides"],
+    },
 }
 
 
@@ -245,7 +252,7 @@ def _add_documents(
     summary="Add a document with its picture",
     **describe_route(
         schemas.AddAnswer,
-        body=describe_form(("image", "id"), image="A picture: JPEG, PNG, WebP, BMP or GIF.", **_FORM_FIELDS),
+        body=describe_form(("image", "id"), **_FORM_FIELDS),
         takes_key=True,
         more=(409, 415, 507),
     ),

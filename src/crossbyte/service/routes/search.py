@@ -30,7 +30,7 @@ from crossbyte.service.state import Service, get_service
 _NOT_KEYWORDS = {"text", "image_features", "text_features", "like", "payloads"}
 _EXAMPLE_FIELDS = ("id", "payload", "thumbnail")
 router = APIRouter(tags=["search"])
-_PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP or GIF.")
+_PICTURE_FORM = describe_form(("image",))
 
 
 # Searching
@@ -42,7 +42,9 @@ _PICTURE_FORM = describe_form(("image",), image="A picture: JPEG, PNG, WebP, BMP
 async def search_by_text(request: Request, query: Annotated[schemas.TextSearch, Query()]) -> Response:
     service = get_service(request)
     encode = partial(encode_text, service, query.text, query.mode)
-    return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
+    return schemas.bytes_response(
+        await service.thread_pools.reading.run(answer_search, service, encode, query)
+    )
 
 
 @router.post(
@@ -54,7 +56,9 @@ async def search(request: Request) -> Response:
     service = get_service(request)
     query = await parse_in_thread(schemas.Search, request, take_body(request), service.thread_pools)
     encode = partial(encode_query, service, query)
-    return schemas.json_response(await service.thread_pools.reading.run(run_search, service, encode, query))
+    return schemas.bytes_response(
+        await service.thread_pools.reading.run(answer_search, service, encode, query)
+    )
 
 
 @router.post(
@@ -65,11 +69,11 @@ async def search(request: Request) -> Response:
 async def search_by_picture(request: Request, options: Annotated[schemas.SearchOptions, Query()]) -> Response:
     service, body = get_service(request), take_body(request)
 
-    def search_picture() -> dict[str, Any]:
+    def search_picture() -> bytes:
         picture = get_picture(parse_form(request, body))
-        return run_search(service, partial(encode_picture, service, picture), options)
+        return answer_search(service, partial(encode_picture, service, picture), options)
 
-    return schemas.json_response(await service.thread_pools.pictures.run(search_picture))
+    return schemas.bytes_response(await service.thread_pools.pictures.run(search_picture))
 
 
 @router.post(
@@ -111,6 +115,13 @@ async def _answer_line(service: Service, query: schemas.Search, request_id: str)
         return describe_error(error, request_id, service.gallery.index.path).to_dict(request_id)
 
 
+def answer_search(
+    service: Service, encode: Callable[[], dict[str, Any]], options: schemas.SearchOptions
+) -> bytes:
+    """Encode a query and search with it; return the JSON of a ``SearchAnswer``."""
+    return schemas.encode_json(run_search(service, encode, options))
+
+
 def run_search(
     service: Service, encode: Callable[[], dict[str, Any]], options: schemas.SearchOptions
 ) -> dict[str, Any]:
@@ -128,7 +139,8 @@ def _search_view(
 ) -> dict[str, Any]:
     """Search one generation of the index."""
     with service.metrics.time_step("scan"):
-        hits = view.search(**query, **options.model_dump(exclude=_NOT_KEYWORDS))[0]
+        keywords = {name: value for name, value in options if name not in _NOT_KEYWORDS}
+        hits = view.search(**query, **keywords)[0]
     for text in query.get("words", ()):
         hits = service.gallery.name_unknown_words(hits, text)
     with service.metrics.time_step("payload"):
@@ -231,7 +243,7 @@ def _training_document(service: Service, view: BaseIndex, row: int) -> dict[str,
 def encode_text(service: Service, text: str, mode: str | None = None) -> dict[str, Any]:
     """Encode words as a query."""
     with service.metrics.time_step("encode"):
-        return {"texts": service.gallery.encode_question(text, mode), "words": [text]}
+        return {"texts": service.gallery.encode_questions([text], mode), "words": [text]}
 
 
 def encode_picture(service: Service, data: bytes) -> dict[str, Any]:
