@@ -36,6 +36,7 @@ BENCHMARKS = (
     "from_disk",
     "sample_size",
     "cells",
+    "frontier",
     "sharded",
     "paper_scale",
     "words",

@@ -22,8 +22,6 @@ these queries.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import shutil
 import tempfile
 import time
@@ -36,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.coded import KERNELS, ROOT, SOURCES, cache_folder
+from benchmarks.coded import cache_folder, cache_key
 from benchmarks.gapped import SETTINGS, GappedPairs
 from benchmarks.search import native_call
 from benchmarks.tables import save
@@ -81,7 +79,7 @@ class CodedPairs(NamedTuple):
 
 def load_or_make(n_items: int, n_jobs: int | None) -> CodedPairs:
     """Fit and code, or take from the cache of the benchmarks."""
-    folder = cache_folder() / f"cells-{n_items}-{N_BITS}-{_cache_key()}"
+    folder = cache_folder() / f"cells-{n_items}-{N_BITS}-{cache_key([SETTINGS, QUERIES])}"
     if not folder.exists():
         unfinished = Path(tempfile.mkdtemp(dir=cache_folder()))
         try:
@@ -91,15 +89,6 @@ def load_or_make(n_items: int, n_jobs: int | None) -> CodedPairs:
             shutil.rmtree(unfinished, ignore_errors=True)
     arrays = (np.load(folder / f"{name}.npy") for name in ("codes", "texts", "partners"))
     return CodedPairs(CMCQ.load(folder / "model.cbm"), *arrays)
-
-
-def _cache_key() -> str:
-    """Digest the settings, and the sources that codes depend on."""
-    digest = hashlib.blake2b(json.dumps([SETTINGS, QUERIES], sort_keys=True).encode(), digest_size=6)
-    files = [path for folder in SOURCES for path in sorted((ROOT / folder).glob("*.py"))]
-    for path in [*files, *(ROOT / name for name in KERNELS)]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _write(folder: Path, n_items: int, n_jobs: int | None) -> None:

@@ -27,7 +27,7 @@ from scipy import sparse
 from crossbyte import CMCQ
 from crossbyte.data.synthetic import Pairs, make_pairs
 
-__all__ = ["SETTINGS", "Coded", "cache_folder", "coded_items", "extend_codes"]
+__all__ = ["SETTINGS", "Coded", "cache_folder", "cache_key", "coded_items", "extend_codes"]
 
 SETTINGS = {
     "image_dim": 128,
@@ -87,7 +87,7 @@ def cache_folder() -> Path:
 
 def coded_items(n_items: int, n_bits: int) -> Coded:
     """Give the model and the items, from the cache or made now (a fit, and coding; minutes for a million)."""
-    folder = cache_folder() / f"coded-{n_items}-{n_bits}-{_cache_key()}"
+    folder = cache_folder() / f"coded-{n_items}-{n_bits}-{cache_key(SETTINGS)}"
     if not folder.exists():
         print(f"coding {n_items:,} items with {n_bits} bits, into {folder}", flush=True)
         unfinished = Path(tempfile.mkdtemp(dir=cache_folder()))
@@ -120,9 +120,9 @@ def extend_codes(codes: NDArray[np.uint8], n_items: int, seed: int = 0) -> NDArr
     return np.ascontiguousarray(np.concatenate(copies)[:n_items])
 
 
-def _cache_key() -> str:
-    """Digest the settings and the sources."""
-    digest = hashlib.blake2b(json.dumps(SETTINGS, sort_keys=True).encode(), digest_size=6)
+def cache_key(settings: Any) -> str:
+    """Digest settings, and the sources that codes depend on."""
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=6)
     files = [path for folder in SOURCES for path in sorted((ROOT / folder).glob("*.py"))]
     for path in [*files, *(ROOT / name for name in KERNELS)]:
         digest.update(path.read_bytes())

@@ -6,20 +6,17 @@ of the benchmarks, made by pip when it is needed first.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.coded import Coded, cache_folder
+from benchmarks.coded import Coded
+from benchmarks.processes import ServerProcess, interpreter_with
 from crossbyte import CMCQ
 
 __all__ = ["KINDS", "OLDER", "FaissProcess", "faiss_processes", "interpreter_of", "write_codebooks"]
@@ -27,36 +24,19 @@ __all__ = ["KINDS", "OLDER", "FaissProcess", "faiss_processes", "interpreter_of"
 OLDER = "1.9.0"
 KINDS = ("IndexPQ", "PQFastScan", "additive")
 SCRIPT = Path(__file__).resolve().parent / "faiss_server.py"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class FaissProcess:
-    """One release of FAISS behind a pipe; see ``faiss_server.py`` for its commands."""
+class FaissProcess(ServerProcess):
+    """One release of FAISS; see ``faiss_server.py`` for its commands."""
 
     def __init__(self, python: str | Path) -> None:
-        self._process = subprocess.Popen(
-            [str(python), "-I", str(SCRIPT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | ONE_THREAD,
-            text=True,
-        )
+        super().__init__(python, SCRIPT)
         self.about: dict[str, Any] = self.ask("about")
 
     @property
     def name(self) -> str:
         """The name and the release."""
         return f"FAISS {self.about['release']}"
-
-    def ask(self, what: str, **how: Any) -> dict[str, Any]:
-        """Give a command and wait for its answer."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": what, **how}) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the FAISS process ended at {what!r}; what it said is above")
-        return dict(json.loads(answer))
 
     def build(self, kind: str, coded: Coded) -> None:
         """Make an index of the coded items."""
@@ -73,14 +53,6 @@ class FaissProcess:
         queries = str(coded.folder / "queries.npy")
         return np.array(self.ask("answers", kind=kind, queries=queries, n=n, k=k)["rows"])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.communicate()  # closes its input, which ends it
-
 
 @contextmanager
 def faiss_processes(with_older: bool = True) -> Iterator[list[FaissProcess]]:
@@ -95,17 +67,7 @@ def faiss_processes(with_older: bool = True) -> Iterator[list[FaissProcess]]:
 
 def interpreter_of(release: str) -> Path:
     """The interpreter of an environment that has this release of FAISS; made now if it is not there."""
-    folder = cache_folder() / f"faiss-{release}-python{sys.version_info[0]}.{sys.version_info[1]}"
-    python = folder / "bin" / "python"
-    made = folder / "made"
-    if not made.exists():
-        print(f"installing FAISS {release} into {folder}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        wanted = [f"faiss-cpu=={release}", "numpy>=1.25,<3"]
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-        subprocess.run([*pip, *wanted], check=True)
-        made.touch()
-    return python
+    return interpreter_with(f"faiss-{release}", [f"faiss-cpu=={release}", "numpy>=1.25,<3"])
 
 
 def write_codebooks(coded: Coded, model: CMCQ) -> None:

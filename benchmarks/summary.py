@@ -1,4 +1,4 @@
-"""Write the tables of the README and of docs/measured.md, cells.md and evaluation.md from the kept results.
+"""Write the tables and pictures of the README and of docs/*.md from the kept results.
 
 python -m benchmarks.summary               # after the benchmarks it names have run
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import answer_tables, headlines, laboratory_tables, words_tables
+from benchmarks import answer_tables, frontier_tables, headlines, laboratory_tables, words_tables
 from benchmarks.tables import RESULTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -153,9 +153,11 @@ SIZES = (
 
 
 def main() -> None:
-    """Replace what stands between the marks."""
+    """Replace what stands between the marks, and the pictures."""
     for page, written in pages().items():
         replace(page, written)
+    for path, picture in pictures().items():
+        path.write_text(picture, encoding="utf-8")
 
 
 def pages() -> dict[Path, dict[str, str]]:
@@ -177,7 +179,13 @@ def pages() -> dict[Path, dict[str, str]]:
         | timed,
         ROOT / "docs" / "cells.md": {"cells": rates("10M items, M=8, k=10, 1 thread", CELLS)},
         ROOT / "docs" / "evaluation.md": laboratory_tables.tables(),
+        ROOT / "docs" / "frontier.md": frontier_tables.tables(),
     }
+
+
+def pictures() -> dict[Path, str]:
+    """The pictures that show kept results."""
+    return {ROOT / "docs" / "images" / "frontier.svg": frontier_tables.picture()}
 
 
 def replace(page: Path, written: dict[str, str]) -> None:

@@ -23,6 +23,12 @@ def test_tables_are_those_of_the_kept_results(page: Path) -> None:
         assert written == table, f"{page.name}, {mark}: run python -m benchmarks.summary"
 
 
+def test_pictures_are_those_of_the_kept_results() -> None:
+    for path, picture in summary.pictures().items():
+        stale = f"{path.name}: run python -m benchmarks.summary"
+        assert path.read_text(encoding="utf-8") == picture, stale
+
+
 def test_commands_ask_for_what_was_measured() -> None:
     """Fewer seeds, lengths or peers than usual stand in the command that is printed beside the figures."""
     tables = import_module("benchmarks.answer_tables")

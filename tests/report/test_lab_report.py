@@ -36,7 +36,7 @@ from crossbyte.report.content import (
     linear_axis,
     log_axis,
 )
-from crossbyte.report.svg import INKS, chart_file, chart_markup, chart_rules
+from crossbyte.report.svg import INKS, chart_file, chart_markup, chart_rules, sheet_file
 from support.laboratory_samples import everything, result
 
 SVG_PARTS = {"svg", "title", "desc", "style", "rect", "path", "text"}
@@ -504,6 +504,20 @@ def test_a_file_of_a_chart_has_its_colours_with_it_for_light_and_dark() -> None:
     assert "fill: #ffffff" in light and "fill: #0f1419" in dark  # letters stand on a ground of their own
     assert len(shapes(picture, "back")) == 1 and "var(" not in picture
     assert picture == chart_file(bar_chart())
+
+
+def test_charts_of_one_file_stand_side_by_side_below_their_titles() -> None:
+    charts = [bar_chart(), line_chart(), line_chart()]
+    picture = sheet_file("All & everything", charts, 2)
+    whole = ElementTree.fromstring(picture)
+    _, _, width, height = map(float, whole.attrib["viewBox"].split())
+    assert width == 2 * float(ElementTree.fromstring(chart_file(charts[0])).attrib["width"])
+    moved = [node.attrib["transform"] for node in whole if node.tag.endswith("}g")]
+    places = [tuple(map(float, re.findall(r"[\d.]+", each))) for each in moved]
+    assert places[0] == (0.0, 0.0) and places[1] == (width / 2, 0.0)
+    assert places[2][0] == 0.0 and 0.0 < places[2][1] < height
+    assert {chart.title for chart in charts} <= set(labels(picture))
+    assert "All &amp; everything" in picture and picture.count("prefers-color-scheme") == 1
 
 
 def test_bars_are_as_high_as_their_values() -> None:

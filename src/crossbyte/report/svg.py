@@ -131,19 +131,40 @@ def chart_markup(chart: content.Chart) -> str:
 def chart_file(chart: content.Chart) -> str:
     """Draw a chart as a file of its own: with its colours, light or dark as the reader's system is."""
     drawn = _draw(chart)
+    return _file(_title_and_description(chart), drawn.shapes, WIDTH, drawn.height)
+
+
+def sheet_file(title: str, charts: Sequence[content.Chart], n_columns: int) -> str:
+    """Draw several charts as one file, row by row, each below its own title."""
+    shapes: list[str] = []
+    top = 0.0
+    for start in range(0, len(charts), n_columns):
+        row = [(chart, _draw(chart)) for chart in charts[start : start + n_columns]]
+        for place, (chart, drawn) in enumerate(row):
+            heading = _label(WIDTH / 2, 18, chart.title, **_TITLE)
+            moved = element("g", *drawn.shapes, transform="translate(0 30)")
+            described = _title_and_description(chart)
+            whole = element(
+                "g", *described, heading, moved, transform=f"translate({WIDTH * place:g} {top:g})"
+            )
+            shapes.append(whole)
+        top += 40 + max(drawn.height for _, drawn in row)
+    return _file([element("title", _text(title))], shapes, WIDTH * n_columns, top)
+
+
+def _file(head: Sequence[str], shapes: Sequence[str], width: float, height: float) -> str:
     light, dark = (chart_rules({name: both[place] for name, both in INKS.items()}) for place in (0, 1))
     rules = f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
-    back = element("rect", width="100%", height="100%", class_="back")
-    size = {"width": f"{WIDTH:g}", "height": f"{drawn.height:g}"}
+    size = {"width": f"{width:g}", "height": f"{height:g}"}
     whole = element(
         "svg",
-        *_title_and_description(chart),
+        *head,
         element("style", rules),
-        back,
-        *drawn.shapes,
+        element("rect", width="100%", height="100%", class_="back"),
+        *shapes,
         xmlns="http://www.w3.org/2000/svg",
         role="img",
-        viewBox=f"0 0 {WIDTH:g} {drawn.height:g}",
+        viewBox=f"0 0 {width:g} {height:g}",
         **size,
     )
     return f"{whole}\n"
