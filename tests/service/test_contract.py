@@ -207,6 +207,20 @@ def test_the_description_knows_what_a_form_needs(
     assert (answer.status_code in (200, 409)) is fine, answer.text
 
 
+def test_what_a_url_may_leave_empty_is_described(server: Client, document: dict[str, Any]) -> None:
+    found = set()
+    for method, path in (("get", "/v1/documents"), ("get", "/v1/facets"), ("get", "/v1/search")):
+        for parameter in document["paths"][path][method]["parameters"]:
+            name, schema = parameter["name"], parameter["schema"] | {"components": document["components"]}
+            asked = {"text": "red"} if path.endswith("search") else {}
+            answer = server.get(path, params=asked | {name: ""})
+            assert jsonschema_rs.Draft202012Validator(schema).is_valid("") is (answer.status_code == 200), (
+                name
+            )
+            found |= {name} if answer.status_code == 200 else set()
+    assert {"after", "where", "fields", "target", "n_probe", "prior"} <= found
+
+
 def test_every_form_of_a_request_is_closed(document: dict[str, Any]) -> None:
     """Unknown fields are refused, and the description says so, of JSON and of forms."""
     schemas, found = document["components"]["schemas"], 0

@@ -120,6 +120,7 @@ def _build_document(app: FastAPI) -> dict[str, Any]:
         components["schemas"] = _build_schemas()
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         _mark_permissions(document)
+        _spell_none_in_urls(document)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -128,6 +129,16 @@ def _build_schemas() -> dict[str, Any]:
     requests = models_json_schema([(model, "validation") for model in _BODIES], ref_template=_REFERENCE)[1]
     answers = models_json_schema([(model, "serialization") for model in _ANSWERS], ref_template=_REFERENCE)[1]
     return dict(sorted((requests["$defs"] | answers["$defs"]).items()))
+
+
+def _spell_none_in_urls(document: dict[str, Any]) -> None:
+    """Say that a parameter of a URL that may be none is then empty: no URL can say null."""
+    empty = {"type": "string", "maxLength": 0}
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for parameter in operation.get("parameters", []):
+                choices = parameter["schema"].get("anyOf", [])
+                choices[:] = [empty if each == {"type": "null"} else each for each in choices]
 
 
 def _mark_permissions(document: dict[str, Any]) -> None:

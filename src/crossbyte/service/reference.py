@@ -99,6 +99,8 @@ def _name_type(schema: dict[str, Any]) -> str:
     if "enum" in schema or "const" in schema:
         return ", ".join(f'`"{value}"`' for value in schema.get("enum", [schema.get("const")]))
     kind = str(schema.get("type", "any"))
+    if schema.get("maxLength") == 0:
+        return "empty"
     if kind == "array":
         return f"list of {_name_type(schema.get('items', {}))}"
     return {"object": "object", "any": "any JSON"}.get(kind, kind)
