@@ -65,17 +65,20 @@ def _make_decoder(parse_float: Callable[[str], float]) -> json.JSONDecoder:
     )
 
 
-def plain_json(value: Any, where: str, depth: int = 0) -> Any:
+def plain_json(value: Any, where: str, depth: int = 0, *, scalars: bool = False) -> Any:
     """Copy a value into plain JSON types; refuse what would not come back as it went.
 
     Parameters
     ----------
-    value : mapping, list, tuple, str, int, float, bool, None, scalar of NumPy, date or time
-        Tuples become lists, NumPy's scalars Python's, dates and times their ISO texts, which sort as they do.
+    value : mapping, list, tuple, str, int, float, bool or None
+        Tuples become lists.
     where : str
         The place of the value, for messages.
     depth : int
         How many levels lie above.
+    scalars : bool
+        Whether scalars of NumPy are taken, too, as Python's, and dates and times as their ISO texts, which
+        sort as they do.
 
     Returns
     -------
@@ -91,19 +94,21 @@ def plain_json(value: Any, where: str, depth: int = 0) -> Any:
         raise InvalidInput(f"expected a document at most {_MAX_DEPTH} levels deep; {where[:80]} goes deeper")
     if isinstance(value, Mapping):
         pairs = [(_plain_text(key, f"a key of {where}"), item) for key, item in value.items()]
-        return {key: plain_json(item, f"{where}.{key}", depth + 1) for key, item in pairs}
+        return {key: plain_json(item, f"{where}.{key}", depth + 1, scalars=scalars) for key, item in pairs}
     if isinstance(value, list | tuple):
-        return [plain_json(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    return _plain_scalar(value, where)
+        return [plain_json(item, f"{where}[{i}]", depth + 1, scalars=scalars) for i, item in enumerate(value)]
+    return _plain_scalar(_replace_scalar(value) if scalars else value, where)
 
 
-def _plain_scalar(value: Any, where: str) -> Any:
+def _replace_scalar(value: Any) -> Any:
     if isinstance(value, np.datetime64) and isinstance(value.item(), int):  # finer than Python's
         value = value.astype("datetime64[us]")
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, date | time):
-        return value.isoformat()
+    return value.isoformat() if isinstance(value, date | time) else value
+
+
+def _plain_scalar(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return _plain_text(value, where)
     if isinstance(value, float) and not math.isfinite(value):

@@ -469,7 +469,9 @@ def _arguments() -> dict[str, list[Any]]:
 
 def _wrong_type(array: Any) -> Any:
     return array.astype(
-        {"f4": np.float64, "f8": np.float32, "u1": np.int16, "i4": np.int64}[array.dtype.str[1:]]
+        {"f4": np.float64, "f8": np.float32, "u1": np.int16, "i2": np.int32, "i4": np.int64}[
+            array.dtype.str[1:]
+        ]
     )
 
 

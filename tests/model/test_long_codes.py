@@ -28,7 +28,7 @@ def test_products_of_all_codewords_are_those_in_double_precision(n_codebooks: in
     gram = CodewordTables.of(codewords).gram
     some = np.random.default_rng(0).integers(len(flat), size=(2, 5_000))
     exact = (flat[some[0]] * flat[some[1]]).sum(axis=1)
-    (m, k), (j, c) = np.divmod(some, 256).transpose(1, 0, 2)
+    (m, j), (k, c) = np.divmod(some, 256)
     assert np.abs(gram[m, j, c, k] - exact).max() < 1e-5 * np.abs(flat).max() ** 2 * 6
     assert gram.dtype == np.float32 and (gram[0, -1] == gram[-1, 0].T).all()
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from crossbyte import CMCQ
-from crossbyte.model.shared_fits import SharedFits
+from crossbyte.model.fit import SharedFits
 
 
 def _pairs(n: int = 400) -> tuple[np.ndarray, np.ndarray]:

@@ -29,8 +29,8 @@ from crossbyte.index.verdict import MATCH, Evidence
 from crossbyte.metrics.auroc import auroc
 from crossbyte.metrics.chance import chance_recall
 from crossbyte.model.estimator import CMCQ
+from crossbyte.model.fit import SharedFits
 from crossbyte.model.selection import MIN_GROUPS
-from crossbyte.model.shared_fits import SharedFits
 from crossbyte.progress import Progress, ProgressCallback
 
 LENGTHS = (4, 8, 16, 32, 64)

@@ -127,7 +127,7 @@ def _check_payload(payload: Any, row: int) -> dict[str, Any] | None:
     if not isinstance(payload, Mapping):
         kind = type(payload).__name__
         raise InvalidInput(f"payloads: expected a JSON object or None at row {row}, got {kind}")
-    plain: dict[str, Any] = plain_json(payload, f"payloads[{row}]")
+    plain: dict[str, Any] = plain_json(payload, f"payloads[{row}]", scalars=True)
     return plain
 
 

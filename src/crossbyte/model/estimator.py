@@ -36,7 +36,7 @@ from crossbyte.model.file_format import (
     read_model_file,
     write_model_file,
 )
-from crossbyte.model.fit import FittedModel
+from crossbyte.model.fit import FittedModel, SharedFits
 from crossbyte.model.objective import ObjectiveRecord
 from crossbyte.model.params import (
     MAX_BITS,
@@ -49,7 +49,6 @@ from crossbyte.model.params import (
 )
 from crossbyte.model.partner_ranks import PartnerRanks
 from crossbyte.model.quantization.quantizer import Quantizer
-from crossbyte.model.shared_fits import SharedFits
 from crossbyte.model.space.sparse import SparseSpace
 from crossbyte.progress import ProgressCallback, Watch, ignore_progress
 from crossbyte.report.model_report import Report
