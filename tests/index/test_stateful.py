@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 
 from crossbyte import CMCQ
+from crossbyte.compute.kernels import FoundDocuments, Searcher
 from crossbyte.errors import DuplicateId, IndexExists, IndexLocked, StaleReader, UnknownField, UnknownId
 from crossbyte.index import merging
 from crossbyte.index.index import Index
-from crossbyte.index.scan import Ranking
 from crossbyte.index.segment import Groups
 from crossbyte.index.snapshot import Snapshot
 from support.index_twin import (
@@ -329,10 +329,15 @@ def filter_old_payloads(patch: pytest.MonkeyPatch) -> None:
 
 
 def break_ties_backwards(patch: pytest.MonkeyPatch) -> None:
-    def spoiled(ranking: Ranking, k: int) -> Ranking:
-        return ranking.take(np.lexsort((-ranking.numbers, ranking.distances))[:k])
+    search = Searcher.search
 
-    patch.setattr(Ranking, "nearest", spoiled)
+    def spoiled(*arguments: Any, **options: Any) -> FoundDocuments:
+        found = search(*arguments, **options)
+        queries = np.repeat(np.arange(len(found.counts)), found.counts)
+        order = np.lexsort((-found.numbers, found.distances, queries))
+        return FoundDocuments(found.counts, *(column[order] for column in found[1:]))
+
+    patch.setattr(Searcher, "search", spoiled)
 
 
 def forget_groups_in_compactions(patch: pytest.MonkeyPatch) -> None:
