@@ -182,6 +182,20 @@ def test_a_query_finds_alone_what_it_finds_in_a_batch() -> None:
                 assert same(alone[1:], [each[start:end] for each in whole[1:]]), (seed, level, row)
 
 
+def test_points_may_lie_at_any_address() -> None:
+    """As Ray hands them to an actor: in the middle of a message."""
+    searcher, points, asked = _case(3)
+    message = np.empty(points.nbytes + 1, np.uint8)
+    moved = message[1:].view(np.float32).reshape(points.shape)
+    moved[...] = points
+    assert not moved.flags.aligned
+    source = searcher.sources[0]
+    for level in LEVELS:
+        at_level(level)
+        assert same(searcher.search(moved, asked, 7), searcher.search(points, asked, 7))
+        assert same(source.make_tables(moved), source.make_tables(points))
+
+
 def test_a_query_beyond_float32_is_refused() -> None:
     searcher, points, asked = _case(3)
     for level in LEVELS:

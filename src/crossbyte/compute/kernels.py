@@ -254,8 +254,13 @@ def distance_tables(points: Float32, codewords_by_dim: Float32) -> Float32:
         return kernels_numpy.distance_tables(points, codewords_by_dim)
     n_codebooks, _, n_codewords = codewords_by_dim.shape
     tables = np.empty((len(points), n_codebooks, n_codewords), dtype=np.float32)
-    _native.distance_tables(points, codewords_by_dim, tables)
+    _native.distance_tables(_align(points), codewords_by_dim, tables)
     return tables
+
+
+def _align(points: Float32) -> Float32:
+    """Lay points out as kernels take them; those that another process sent may lie at any address."""
+    return np.require(points, requirements=("C", "ALIGNED"))
 
 
 def ordered_product(rows: Float64, matrix: Float64) -> Float64:
@@ -559,7 +564,7 @@ class Searcher:
         NumericalError
             A query lies so far away that the order of its distances would mean nothing.
         """
-        points = np.ascontiguousarray(points)
+        points = _align(points)
         if _native is None:
             return kernels_numpy.search(self, points, asked, k, max_distance)
         try:
